@@ -22,9 +22,10 @@ nothing committed that wasn't, and so on. A failure is a short list of calls:
     ...
     state.teardown()
 
-Run them in a test of their own, and `state.world` is the world that fails: see its `trace()`, `back()` and
-`save()`, which keeps an assignor of yours by its name, for `World.load(path, assignors=[my_assignor])`, and
-nothing of what your application called: a world that is loaded has members that only read.
+Run them in a test of their own, and `state.world` is the world that fails: see its `trace()`; its `back()`,
+for which `application` is called again, with the members of the world that is played; and its `save()`, which
+keeps an assignor of yours by its name, for `World.load(path, assignors=[my_assignor])`, and nothing of what
+your application called: a world that is loaded has members that only read.
 
 What an application does is an object of yours. Of these methods it has those that it needs:
 
@@ -108,11 +109,7 @@ class Group(RuleBasedStateMachine):
         self._count += 1
         given = {**QUICK, **self.options[options % len(self.options)]}
         made: Consumer = self.world.join(f"member{self._count}", **given)
-        application = self.application(made)
-        if application is not None:
-            self.applications[made.name] = application
-            made.listener = _listener(application)
-            made.worker = getattr(application, "records", made.worker)
+        made.behaves(self._behave)
         made.subscribe(*self.topics)
 
     @precondition(lambda self: len(self._members()) > 1)
@@ -228,6 +225,15 @@ class Group(RuleBasedStateMachine):
             check(world, *self.claims)
 
     # ---- inside
+
+    def _behave(self, consumer: Consumer) -> None:
+        application = self.application(consumer)
+        if application is None:
+            return
+        if consumer.world is self.world:  # and is not played again
+            self.applications[consumer.name] = application
+        consumer.listener = _listener(application)
+        consumer.worker = getattr(application, "records", consumer.worker)
 
     def _members(self) -> list[Consumer]:
         return [one for one in self.world.living(Consumer) if not one.is_closing]

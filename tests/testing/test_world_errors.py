@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import kproto.clients
-from kproto.errors import ConfigError, Fenced
+from kproto.errors import ConfigError, Fenced, IllegalState
 from kproto.group.assignors import Assignor
+from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.scenarios.acts import counted
 from kproto.scenarios.frame import Moment
@@ -117,3 +118,19 @@ def test_what_a_client_asked_is_found_by_its_name_too() -> None:
     assert world.asked("a", JoinGroupRequest) == world.asked(a, JoinGroupRequest) != []
     with pytest.raises(ConfigError, match="client='nobody'"):
         world.asked("nobody", JoinGroupRequest)
+
+
+@pytest.mark.parametrize("whose", ["listener", "worker"])
+def test_what_an_application_may_not_do_ends_the_run(whose: str) -> None:
+    """It was swallowed, as if the consumer had refused the poll; after a listener's it never polled again."""
+    world = World({"t": 1}, seed=8)
+    member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
+    world.write("t", 0, "x")
+
+    def seeks(*_: Any) -> None:
+        member.seek(TopicPartition("t", 5), 0)
+
+    setattr(member, whose, seeks)
+    with pytest.raises(IllegalState, match="t-5: not assigned to this consumer") as raised:
+        world.run(10_000)
+    assert "of World(seed=8)" in raised.value.__notes__[0]

@@ -17,7 +17,8 @@ every run repeats bit for bit.
 What takes part: `join` starts kproto's whole consumer, or the machine of another client
 (`kproto.clients`), `producer` kproto's producer. What they do is called on them (`subscribe`, `seek`,
 `commit`, `close`, `freeze`), and how their application behaves is set on them (`works_ms`, `callback_ms`,
-`listener`). What befalls the cluster and the network is called on the world: `grow`, `elect`, `truncate`,
+`listener`); one that calls its client is given by `behaves`, so that a world that is played again makes its
+own. What befalls the cluster and the network is called on the world: `grow`, `elect`, `truncate`,
 `move_coordinator`, `stop_broker`, `fault`, `tamper`.
 
 What comes out: `client.records`, `client.owned`, `world.seen`, and the trace of every event and action

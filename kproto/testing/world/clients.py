@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
 
 from ...group.subscription import TopicPartition
-from .journal import kept
+from .journal import kept, knob
 from .network import Wire
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ class Client:
     "assigned" callback to the return of "revoked" or "lost".
     """
 
+    callback_ms = knob(0)
+    """How long each callback takes; the brokers and the heartbeats go on meanwhile."""
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -35,8 +38,6 @@ class Client:
         self.frozen_until: int | None = None
         self.slept_ms = 0
         """How long it was frozen so far."""
-        self.callback_ms = 0
-        """How long each callback takes; the brokers and the heartbeats go on meanwhile."""
         self.slowest_ms = 0
         """How long the slowest callback took so far."""
         self.close_timeout_ms = 30_000
@@ -146,6 +147,13 @@ class Client:
             self.guarded(what, *args)
         self._planned = None
         self.plan()
+
+    @kept
+    def behaves(self, how: Callable[[Any], object]) -> None:
+        """`how(self)` sets how the application behaves (`listener`, `worker`, ...). A world that plays this
+        one again calls it with its own client: so an application is made there that calls that one.
+        """
+        how(self)
 
     def kill(self) -> None:
         """The process dies (SIGKILL): its sockets close, nothing is said."""

@@ -22,7 +22,7 @@ from ...errors import IllegalState
 from ...group.member_state import MemberState
 from ...group.subscription import TopicPartition
 from .clients import EngineClient
-from .journal import kept
+from .journal import kept, knob
 
 if TYPE_CHECKING:
     from .world import World
@@ -41,6 +41,15 @@ class Consumer(EngineClient):
     `done` has, by token, what became of `commit`, `close` and the like.
     """
 
+    limit = knob(500)
+    columns = knob(False)
+    works_ms = knob(0)
+    """How long the application is away after records, before it polls again."""
+    poll_timeout_ms = knob(1_000)
+    listener: Listener = knob(lambda kind, partitions: None)
+    worker: Worker = knob(lambda records: None)
+    """What the application does with the records of each poll."""
+
     def __init__(self, world: World, name: str, **options: Any) -> None:
         super().__init__(world, name)
         self.options = consumer_options({"client_id": name, **options})
@@ -58,14 +67,7 @@ class Consumer(EngineClient):
         """Until when each token must be done."""
         self.positions: dict[TopicPartition, int] = {}
         """Behind the last record that the application was given."""
-        self.limit: int = self.options.max_poll_records
-        self.columns = False
-        self.works_ms = 0
-        """How long the application is away after records, before it polls again."""
-        self.poll_timeout_ms = 1_000
-        self.listener: Listener = lambda kind, partitions: None
-        self.worker: Worker = lambda records: None
-        """What the application does with the records of each poll."""
+        self.limit = self.options.max_poll_records
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
         self.polling = False
         self._wanted = False  # the application means to poll
@@ -124,11 +126,28 @@ class Consumer(EngineClient):
 
     def do(self, event: ev.Event) -> None:
         """Tell the engine, and do what it says."""
-        if not self.alive:
-            return
+        if self.alive:
+            self._act(self._step(event))
+
+    def _may(self, event: ev.Event) -> bool:
+        """The same; False where the application may not, as it unsubscribed or closed meanwhile. What its own
+        code raises comes out.
+        """
+        if self.alive:
+            try:
+                actions = self._step(event)
+            except IllegalState:
+                return False
+            self._act(actions)
+        return True
+
+    def _step(self, event: ev.Event) -> list[ev.Action]:
         if not isinstance(event, WIRES):
             self.world.note(self.name, "event", event)
-        for action in step(self.engine, event, self.world.now):
+        return step(self.engine, event, self.world.now)
+
+    def _act(self, actions: list[ev.Action]) -> None:
+        for action in actions:
             if self.sends(action):
                 continue
             match action:
@@ -226,11 +245,9 @@ class Consumer(EngineClient):
         self._again = None
         self.polling = True
         self._round += 1
-        try:
-            if not self.columns and self._polled_at_once():
-                return
-            self.do(ev.PollBegan())
-        except IllegalState:  # unsubscribed or closed meanwhile
+        if not self.columns and self._polled_at_once():
+            return
+        if not self._may(ev.PollBegan()):
             self.polling = False
             return
         self._look()
@@ -241,9 +258,11 @@ class Consumer(EngineClient):
                 self._over(self._round)
 
     def _polled_at_once(self) -> bool:
-        """Whether there was nothing to do but to hand out what is made already."""
+        """Whether there was nothing to do but to hand out what is made already, or the poll was refused."""
         before = len(self.records)
-        self.do(ev.Poll(self.limit))
+        if not self._may(ev.Poll(self.limit)):
+            self.polling = False
+            return True
         if len(self.records) == before:
             return False
         self._raised = ""
@@ -272,9 +291,7 @@ class Consumer(EngineClient):
         if not self.polling or self.engine.closed:
             return
         before = len(self.records), len(self.batches), len(self.errors), len(self.calls)
-        try:
-            self.do(ev.Take(self.limit, self.columns))
-        except IllegalState:
+        if not self._may(ev.Take(self.limit, self.columns)):
             self._over(self._round)
             return
         after = len(self.records), len(self.batches), len(self.errors), len(self.calls)

@@ -1,11 +1,13 @@
 """What was done to a world, so that it can be done again: replay, and steps backwards.
 
 Rules:
-  * A world is decided by how it was made, by what was called on it and on its clients, and when. So that
-    is all that is kept: each call from outside with its turn, and of each `run` how many turns it took.
+  * A world is decided by how it was made, by what was called on it and on its clients or set on them, and
+    when. So that is all that is kept: each call from outside with its turn, and of each `run` how many turns
+    it took.
   * What is called from inside of a run (by a listener, `until`, `later`) is not kept: it happens again by
     itself, as long as that code is there. A journal whose calls hold such code can be replayed, but not
-    saved; of an assignor its name is saved, and who loads it brings the assignor.
+    saved; of an assignor its name is saved, and who loads it brings the assignor. What applications do
+    (`listener`, `worker`, `behaves`) is left out of what is saved.
   * A call that raised is kept, too: what it did before that is done again, and it raises the same.
   * A journal from a file can call what is kept, and nothing else.
 """
@@ -19,7 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from ...arguments import looker
 from ...errors import ConfigError, IllegalState
@@ -27,7 +29,11 @@ from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
 
 M = TypeVar("M", bound=Callable[..., Any])
+T = TypeVar("T")
 KEPT = "_kept"
+SET: Final = "set"
+OF_APPLICATIONS: Final = frozenset({"listener", "worker", "behaves"})
+"""Code that no file can hold, and without which the rest is worth keeping."""
 MACHINES = "kproto.clients."
 
 
@@ -59,7 +65,7 @@ def kept(method: M) -> M:
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         look(self, *args, **kwargs)
         world = getattr(self, "world", self)
-        look_whose(world, method.__name__)
+        look_whose(world, f"{method.__name__}() is called")
         if not world.outside:
             return method(self, *args, **kwargs)
         on = "" if world is self else self.name
@@ -85,12 +91,44 @@ def kept(method: M) -> M:
     return cast("M", call)
 
 
+def knob(default: T) -> T:
+    """A `Knob`; type checkers see the attribute that it is to its users."""
+    return cast("T", Knob(default))
+
+
+class Knob(Generic[T]):
+    """An attribute of World or Client that decides what happens: it goes into the journal when it is set from
+    outside of a run.
+    """
+
+    __slots__ = ("_default", "name")
+
+    def __init__(self, default: T) -> None:
+        self._default = default
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else instance.__dict__.get(self.name, self._default)
+
+    def __set__(self, instance: Any, value: T) -> None:
+        world = getattr(instance, "world", instance)
+        on = "" if world is instance else instance.name
+        look_whose(world, f"{self.name} is set")
+        instance.__dict__[self.name] = value
+        if world.outside and (not on or world.clients.get(on) is instance):
+            world.journal.append(Command(world.turns, on, SET, (self.name, _noted(value))))
+
+
 def look_whose(world: Any, what: str) -> None:
     """Raises IllegalState for a call on a world that another one plays again just now."""
     if world.copied:
         raise IllegalState(
-            f"{what}() is called on the first world while it is played again: code given to later() holds "
-            "that world or a client of it, so the run would be another one; call it between two run() instead"
+            f"{what} on the first world while it is played again: code given to later() or tamper, or what "
+            "an application does, holds that world or a client of it, so the run would be another one; do it "
+            "between two run() instead, or let the client's behaves() hand the application its client"
         )
 
 
@@ -106,6 +144,8 @@ def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
     """JSON lines: how the world was made, then each call. Raises ConfigError for code among the arguments."""
     yield json.dumps({"world": _to_json(dict(made))})
     for command in commands:
+        if (command.args[0] if command.name == SET else command.name) in OF_APPLICATIONS:
+            continue
         line = {"turn": command.turn, "on": command.on, "call": command.name}
         if command.args:
             line["args"] = _to_json(list(command.args))

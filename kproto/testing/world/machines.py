@@ -16,7 +16,7 @@ from ...messages.join_group import JoinGroupResponse
 from ...wire.frame import Frames, frame
 from .clients import Client
 from .consumers import BEGINS, Listener
-from .journal import kept
+from .journal import kept, knob
 from .network import Wire
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ class Member(Client):
     `records`, `calls`, `reports`, `errors` are what its application saw; `committed` what became of commits.
     """
 
+    works_ms = knob(0)
+    listener: Listener = knob(lambda kind, partitions: None)
+    poll_timeout_ms = knob(50)
+    limit = knob(500)
+
     def __init__(self, world: World, name: str, machine: Machine, **options: Any) -> None:
         super().__init__(world, name)
         self.machine = machine
@@ -77,11 +82,6 @@ class Member(Client):
         self.asked: dict[object, dict[TopicPartition, int]] = {}
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.positions: dict[TopicPartition, int] = {}
-        self.works_ms = 0
-        self.callback_ms = 0
-        self.listener: Listener = lambda kind, partitions: None
-        self.poll_timeout_ms = 50
-        self.limit = 500
         self.closed = False
         self._wanted = False
         self._polling = False

@@ -39,7 +39,7 @@ from . import trace as traces
 from .clients import Client
 from .consumers import Consumer
 from .exchange import Exchange
-from .journal import kept
+from .journal import Knob, kept, knob
 from .machines import Machine, Member
 from .network import Fault, Network, fault
 from .operator import Operator
@@ -73,6 +73,8 @@ class World(Operator, Exchange):
     and the most. `trace=False` keeps no trace (`requests` neither). Raises ConfigError for settings that
     are not allowed.
     """
+
+    tamper: Tamper | None = knob(None)
 
     @checked
     def __init__(
@@ -108,7 +110,6 @@ class World(Operator, Exchange):
         self.seen: list[Seen] = []
         self.requests: list[tuple[Client, Message, int]] = []
         self.clients: dict[str, Client] = {}
-        self.tamper: Tamper | None = None
         self.watching: list[Invariant] = []
         self.disturbed: set[TopicPartition] = set()
         """Partitions whose logs lost records: by retention, a cut, a bad disk, a deleted topic."""
@@ -292,7 +293,7 @@ class World(Operator, Exchange):
     def later(self, wait: int, what: Callable[[], object]) -> None:
         """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable, and
         code that uses this world or its clients can't be played again."""
-        journals.look_whose(self, "later")
+        journals.look_whose(self, "later() is called")
         if self.outside:
             self.journal.append(journals.Command(self.turns, "", "later", (wait, what)))
         self.push(self.now + wait, what)
@@ -338,7 +339,8 @@ class World(Operator, Exchange):
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the journal as JSON lines, for `World.load`. Raises ConfigError when code is in it, but for
-        assignors: these are kept by name.
+        assignors: these are kept by name. What applications do (`listener`, `worker`, `behaves`) is left out:
+        in the world that is loaded they only read.
         """
         text = "".join(f"{line}\n" for line in journals.save(self.made, self.journal))
         Path(path).write_text(text, encoding="utf-8")
@@ -489,6 +491,12 @@ def replayed(
             with world.inside(), _raising(command):
                 world.replay_turns(min(turns, last - command.turn), end if whole else world.now)
             world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
+        elif command.name == journals.SET:
+            name, value = command.args
+            on = world.client(command.on) if command.on else world
+            if not isinstance(getattr(type(on), name, None), Knob):
+                raise ConfigError("set", name, "what a journal keeps")
+            setattr(on, name, _back(world, value))
         else:
             call = getattr(world.client(command.on) if command.on else world, command.name, None)
             if not hasattr(call, journals.KEPT) and call != world.later:

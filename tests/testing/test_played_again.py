@@ -1,0 +1,132 @@
+"""A world that is played again has applications that behave as those of the first one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from kproto.errors import ConfigError, IllegalState
+from kproto.group.subscription import TopicPartition
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.testing.groups import Group
+from kproto.testing.schedules import QUICK, play
+from kproto.testing.world import Consumer, World, tp
+
+
+@pytest.mark.parametrize("others", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
+def test_a_random_story_is_played_again_as_it_was(others: tuple[str, ...], tmp_path: Path) -> None:
+    """Its members' callbacks and work took no time in the second world."""
+    world = play(2, steps=20, trace=True, others=others)
+    world.save(tmp_path / "story.jsonl")
+    assert world.again().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
+
+
+def one_that_reads(**more: Any) -> tuple[World, Consumer]:
+    world = World({"t": 1}, seed=3)
+    a = world.join("a", topics=["t"], **{**QUICK, **more})
+    world.write("t", 0, "0", "1", "2")
+    return world, a
+
+
+def test_how_an_application_polls_is_played_again() -> None:
+    world, a = one_that_reads()
+    a.limit, a.works_ms, a.poll_timeout_ms, a.callback_ms = 1, 300, 70, 20
+    world.run(700)
+    again = world.again()
+    assert again.digest() == world.digest()
+    assert again.clients["a"].values() == a.values() == ["0", "1", "2"]  # type: ignore[attr-defined]
+    world.run(5_000)
+    a.works_ms = 2_000
+    world.write("t", 0, "3")
+    world.run(3_000)
+    assert world.again().digest() == world.digest()
+
+
+def test_what_answers_for_the_brokers_is_played_again(tmp_path: Path) -> None:
+    world, _ = one_that_reads()
+    world.run(1_000)
+    unknown = HeartbeatResponse(throttle_time_ms=0, error_code=25)
+    world.tamper = lambda client, request, version: unknown if isinstance(request, HeartbeatRequest) else None
+    world.run(2_000)
+    world.tamper = None
+    world.run(2_000)
+    assert world.again().digest() == world.digest()
+    with pytest.raises(ConfigError, match="JSON lines"):
+        world.save(tmp_path / "run.jsonl")
+
+
+def test_a_listener_that_holds_the_first_world_is_not_played_again() -> None:
+    world, a = one_that_reads()
+    a.listener = lambda kind, partitions: kind == "assigned" and a.seek(partitions[0], 2)
+    world.run(3_000)
+    assert a.values() == ["2"]
+    with pytest.raises(IllegalState, match=r"seek\(\) is called on the first world .* behaves\(\) hand"):
+        world.again()
+
+
+class Skips:
+    """Begins with the last record, and commits what it is given."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    def assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
+        for one in partitions:
+            self.consumer.seek(one, 2)
+
+    def records(self, records: list[Any]) -> None:
+        self.consumer.commit()
+
+
+def test_an_application_is_made_again_with_the_other_client(tmp_path: Path) -> None:
+    made: list[Consumer] = []
+
+    def skips(consumer: Consumer) -> None:
+        application = Skips(consumer)
+        consumer.listener = lambda kind, partitions: kind == "assigned" and application.assigned(partitions)
+        consumer.worker = application.records
+        made.append(consumer)
+
+    world, a = one_that_reads(enable_auto_commit=False)
+    a.behaves(skips)
+    world.run(3_000)
+    assert (a.values(), world.committed("g", tp("t", 0))) == (["2"], 3)
+    again = world.again()
+    assert again.digest() == world.digest()
+    assert made == [a, again.clients["a"]]
+    world.save(tmp_path / "run.jsonl")
+    only_reads = World.load(tmp_path / "run.jsonl")
+    assert only_reads.clients["a"].values() == ["0", "1", "2"]  # type: ignore[attr-defined]
+
+
+def test_a_group_goes_back_with_its_applications() -> None:
+    class Skipping(Group):
+        topics: ClassVar = {"t": 2}
+        options: ClassVar = ({"enable_auto_commit": False},)
+
+        def application(self, consumer: Consumer) -> Skips:
+            return Skips(consumer)
+
+    state = Skipping()
+    state.begin(seed=0)
+    state.write(0, 3)
+    state.wait(3_000)
+    before, mine = state.world.again(), dict(state.applications)
+    told = [(one.who, one.what, one.partitions, one.detail) for one in state.world.seen]
+    assert [(one.who, one.what, one.partitions, one.detail) for one in before.seen] == told
+    assert "stored" in {what for _, what, _, _ in told}
+    assert state.applications == mine  # those of the first world
+
+
+def test_a_journal_sets_nothing_but_what_is_kept(tmp_path: Path) -> None:
+    world, a = one_that_reads()
+    a.works_ms = 7
+    world.save(tmp_path / "run.jsonl")
+    lines = (tmp_path / "run.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["args"] == ["works_ms", 7]
+    (tmp_path / "run.jsonl").write_text("\n".join(lines).replace('"works_ms"', '"alive"'))
+    with pytest.raises(ConfigError, match="alive"):
+        World.load(tmp_path / "run.jsonl")
