@@ -61,7 +61,13 @@ class Transacted(NamedTuple):
     actions: tuple[transactions.Action, ...]
 
 
-Action: TypeAlias = Reply | Close | Coordinated | Transacted
+class Cleaned(NamedTuple):
+    """To tell: retention or compaction took records from these."""
+
+    partitions: tuple[Partition, ...]
+
+
+Action: TypeAlias = Reply | Close | Coordinated | Transacted | Cleaned
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class Cleaning:
         self._compacts_at: int | None = None
 
     def look(self, now: int) -> list[Partition]:
-        """Do what is due; the partitions whose logs start later now."""
+        """Do what is due; the partitions from which something was taken."""
         if self._deletes_at is None or self._compacts_at is None:
             self._deletes_at = now + self._dynamic.start.log_initial_task_delay_ms
             self._compacts_at = now + self._backoff()
@@ -43,9 +43,8 @@ class Cleaning:
             at = now - (now - self._compacts_at) % backoff
             self._compacts_at = at + backoff
             for partition, config in self._logs(compacted=True):
-                if is_due(partition, config, at):
-                    compact(partition, config, at)
-                if partition.delete_old(config, at):
+                compacted = is_due(partition, config, at) and compact(partition, config, at)
+                if partition.delete_old(config, at) or compacted:
                     changed.append(partition)
         if now >= self._deletes_at:
             at = now - (now - self._deletes_at) % self._interval
@@ -57,11 +56,12 @@ class Cleaning:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def look_at_once(self, now: int) -> list[Partition]:
-        """Go over every log, also what is in its active segment; the partitions that start later now."""
+        """Go over every log, also what is in its active segment; those from which something was taken."""
         changed: list[Partition] = []
         for partition, config in self._logs(compacted=True):
             partition.log.roll()
-            compact(partition, config, now)
+            if compact(partition, config, now):
+                changed.append(partition)
         for compacted in (True, False):
             changed += [one for one, config in self._logs(compacted=compacted) if one.delete_old(config, now)]
         return changed

@@ -44,12 +44,12 @@ def is_due(partition: Partition, config: Config, now: int) -> bool:
     return late or size / sum(one.size for one in there) > (double(config("min.cleanable.dirty.ratio")) or 0)
 
 
-def compact(partition: Partition, config: Config, now: int) -> None:
-    """Go over the log of a partition once."""
+def compact(partition: Partition, config: Config, now: int) -> bool:
+    """Go over the log of a partition once; is anything in it another than before?"""
     log, until = partition.log, _until(partition, config, now)
     found = [one for one in log.all_batches() if one.base_offset < until]
     if not found:
-        return
+        return False
     aborted = partition.transactions.aborted(0, until)
     latest = _latest(found, aborted)
     horizon = now + int(config("delete.retention.ms"))
@@ -76,6 +76,7 @@ def compact(partition: Partition, config: Config, now: int) -> None:
     partition.transactions.forget(fates.emptied)
     _regroup(log, until, int(config("segment.bytes")))
     partition.compacted_to = until
+    return len(kept) < len(found) or any(one is not other for one, other in zip(kept, found, strict=True))
 
 
 def _until(partition: Partition, config: Config, now: int) -> int:

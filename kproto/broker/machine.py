@@ -29,7 +29,7 @@ from ..security.exchange import Refused
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from ..txn import coordinator as transactions
 from ..wire.message import Message
-from .broker import Action, Broker, Close, Connection, Reply
+from .broker import Action, Broker, Cleaned, Close, Connection, Reply
 from .call import PARKED, Call, Closing, Last
 from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
 from .handlers.authorized import gate
@@ -177,8 +177,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
     broker.actions, broker.now = [], now
     broker.cluster.forget_producers(now)
-    if shorter := broker.cluster.cleaning.look(now):
-        broker.wake(shorter)
+    _cleaned(broker, broker.cluster.cleaning.look(now))
     _TABLE[type(event)](broker, event, now)
     while broker.ready:
         connection = broker.ready.popleft()
@@ -319,7 +318,13 @@ def _changed(broker: Broker, event: Changed, now: int) -> None:
 
 
 def _clean(broker: Broker, event: CleanLogs, now: int) -> None:
-    broker.wake(broker.cluster.cleaning.look_at_once(now))
+    _cleaned(broker, broker.cluster.cleaning.look_at_once(now))
+
+
+def _cleaned(broker: Broker, partitions: list[Partition]) -> None:
+    if partitions:
+        broker.actions.append(Cleaned(tuple(partitions)))
+        broker.wake(partitions)
 
 
 def _fail(broker: Broker, event: Fail, now: int) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .broker import Broker, Close, Coordinated, Reply, Transacted
+from .broker import Broker, Cleaned, Close, Coordinated, Reply, Transacted
 from .client import Client
 from .machine import Connected, Disconnected, Event, Sent, Tick, next_deadline, step
 from .security.subject import principal
@@ -93,7 +93,7 @@ class Shell:
                         events.append(Sent(action.conn))
                 elif isinstance(action, Close):
                     self.refuse(action.conn, action.reason)
-                else:
+                elif not isinstance(action, Cleaned):
                     self._tell(action, now)
         self.set_timer()
 

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kproto.broker.broker import Action, Broker, Close, Coordinated, Reply, Transacted
+from kproto.broker.broker import Action, Broker, Cleaned, Close, Coordinated, Reply, Transacted
 from kproto.broker.call import Node
 from kproto.broker.handlers.index import served
 from kproto.broker.log import Log
@@ -91,7 +91,7 @@ class Stage:
                     self.step(Sent(action.conn))
             elif isinstance(action, Close):
                 self.closed[action.conn] = action.reason
-            else:
+            elif not isinstance(action, Cleaned):
                 self.told.append(action)
         return actions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ...broker import machine
-from ...broker.broker import Action, Close, Coordinated, Reply, Transacted
+from ...broker.broker import Action, Cleaned, Close, Coordinated, Reply, Transacted
 from ...error_codes import ErrorCode
 from ...messages.headers import decode_request, encode_response
 from ...wire.frame import frame
@@ -153,6 +153,10 @@ class Exchange:
                     self.end(wire, f"the broker closed the connection: {reason}")
             case Coordinated():
                 world.coordinated(node, action)
+            case Cleaned(partitions=partitions):
+                world.disturbed.update(
+                    one for one in world.partitions() if world.partition(one) in partitions
+                )
             case Transacted():
                 pass
 

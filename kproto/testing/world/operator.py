@@ -8,6 +8,7 @@ from ...arguments import checked
 from ...broker import machine
 from ...broker.broker import Coordinated
 from ...broker.log import Log
+from ...broker.topics import Partition
 from ...error_codes import ErrorCode
 from ...errors import ConfigError, IllegalState
 from ...group import classic
@@ -235,11 +236,15 @@ class Operator:
     @checked
     def log(self, partition: TopicPartition) -> Log:
         """A partition's log. Raises ConfigError when there is no such partition."""
-        topic = self._world.cluster.topics.named(partition.topic)
-        found = topic.partition(partition.partition) if topic else None
+        found = self.partition(partition)
         if found is None:
             raise ConfigError("partition", str(partition), "a partition that there is")
         return found.log
+
+    def partition(self, partition: TopicPartition) -> Partition | None:
+        """What the brokers keep of a partition; None when there is no such partition."""
+        topic = self._world.cluster.topics.named(partition.topic)
+        return topic.partition(partition.partition) if topic else None
 
     def partitions(self) -> list[TopicPartition]:
         """All partitions of all topics."""
@@ -289,8 +294,7 @@ class Operator:
 
     def _leader(self, partition: TopicPartition) -> int:
         world = self._world
-        topic = world.cluster.topics.named(partition.topic)
-        found = topic.partition(partition.partition) if topic else None
+        found = self.partition(partition)
         leader = -1 if found is None else world.cluster.leader(found, partition.partition)
         return leader if leader in world.brokers else self._up()
 

@@ -1,0 +1,51 @@
+"""Claims of worlds whose topics are cleaned: what retention or compaction took is missed by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kproto.records import BatchBuilder
+from kproto.testing.invariants import ALWAYS, check
+from kproto.testing.schedules import QUICK, rest
+from kproto.testing.world import World, tp
+
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1000"}
+KEPT_SHORT = {"retention.ms": "20000", "segment.ms": "1000"}
+
+
+def written(configs: Mapping[str, str]) -> World:
+    """Ten minutes of records of two keys."""
+    world = World(seed=1)
+    world.watch(*ALWAYS)
+    world.create("t", 1, dict(configs))
+    for number in range(40):
+        batch = BatchBuilder()
+        batch.append(world.now, b"%d" % (number % 2), b"x")
+        world.append("t", 0, batch.build())
+        world.run(15_000)
+    return world
+
+
+@pytest.mark.parametrize("configs", [COMPACTED, KEPT_SHORT], ids=["compaction", "retention"])
+def test_what_was_cleaned_away_is_no_matter_for_claims(configs: Mapping[str, str]) -> None:
+    world = written(configs)
+    assert world.disturbed == {tp("t", 0)}
+    a = world.join("a", topics=["t"], **QUICK)
+    world.run(5_000)
+    assert 0 < len(a.records) < 40
+    rest(world)
+    check(world)
+
+
+def test_what_was_cleaned_in_vain_is_looked_at_as_any_other() -> None:
+    assert written({"cleanup.policy": "delete", "retention.ms": "3600000"}).disturbed == set()
+    world = World(seed=1)
+    world.create("t", 1, COMPACTED)
+    for number in range(40):
+        batch = BatchBuilder()
+        batch.append(world.now, b"%d" % number, b"x")  # each its own key
+        world.append("t", 0, batch.build())
+        world.run(15_000)
+    assert world.disturbed == set()
