@@ -241,7 +241,7 @@ class Broker:
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Make a topic that `topics.refusal` has nothing against."""
+        """Make a topic that `topics.refusal` has nothing against; `Cluster.has_new` finds its leaders."""
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:

@@ -6,9 +6,10 @@
 Rules:
   * All brokers see the same logs, offsets and groups at once: what moves is only who may answer for them.
     Replication, and what a new leader or coordinator lacks, are the operator's to play (`Truncate`).
-  * A partition without a leader of its own choosing is led by the nodes in turn, by its index. So are the
-    partitions of `__consumer_offsets` and `__transaction_state`, and a group or a transactional id is
-    coordinated by the leader of the one that its hash names, until it is moved.
+  * A partition without a leader of its own choosing is led by the nodes in turn, by its index; one that is
+    made while that node is down, by another. So are the partitions of `__consumer_offsets` and
+    `__transaction_state`, and a group or a transactional id is coordinated by the leader of the one that its
+    hash names, until it is moved.
   * A coordinator that hands a group over answers its waiting members NOT_COORDINATOR; the next one has
     loaded the group just now and gives everybody a whole session (GroupMetadataManager.onUnloaded, onLoaded).
   * Connection numbers are unique in the cluster, so that an answer finds its connection whoever gives it.
@@ -38,7 +39,7 @@ from .call import Node
 from .cleaning import Cleaning
 from .dynamic import Dynamic
 from .settings import Settings
-from .topics import Partition, Topics
+from .topics import Partition, Topic, Topics
 
 if TYPE_CHECKING:
     from .broker import Broker, Connection
@@ -93,6 +94,13 @@ class Cluster:
         if found is None:
             found = self._places[index % len(self._places)]
         return found if found in self.nodes else NOBODY
+
+    def has_new(self, topic: Topic) -> None:
+        """A topic was made, or has grown: where the node whose turn it is is down, another one leads."""
+        for index, partition in enumerate(topic.partitions):
+            if self.leader(partition, index) == NOBODY and partition not in self.leaders:
+                able = [one for one in partition.replicas or self.nodes if one in self.nodes]
+                self.leaders[partition] = next(iter(able or self.nodes), NOBODY)
 
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """The nodes that have a partition, the preferred leader first. Who leads it has it, wherever it was

@@ -273,7 +273,8 @@ def _create(broker: Broker, event: CreateTopic, now: int) -> None:
     refused = broker.topics.refusal(event.name, event.partitions)
     if refused is not None:
         raise ConfigError("topic", f"{event.name}:{event.partitions}", refused[1])
-    broker.topics.create(event.name, event.topic_id, event.partitions, event.configs)
+    topic = broker.topics.create(event.name, event.topic_id, event.partitions, event.configs)
+    broker.cluster.has_new(topic)
 
 
 def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
@@ -287,6 +288,7 @@ def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
         allowed = f"no topic may have more than {MAX_PARTITIONS} partitions"
         raise ConfigError("topic", f"{event.name}:{event.partitions}", allowed)
     grow(topic, event.partitions)
+    broker.cluster.has_new(topic)
 
 
 def _elect(broker: Broker, event: ElectLeader, now: int) -> None:

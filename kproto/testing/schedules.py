@@ -23,6 +23,7 @@ from ..arguments import checked
 from ..clients.index import client
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
+from ..records import BatchBuilder
 from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World
 from .world.machines import Machine
@@ -103,7 +104,9 @@ def rest(world: World, ms: int = REST_MS) -> None:
     for consumer in world.living(Consumer):
         _resume(consumer)
     for partition in world.partitions():
-        world.write(partition.topic, partition.partition, "the last")
+        batch = BatchBuilder()
+        batch.append(world.now, b"", b"the last")  # compacted topics want a key
+        world.append(partition.topic, partition.partition, batch.build())
     _settle(world, ms // 2, max((one.metadata_max_age_ms for one in options), default=ms))
 
 

@@ -94,6 +94,7 @@ def _asked(
     topic = broker.topics.named(name)
     if topic is None and create and bad_name(name) is None:
         topic = broker.create_topic(name, broker.settings.num_partitions, call.random_id)
+        broker.cluster.has_new(topic)
     if topic is not None:
         return _described(broker, topic, operations)
     error = (

@@ -101,6 +101,7 @@ def _created(
     else:
         topic = broker.create_topic(wanted.name, count, call.random_id, configs)
         _place(broker, topic, wanted, factor)
+        broker.cluster.has_new(topic)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,
@@ -253,6 +254,7 @@ def create_partitions(broker: Broker, call: Call) -> Result:
             for index in range(has, wanted.count) if chosen or factor > 1 else ():
                 places = chosen[index - has] if chosen else broker.cluster.replicas(index, factor)
                 topic.partitions[index].replicas = places
+            broker.cluster.has_new(topic)
         code, message = refused or (ErrorCode.NONE, None)
         return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
 

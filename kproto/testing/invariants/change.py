@@ -41,7 +41,7 @@ def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     waiting = [token for token in consumer.asked if token not in consumer.done]
     if not waiting:
         raise broken(world, consumer.name, "has no commit open: there is nothing to be seen")
-    for partition in consumer.owned:
+    for partition in consumer.owned.intersection(world.partitions()):
         position, end = consumer.position(partition), world.log(partition).end_offset
         if position != end:
             why = f"{partition} stands at {position} of {end} while commit {waiting[0]} is open"

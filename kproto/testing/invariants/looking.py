@@ -85,7 +85,9 @@ def readable(world: World, partition: TopicPartition, offset: int) -> int:
 
 
 def not_given(world: World, partition: TopicPartition, given: set[int], end: int) -> int | None:
-    """The first record below `end` that is not among those that were given."""
+    """The first record below `end` that is not among those that were given; None where the topic is gone."""
+    if world.partition(partition) is None:
+        return None
     for offset in range(world.log(partition).start_offset, end):
         if offset not in given and (partition, offset) not in world.markers:
             return offset

@@ -17,7 +17,7 @@ def what_is_owned_is_read(world: World) -> None:
     for consumer in consumers(world):
         if not consumer.alive or not consumer.is_polling:
             continue
-        for partition in consumer.owned:
+        for partition in consumer.owned.intersection(world.partitions()):
             state = consumer.engine.partitions.get(partition)
             if state is None:
                 raise broken(

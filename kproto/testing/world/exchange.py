@@ -143,6 +143,8 @@ class Exchange:
         match action:
             case Reply(conn=conn, frame=body):
                 wire = world.network.wires.get(conn)
+                if conn in world.answers:
+                    world.answers[conn] = body
                 if wire is not None:
                     self._reply(wire, body)
                     self._take(wire.node, machine.Sent(conn))

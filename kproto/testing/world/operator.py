@@ -13,12 +13,18 @@ from ...error_codes import ErrorCode
 from ...errors import ConfigError, IllegalState
 from ...group import classic
 from ...group.subscription import TopicPartition
-from ...messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ...messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from ...messages.delete_topics import DeleteTopicsRequest
-from ...messages.headers import encode_request
+from ...messages.headers import decode_response, encode_request
 from ...messages.heartbeat import HeartbeatRequest
+from ...messages.index import response_class
 from ...messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ...messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ...messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ...messages.sync_group import SyncGroupRequest
 from ...records import BatchBuilder, assign_offsets, encode_batch
 from ...records.record import Record
@@ -62,7 +68,7 @@ class Operator:
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
         """Write one batch, as some other client; `batch` goes to `BatchBuilder.build`. Raises ConfigError
-        for a partition that there isn't.
+        for a partition that there isn't, and for what the broker refuses.
         """
         self.log(TopicPartition(topic, partition))
         builder = BatchBuilder()
@@ -72,20 +78,27 @@ class Operator:
 
     @kept
     def append(self, topic: str, partition: int, data: bytes) -> None:
-        """Write these bytes, as some other client."""
+        """Write these bytes, as some other client. Raises ConfigError for what the broker refuses."""
         entry = PartitionProduceData(index=partition, records=data)
         topic_data = [TopicProduceData(name=topic, partition_data=[entry])]
         node = self._leader(TopicPartition(topic, partition))
-        self._ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
+        answer = self._ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
+        if isinstance(answer, ProduceResponse):
+            [told] = answer.responses[0].partition_responses
+            _took(told.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", told.error_message)
 
     @kept
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """What retention does to the head of a log. Raises ConfigError for a partition that there isn't."""
+        """What retention does to the head of a log. Raises ConfigError for a partition that there isn't, and
+        for what the broker refuses.
+        """
         self.log(TopicPartition(topic, partition))
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
         self._world.disturbed.add(TopicPartition(topic, partition))
         topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
-        self._ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._up())
+        answer = self._ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._up())
+        if isinstance(answer, DeleteRecordsResponse):
+            _took(answer.topics[0].partitions[0].error_code, "offset", f"{offset} of {topic}-{partition}")
 
     @kept
     def delete_topic(self, name: str) -> None:
@@ -162,7 +175,9 @@ class Operator:
 
     @kept
     def stop_broker(self, node: int = 1) -> None:
-        """A broker dies: its connections break, its partitions and groups go to the next one that is up."""
+        """A broker dies: its connections break, its partitions and groups go to the next one that is up, or
+        comes up.
+        """
         world = self._world
         self._node(node)
         if world.brokers.pop(node, None) is None:
@@ -186,6 +201,8 @@ class Operator:
         world.brokers[node] = world.made_broker(world.nodes[node])
         for name in dict.fromkeys(self._nodes_first(node)):
             world.cluster.nodes[name] = world.nodes[name]
+        for other in [one for one in world.cluster.nodes if one not in world.brokers]:  # the last that went
+            self._move_all_away_from(other)
         for group in list(world.cluster.coordinator.groups):
             if world.cluster.coordinating(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
@@ -303,13 +320,26 @@ class Operator:
             return node
         raise IllegalState("all brokers are down")
 
-    def _ask(self, request: Message, version: int, node: int) -> None:
+    def _ask(self, request: Message, version: int, node: int) -> Message | None:
+        """Ask a broker; its answer, if it comes at once."""
         world = self._world
         conn = next(world.ids)
+        world.answers[conn] = None
         world.step(node, machine.Connected(conn, "operator"))
         body = encode_request(request, version, 1, "operator")
         world.step(node, machine.Received(conn, body, world.random_id()))
         world.step(node, machine.Disconnected(conn))
+        told = world.answers.pop(conn)
+        if told is None or request.__api_key__ is None:
+            return None
+        return decode_response(told, response_class(request.__api_key__), version)[1]
+
+
+def _took(code: int, option: str, value: str, why: str | None = None) -> None:
+    """Raises ConfigError for what a broker didn't take."""
+    if code:
+        said = ErrorCode(code).name + (f": {why}" if why else "")
+        raise ConfigError(option, value, f"what the broker takes; it says {said}")
 
 
 def _stored(

@@ -134,6 +134,8 @@ class World(Operator, Exchange):
         self.brokers: Final = {node.id: self.made_broker(node) for node in nodes}
         self.planned: dict[int, int | None] = dict.fromkeys(self.nodes)
         self.keys: dict[int, tuple[int, int]] = {}
+        self.answers: dict[int, bytes | None] = {}
+        """What the operator is answered, by connection."""
         with self.inside():
             for name, partitions in (topics or {}).items():
                 self.create(name, partitions)

@@ -1,0 +1,73 @@
+"""What an operator of a world does is done, or refused aloud; and what is claimed when he deleted a topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.records import BatchBuilder
+from kproto.testing.invariants import ALWAYS, check
+from kproto.testing.schedules import QUICK, rest
+from kproto.testing.world import World, tp
+
+
+def batch() -> bytes:
+    builder = BatchBuilder()
+    builder.append(0, None, b"x")
+    return builder.build()
+
+
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "no key": (("write", "compacted", 0, "x"), "INVALID_RECORD: records without a key"),
+    "no record": (("write", "t", 0), "INVALID_RECORD: the batch has no records"),
+    "no batch": (("append", "t", 0, b"garbage"), "INVALID_RECORD: a partition takes exactly one batch"),
+    "two batches": (("append", "t", 0, batch() * 2), "INVALID_RECORD: a partition takes exactly one batch"),
+    "too large": (("write", "t", 0, "x" * 2_000_000), "MESSAGE_TOO_LARGE"),
+    "beyond the end": (("delete_before", "t", 0, 7), "OFFSET_OUT_OF_RANGE"),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_the_broker_refuses_is_told(call: str) -> None:
+    """The answer was not looked at: a story went on without the records that it had written."""
+    world = World({"t": 1})
+    world.create("compacted", 1, {"cleanup.policy": "compact"})
+    (name, *given), why = REFUSED[call]
+    with pytest.raises(ConfigError, match=f"what the broker takes; it says {why}"):
+        getattr(world, name)(*given)
+    assert world.log(tp("t", 0)).end_offset == 0
+
+
+def test_partitions_that_are_made_while_a_broker_is_down_are_led_by_another() -> None:
+    """They had no leader until it came back, and what was written to them was lost without a word."""
+    world = World({"t": 1}, brokers=3)
+    a = world.join("a", topics=["t", "u"], **QUICK)
+    world.stop_broker(2)
+    world.grow("t", 6)
+    world.create("u", 3)
+    for partition in world.partitions():
+        world.write(partition.topic, partition.partition, str(partition))
+    everything = sorted(map(str, world.partitions()))
+    assert world.run(10_000, until=lambda: sorted(a.values()) == everything)
+    world.start_broker(2)
+    rest(world)
+    check(world)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
+def test_claims_can_be_made_of_a_world_without_one_of_its_topics(anew: bool) -> None:
+    world = World({"t": 2, "u": 1}, seed=1)
+    world.watch(*ALWAYS)
+    members = [world.join(name, topics=["t", "u"], **QUICK) for name in "ab"]
+    for partition in world.partitions():
+        world.write(partition.topic, partition.partition, "x")
+    world.run(3_000)
+    world.delete_topic("t")
+    if anew:
+        world.run(3_000)
+        world.create("t", 3)
+    rest(world)
+    check(world)
+    assert members[0].owned | members[1].owned == set(world.partitions())
