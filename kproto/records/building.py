@@ -35,6 +35,7 @@ from .record import (
     TABLED,
     Headers,
     Record,
+    length_of_bytes,
     record_parts,
     small_varints,
 )
@@ -236,7 +237,7 @@ class BatchBuilder:
         count = self._count
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
-        varints, deltas = self._varints, self._deltas
+        varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
         try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
             delta = timestamp - self._base_timestamp
@@ -245,31 +246,30 @@ class BatchBuilder:
             offset = varints[count]
             if headers:
                 known = [deltas[delta], offset]
-                known += (NULL,) if key is None else (varints[len(key)], key)
-                known += (NULL,) if value is None else (varints[len(value)], value)
+                known += (NULL,) if key is None else (varints[length_of(key)], key)
+                known += (NULL,) if value is None else (varints[length_of(value)], value)
                 known.append(varints[len(headers)])
                 for name, content in headers:
                     if content is None:
                         known += (HEADER_NAMES[name], NULL)
                     else:
-                        known += (HEADER_NAMES[name], varints[len(content)], content)
+                        known += (HEADER_NAMES[name], varints[length_of(content)], content)
                 body = _join(known)
             elif value is None:
                 if key is None:
                     body = _join((deltas[delta], offset, NULL, NULL, NOTHING))
                 else:
-                    body = _join((deltas[delta], offset, varints[len(key)], key, NULL, NOTHING))
+                    body = _join((deltas[delta], offset, varints[length_of(key)], key, NULL, NOTHING))
             elif key is None:
-                body = _join((deltas[delta], offset, NULL, varints[len(value)], value, NOTHING))
+                body = _join((deltas[delta], offset, NULL, varints[length_of(value)], value, NOTHING))
             else:
-                body = _join(
-                    (deltas[delta], offset, varints[len(key)], key, varints[len(value)], value, NOTHING)
-                )
+                first, second = varints[length_of(key)], varints[length_of(value)]
+                body = _join((deltas[delta], offset, first, key, second, value, NOTHING))
             size = len(body)
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        except _UNCOMMON:  # a number, or a header's key, that has no place in the tables
+        except _UNCOMMON:  # what is no bytes, or a number or a header's key that has no place in the tables
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
         size += self._size

@@ -27,7 +27,7 @@ from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .codecs import CodecError
 from .codecs.lz4 import with_old_header
 from .compression import CODECS, codec_number, compress, decompress
-from .record import Record, wrap
+from .record import Record, plain, wrap
 from .unwritable import UNWRITABLE, unwritable
 
 _MESSAGE = "Message"
@@ -206,6 +206,7 @@ def _write(record: Record, offset: int, magic: int, attributes: int) -> bytes:
         if content is None:
             parts.append(b"\xff\xff\xff\xff")
         else:
-            parts += (struct.pack(">i", len(content)), content)
+            raw = content if type(content) is bytes else plain(content)
+            parts += (struct.pack(">i", len(raw)), raw)
     body = b"".join(parts)
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import EncodeError
 from .building import BatchBuilder, Unnumbered, laid_out
 from .compression import codec_number
-from .record import NOTHING, NULL, TABLED, Headers, encode_headers, small_varints, zigzag
+from .record import NOTHING, NULL, TABLED, Headers, encode_headers, length_of_bytes, small_varints, zigzag
 from .unwritable import UNWRITABLE
 
 _join = b"".join
@@ -104,7 +104,7 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
     """The varints of the lengths, and the contents."""
     varints, _ = small_varints()
     return (
-        [NULL if content is None else varints[len(content)] for content in column],
+        [NULL if content is None else varints[length_of_bytes(content)] for content in column],
         [b"" if content is None else content for content in column],
     )
 
@@ -117,9 +117,9 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
     if 8 * (timestamps[-1] - timestamps[0]) >= count:
         return False
     try:
-        if len(set(map(len, values))) > 1:  # type: ignore[arg-type]
+        if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]
             return False
-    except TypeError:  # a null
+    except TypeError:  # a null, or no bytes
         return False
     return list(timestamps) == sorted(timestamps)
 

@@ -319,10 +319,25 @@ def record_parts(
     """One record in pieces to be joined."""
     parts = [b"", NOTHING, zigzag(timestamp_delta), zigzag(offset_delta)]
     for content in (key, value):
-        parts += (NULL,) if content is None else (zigzag(len(content)), content)
+        if content is None:
+            parts.append(NULL)
+        else:
+            raw = content if type(content) is bytes else plain(content)
+            parts += (zigzag(len(raw)), raw)
     parts.append(encode_headers(headers) if headers else NOTHING)
     parts[0] = zigzag(sum(map(len, parts)))
     return parts
+
+
+length_of_bytes = bytes.__len__
+"""`len` that takes nothing else: an array's length isn't that of its bytes, which are joined all the same."""
+
+
+def plain(content: bytes | bytearray | memoryview) -> bytes:
+    """The bytes in whatever holds bytes. Raises TypeError for anything else, arrays too."""
+    if isinstance(content, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return bytes(content)
+    raise TypeError(f"{type(content).__name__} is not bytes")
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
@@ -336,8 +351,9 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
         if content is None:
             pieces += (key, NULL)
         else:
-            size = len(content)
-            pieces += (key, _SHORT_VARINTS[size] if size < _SHORT else zigzag(size), content)
+            raw = content if type(content) is bytes else plain(content)
+            size = len(raw)
+            pieces += (key, _SHORT_VARINTS[size] if size < _SHORT else zigzag(size), raw)
     return b"".join(pieces)
 
 
