@@ -15,16 +15,17 @@ stopped is a loop without a line of Python in it (`max(itertools.count())`), nor
 from __future__ import annotations
 
 import dis
+import inspect
 import sys
 import tracemalloc
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
 from ..arguments import checked
-from ..errors import KprotoError
+from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
 from .invariants import Broken
 
@@ -44,9 +45,11 @@ _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 def an_assignor_is_a_function(
     assign: Callable[[], object], *, times: int = 2, most_lines: int = MOST_LINES
 ) -> None:
-    """I6: it ends, and gives the same for the same."""
+    """I6: it ends, and gives the same for the same, `times` times."""
+    if times < 2:
+        raise ConfigError("times", times, "at least 2: what is asked once can't differ")
     with _at_most(most_lines):
-        first = assign()
+        first = _here("assign", assign())
     for _ in range(times - 1):
         if (again := assign()) != first:
             raise Broken(f"the same question has two answers: {first!r} and {again!r}")
@@ -55,7 +58,7 @@ def an_assignor_is_a_function(
 @checked
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: it returns a value or raises one of kproto's errors, and takes no more lines and memory than the
-    bytes pay for.
+    bytes pay for. One that gives what it read piece by piece (a generator) is read to its end.
     """
     most = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()
@@ -63,9 +66,11 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         tracemalloc.start()
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
+    answer: object = None
     try:
         with _at_most(LINES_AT_LEAST + LINES_A_BYTE * len(data)):
-            decode(data)
+            answer = decode(data)
+            _read(answer)
     except (KprotoError, Broken) as error:
         if isinstance(error, Broken):
             raise
@@ -75,6 +80,7 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         _, peak = tracemalloc.get_traced_memory()
         if not tracing:
             tracemalloc.stop()
+    _here("decode", answer)
     if peak - before > most:
         raise Broken(f"{len(data)} bytes took {peak - before} bytes of memory; {most} are allowed")
 
@@ -86,15 +92,33 @@ def a_batch_ends_where_its_rows_end(
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
     """I20: an end offset moves if and only if there are rows up to it (Spark's micro batches)."""
-    for partition, stop in end.items():
+    for partition in dict.fromkeys([*end, *(where for where, _ in rows)]):
         offsets = [offset for where, offset in rows if where == partition]
         begin = start.get(partition, 0)
+        stop = end.get(partition, begin)
         if offsets and not begin <= min(offsets) <= max(offsets) < stop:
             raise Broken(
                 f"{partition}: rows {min(offsets)} to {max(offsets)} in a batch from {begin} to {stop}"
             )
-        if not offsets and stop > begin:
+        if not offsets and stop != begin:
             raise Broken(f"{partition}: the batch goes from {begin} to {stop}, and has no rows")
+
+
+def _here(option: str, answer: object) -> object:
+    """An answer that is one. Raises ConfigError for what would have to be awaited: nothing of it has run."""
+    if not inspect.isawaitable(answer) and not inspect.isasyncgen(answer):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise ConfigError(option, answer, "a function that returns its answer; a coroutine is awaited by nobody")
+
+
+def _read(answer: object) -> None:
+    """Let all of it run, where that is a generator."""
+    pieces: Any = answer
+    if isinstance(answer, Iterator):
+        for _ in pieces:
+            pass
 
 
 @contextmanager

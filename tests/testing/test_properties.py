@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kproto.errors import DecodeError
+from kproto.errors import ConfigError, DecodeError
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.messages.fetch import FetchResponse
@@ -133,9 +133,25 @@ def allocates(data: bytes) -> object:
     return bytes(int.from_bytes(data[:4], "big") & 0x3FFFFFF)
 
 
+def leaks_later(data: bytes) -> Iterator[int]:
+    yield 1
+    raise KeyError("later")
+
+
+def never_ends(data: bytes) -> Iterator[int]:
+    while True:
+        yield 1
+
+
+async def waits(data: bytes) -> object:
+    raise KeyError("never")
+
+
 @pytest.mark.parametrize(
     ("decode", "data", "why"),
     [
+        (leaks_later, b"\xff", "KeyError comes out"),
+        (never_ends, b"\xff", "not over after"),
         (leaks, b"\xff", "IndexError comes out"),
         (hangs, b"\x02\x01\x00", "not over after"),
         (allocates, b"\x7f\xff\xff\xff", "bytes of memory"),
@@ -144,6 +160,15 @@ def allocates(data: bytes) -> object:
 def test_a_decoder_that_does_not_is_found(decode: Callable[[bytes], object], data: bytes, why: str) -> None:
     with pytest.raises(Broken, match=why):
         a_decoder_takes_any_bytes(decode, data)
+
+
+def test_what_never_ran_is_no_proof() -> None:
+    with pytest.raises(ConfigError, match=r"decode=.*awaited by nobody"):
+        a_decoder_takes_any_bytes(waits, b"")
+    with pytest.raises(ConfigError, match=r"assign=.*awaited by nobody"):
+        an_assignor_is_a_function(lambda: waits(b""))
+    with pytest.raises(ConfigError, match="times=1 is not allowed; at least 2"):
+        an_assignor_is_a_function(dict, times=1)
 
 
 # ---- I20; the true reader of batches is in tests/consumer/spark/test_stream.py
@@ -159,6 +184,8 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
         ({T0: 5, T1: 0}, []),  # it moves without rows
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row behind the end comes again in the next batch
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # a row of the batch before
+        ({T0: 2, T1: 0}, []),  # it goes back, and the next batch has rows again
+        ({T1: 0}, [(T0, 3), (T0, 4)]),  # rows of a partition without an end
         ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # by position, and not by name: the ends of another partition
     ],
 )
