@@ -20,6 +20,7 @@ from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from ..messages.json_form import to_json as json_form
+from ..wire.annotate import printable
 from ..wire.message import Message
 from .exchanges import Exchange
 
@@ -35,7 +36,9 @@ _LONG = 60
 
 
 def line(exchange: Exchange, began: int = 0) -> str:
-    """The exchange as a line; its time in seconds since `began`."""
+    """The exchange as a line; its time in seconds since `began`. Of names that clients give themselves it has
+    nothing that ends or turns the line.
+    """
     at = (exchange.asked_at - began) / 1000
     _names.set(exchange.names)
     who = _short(exchange.client or "-", 20)
@@ -49,7 +52,7 @@ def line(exchange: Exchange, began: int = 0) -> str:
     if exchange.trouble:
         parts += ["!!", exchange.trouble]
     took = f"  [{exchange.ms} ms]" if exchange.ms is not None else ""
-    return " ".join(part for part in parts if part) + took
+    return printable(" ".join(part for part in parts if part) + took)
 
 
 def to_json(exchange: Exchange) -> dict[str, Any]:

@@ -130,8 +130,12 @@ def shown(value: object) -> str:
 
 def _quoted(text: str) -> str:
     """Text in quotes; what doesn't print, or turns the line around, is escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return quoted if quoted.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in quoted)
+    return printable(json.dumps(text, ensure_ascii=False))
+
+
+def printable(line: str) -> str:
+    """A line as it may go to a terminal: what doesn't print, or turns or ends the line, is escaped."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
 
 
 def _escaped(character: str) -> str:

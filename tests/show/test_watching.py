@@ -158,3 +158,20 @@ def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
     (told,) = map(json.loads, out.splitlines())
     assert (told["client"], told["api"]) == ("me", "LeaveGroup")
     assert told["trouble"] == "the connection ended before the answer"
+
+
+def test_a_clients_name_writes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """A group's name with an end of line forged lines, and one with an escape coloured the terminal."""
+    watching = teller()
+    name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
+    one = synced(name)
+    one.client = name
+    watching.tell(one)
+    request = EndTxnRequest(transactional_id=name, producer_id=1, producer_epoch=0, committed=True)
+    response = EndTxnResponse(throttle_time_ms=0, error_code=0)
+    watching.tell(Exchange(1, "p:1", name, "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
+    watching.end()
+    told = capsys.readouterr().out
+    assert all(line.isprintable() for line in told.split("\n"))
+    assert r"group=g\u000d\u000a    9.999  admin  DeleteTopics v6\u001b[31m\u009b1m\u202e" in told
+    assert not [line for line in told.split("\n") if line.startswith("    9.999")]
