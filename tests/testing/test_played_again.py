@@ -130,3 +130,41 @@ def test_a_journal_sets_nothing_but_what_is_kept(tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("\n".join(lines).replace('"works_ms"', '"alive"'))
     with pytest.raises(ConfigError, match="alive"):
         World.load(tmp_path / "run.jsonl")
+
+
+def test_what_until_does_is_played_again_where_it_was_done(tmp_path: Path) -> None:
+    """It was not in the journal, and `until` is not asked again."""
+    world, a = one_that_reads(enable_auto_commit=False)
+
+    done = [0]
+
+    def commits_what_is_there() -> bool:
+        if len(a.records) > done[-1]:
+            a.commit()
+            done.append(len(a.records))
+        return len(done) > 2
+
+    assert not world.run(1_000, until=commits_what_is_there)
+    world.write("t", 0, "3")
+    assert world.run(1_000, until=commits_what_is_there)
+    world.run(1_000)
+    assert world.committed("g", tp("t", 0)) == 4
+    world.save(tmp_path / "run.jsonl")
+    assert world.again().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
+    halfway = world.again(world.turns - 20)
+    assert list(halfway.trace()) == list(world.trace())[: len(halfway.entries)]
+
+
+def test_what_a_producer_delivers_is_played_again(tmp_path: Path) -> None:
+    """`deliver` lets time pass, and told its producer so past the journal."""
+    world, a = one_that_reads()
+    producer = world.producer(linger_ms=5)
+    for number in range(6):
+        producer.deliver("t", f"x{number}")
+        world.run(3)
+    world.fault("cut", producer)
+    producer.deliver("t", "last")
+    world.run(3_000)
+    assert a.values()[-1] == "last"
+    world.save(tmp_path / "run.jsonl")
+    assert world.again().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()

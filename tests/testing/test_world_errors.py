@@ -134,3 +134,19 @@ def test_what_an_application_may_not_do_ends_the_run(whose: str) -> None:
     with pytest.raises(IllegalState, match="t-5: not assigned to this consumer") as raised:
         world.run(10_000)
     assert "of World(seed=8)" in raised.value.__notes__[0]
+
+
+def test_what_is_called_on_a_closed_consumer_is_refused_and_a_second_close_is_none() -> None:
+    """A commit was taken and never done, for which `every_future_ends` blamed the consumer."""
+    world = World({"t": 1})
+    member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
+    world.run(2_000)
+    member.close()
+    world.run(2_000)
+    for call in (member.commit, member.unsubscribe, member.rejoin, lambda: member.subscribe("t")):
+        with pytest.raises(IllegalState, match="this consumer is closed"):
+            call()
+    again = member.close()
+    world.run(120_000)
+    assert member.done[again] == (None, None)
+    check(world)

@@ -70,6 +70,8 @@ class Consumer(EngineClient):
         self.limit = self.options.max_poll_records
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
         self.polling = False
+        self.is_ended = False
+        """It was closed: whatever is called on it is answered as by any consumer that is."""
         self._wanted = False  # the application means to poll
         self._round = 0  # the poll that is open: a timeout of an older one means nothing
         self._again: int | None = None
@@ -126,7 +128,7 @@ class Consumer(EngineClient):
 
     def do(self, event: ev.Event) -> None:
         """Tell the engine, and do what it says."""
-        if self.alive:
+        if self.alive or self.is_ended:
             self._act(self._step(event))
 
     def _may(self, event: ev.Event) -> bool:
@@ -314,7 +316,7 @@ class Consumer(EngineClient):
 
     def _end(self) -> None:
         """The consumer is closed, and so is what its application did: the process ends."""
-        self.alive = False
+        self.alive, self.is_ended = False, True
         self.owned.clear()
         self.saw("closed")
 

@@ -4,10 +4,11 @@ Rules:
   * A world is decided by how it was made, by what was called on it and on its clients or set on them, and
     when. So that is all that is kept: each call from outside with its turn, and of each `run` how many turns
     it took.
-  * What is called from inside of a run (by a listener, `until`, `later`) is not kept: it happens again by
-    itself, as long as that code is there. A journal whose calls hold such code can be replayed, but not
-    saved; of an assignor its name is saved, and who loads it brings the assignor. What applications do
-    (`listener`, `worker`, `behaves`) is left out of what is saved.
+  * What is called from inside of a run (by a listener, or by `later`) is not kept: it happens again by
+    itself, as long as that code is there. `until` is asked between two turns: what it calls is kept.
+  * A journal whose calls hold such code can be replayed, but not saved; of an assignor its name is saved, and
+    who loads it brings the assignor. What applications do (`listener`, `worker`, `behaves`) is left out of
+    what is saved.
   * A call that raised is kept, too: what it did before that is done again, and it raises the same.
   * A journal from a file can call what is kept, and nothing else.
 """

@@ -36,6 +36,7 @@ class Producer(EngineClient):
     def due(self) -> int | None:
         return self.engine.due()
 
+    @kept  # `deliver` calls it from outside
     def tick(self) -> None:
         self.do(ev.Tick())
 

@@ -248,15 +248,29 @@ class World(Operator, Exchange):
         if not self.outside:
             return self._run(self.now + ms, until)
         number, turn, raised = len(self.journal), self.turns, ""
+
+        def ran(at: int) -> None:
+            took = (self.turns - turn, self.now)
+            self.journal.insert(at, journals.Command(turn, "", "replay_turns", took, raised=raised))
+
+        def holds() -> bool:
+            """`until`, which may call what is kept: then that comes behind the turns so far."""
+            nonlocal number, turn
+            with self._asking():
+                held = until is None or until()
+            if len(self.journal) > number:
+                ran(number)
+                number, turn = len(self.journal), self.turns
+            return held
+
         try:
             with self.inside():
-                return self._run(self.now + ms, until)
+                return self._run(self.now + ms, until and holds)
         except Exception as error:
             raised = type(error).__name__
             raise
         finally:
-            took = (self.turns - turn, self.now)
-            self.journal.insert(number, journals.Command(turn, "", "replay_turns", took, raised=raised))
+            ran(number)
 
     def _run(self, end: int, until: Callable[[], bool] | None) -> bool:
         queue = self._queue
@@ -308,6 +322,15 @@ class World(Operator, Exchange):
     def outside(self) -> bool:
         """True between runs and calls: what is called now is somebody's decision."""
         return self._depth == 0
+
+    @contextlib.contextmanager
+    def _asking(self) -> Generator[None]:
+        """Between two turns of a run."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
 
     @contextlib.contextmanager
     def inside(self) -> Generator[None]:
