@@ -41,7 +41,6 @@ A claim of your own is a `@invariant()` method, or a function in `claims` that r
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -57,6 +56,7 @@ except ImportError as error:
 from .invariants import ALWAYS, Claim, check
 from .schedules import QUICK, rest
 from .world import Consumer, World
+from .world.code import ran
 
 _MS = st.sampled_from((1, 5, 50, 500, 3_000))
 _ANY = st.integers(0, 99)
@@ -258,13 +258,7 @@ def _listener(application: object) -> Any:
 
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         method = getattr(application, kind, None)
-        answer = None if method is None else method(partitions)
-        if inspect.isawaitable(answer):
-            close = getattr(answer, "close", None)
-            if close is not None:
-                close()
-            raise ConfigError(
-                "listener", application, f"{kind}() is a coroutine, and nothing in a world waits"
-            )
+        if method is not None:
+            ran(kind, application, method(partitions))
 
     return call

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..world import World
+from ..world.code import looked
 from .change import (
     a_commit_blocks_no_fetch,
     a_cooperative_rebalance_moves_no_more_than_it_must,
@@ -117,7 +118,7 @@ def check(world: World, *claims: Claim) -> None:
     """
     try:
         for claim in claims or (*ALWAYS, *OF_THE_STORY, *AT_REST):
-            claim(world)
+            looked(claim, world)
     except Broken as found:
         told = raised(world)
         if told:

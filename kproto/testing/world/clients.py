@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
 
 from ...group.subscription import TopicPartition
+from .code import ran
 from .journal import kept, knob
 from .network import Wire
 
@@ -153,7 +154,7 @@ class Client:
         """`how(self)` sets how the application behaves (`listener`, `worker`, ...). A world that plays this
         one again calls it with its own client: so an application is made there that calls that one.
         """
-        how(self)
+        ran("how", how, how(self))
 
     def kill(self) -> None:
         """The process dies (SIGKILL): its sockets close, nothing is said."""

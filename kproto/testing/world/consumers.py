@@ -22,6 +22,7 @@ from ...errors import IllegalState
 from ...group.member_state import MemberState
 from ...group.subscription import TopicPartition
 from .clients import EngineClient
+from .code import ran
 from .journal import kept, knob
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Consumer(EngineClient):
             self.positions[partition] = offsets[-1] + 1
             self.saw("delivered", (partition,), tuple(offsets))
         if rows:
-            self.worker(rows)
+            ran("worker", self.worker, self.worker(rows))
 
     def _reported(self, change: GroupChange) -> None:
         self.changes.append(change)
@@ -214,7 +215,7 @@ class Consumer(EngineClient):
             self.owned.update(partitions)
             for partition in partitions:
                 self.positions.pop(partition, None)
-        self.listener(kind, partitions)
+        ran("listener", self.listener, self.listener(kind, partitions))
         if self.callback_ms:
             self.world.later(self.callback_ms, lambda: self.guarded(self._returned))
         else:

@@ -11,6 +11,7 @@ from ...messages.headers import decode_request, encode_response
 from ...wire.frame import frame
 from . import trace as traces
 from .clients import Client
+from .code import ran
 from .network import Wire
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Exchange:
             request, version = envelope.request, envelope.version
             world.requests.append((client, request, version))
             world.keys[wire.conn] = (envelope.header.request_api_key, version)
-            answer = world.tamper(client, request, version) if world.tamper is not None else None
+            tamper = world.tamper
+            answer = None if tamper is None else ran("tamper", tamper, tamper(client, request, version))
             if answer is not None:
                 said = encode_response(answer, version, envelope.header.correlation_id)
                 self._reply(wire, said)

@@ -15,6 +15,7 @@ from ...messages.index import response_class
 from ...messages.join_group import JoinGroupResponse
 from ...wire.frame import Frames, frame
 from .clients import Client
+from .code import ran
 from .consumers import BEGINS, Listener
 from .journal import kept, knob
 from .network import Wire
@@ -285,9 +286,11 @@ class Member(Client):
         """The listener is called when its time is over; what it raises is its answer."""
         error: tuple[str, str] | None = None
         try:
-            self.listener(kind, partitions)
+            answer = self.listener(kind, partitions)
         except Exception as raised:
             error = (type(raised).__name__, str(raised))
+        else:
+            ran("listener", self.listener, answer)
         if kind in ("revoked", "lost"):
             self.owned.difference_update(partitions)
             self.saw(kind, partitions)

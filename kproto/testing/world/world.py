@@ -37,6 +37,7 @@ from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces
 from .clients import Client
+from .code import looked, ran
 from .consumers import Consumer
 from .exchange import Exchange
 from .journal import Knob, kept, knob
@@ -249,7 +250,7 @@ class World(Operator, Exchange):
             return self._run(self.now + ms, until)
         number, turn, raised = len(self.journal), self.turns, ""
 
-        def ran(at: int) -> None:
+        def kept_so_far(at: int) -> None:
             took = (self.turns - turn, self.now)
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", took, raised=raised))
 
@@ -257,9 +258,9 @@ class World(Operator, Exchange):
             """`until`, which may call what is kept: then that comes behind the turns so far."""
             nonlocal number, turn
             with self._asking():
-                held = until is None or until()
+                held = until is None or bool(ran("until", until, until()))
             if len(self.journal) > number:
-                ran(number)
+                kept_so_far(number)
                 number, turn = len(self.journal), self.turns
             return held
 
@@ -270,7 +271,7 @@ class World(Operator, Exchange):
             raised = type(error).__name__
             raise
         finally:
-            ran(number)
+            kept_so_far(number)
 
     def _run(self, end: int, until: Callable[[], bool] | None) -> bool:
         queue = self._queue
@@ -312,7 +313,7 @@ class World(Operator, Exchange):
         journals.look_whose(self, "later() is called")
         if self.outside:
             self.journal.append(journals.Command(self.turns, "", "later", (wait, what)))
-        self.push(self.now + wait, what)
+        self.push(self.now + wait, lambda: ran("what", what, what()))
 
     def __repr__(self) -> str:
         who = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
@@ -416,7 +417,7 @@ class World(Operator, Exchange):
         self.seen.append(Seen(self.turns, self.now, name, what, tuple(partitions), detail))
         self.note(name, what, (tuple(partitions), detail))
         for invariant in self.watching:
-            invariant(self)
+            looked(invariant, self)
 
     @checked
     def watch(self, *invariants: Invariant) -> None:

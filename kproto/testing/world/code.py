@@ -1,0 +1,28 @@
+"""What code of the user's returned: nothing in a world waits, and nobody looks at what a claim returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...errors import ConfigError
+
+T = TypeVar("T")
+
+
+def ran(option: str, code: object, answer: T) -> T:
+    """The answer of `code`. Raises ConfigError for one to be awaited: nothing of it has run."""
+    if answer is None or not (inspect.isawaitable(answer) or inspect.isasyncgen(answer)):
+        return answer
+    close: Any = getattr(answer, "close", None)
+    if close is not None:
+        close()
+    raise ConfigError(option, code, "no coroutine function: nothing in a world waits")
+
+
+def looked(claim: Callable[[Any], object], world: object) -> None:
+    """Look at a claim. Raises ConfigError for one that says by its answer whether it holds."""
+    if ran("invariant", claim, claim(world)) is False:
+        allowed = "a function that raises where it doesn't hold; it returned False"
+        raise ConfigError("invariant", claim, allowed)

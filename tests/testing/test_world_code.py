@@ -1,0 +1,103 @@
+"""Code that is given to a world and never runs, or whose answer nobody looks at, is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kproto.clients
+from kproto.errors import ConfigError
+from kproto.testing.groups import Group
+from kproto.testing.invariants import check
+from kproto.testing.schedules import QUICK
+from kproto.testing.world import Consumer, Member, World
+from kproto.testing.world.machines import Machine
+
+
+async def waits(*_: Any) -> Any:
+    raise KeyError("this never runs")
+
+
+def set_on(name: str) -> Callable[[World, Any], object]:
+    def put(world: World, member: Any) -> object:
+        setattr(member, name, waits)
+        return world.run(2_000)
+
+    return put
+
+
+def watched(claim: Any) -> Callable[[World, Any], object]:
+    def watch(world: World, _: Any) -> object:
+        world.watch(claim)
+        return world.run(2_000)
+
+    return watch
+
+
+def tampered(world: World, _: Any) -> None:
+    world.tamper = waits  # type: ignore[assignment]
+    world.run(2_000)
+
+
+def later(world: World, _: Any) -> None:
+    world.later(5, waits)
+    world.run(2_000)
+
+
+def is_false(_: World) -> object:
+    return False
+
+
+GIVEN: dict[str, tuple[Callable[[World, Any], object], str]] = {
+    "until": (lambda world, _: world.run(2_000, until=waits), "until"),  # type: ignore[arg-type,return-value]
+    "later": (later, "what"),
+    "listener": (set_on("listener"), "listener"),
+    "worker": (set_on("worker"), "worker"),
+    "behaves": (lambda _, member: member.behaves(waits), "how"),
+    "tamper": (tampered, "tamper"),
+    "watch": (watched(waits), "invariant"),
+    "check": (lambda world, _: check(world, waits), "invariant"),  # type: ignore[arg-type]
+}
+
+
+def world_of(machine: Machine | None) -> tuple[World, Consumer | Member]:
+    world = World({"t": 1})
+    options: dict[str, Any] = {"group_id": "g", "reset": "earliest"} if machine else QUICK
+    member = world.join("a", machine, topics=["t"], **options)
+    world.write("t", 0, "x")
+    return world, member
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_coroutine_is_refused(given: str) -> None:
+    """None of it ran: a claim held, and `until` came true at once."""
+    act, option = GIVEN[given]
+    with pytest.raises(ConfigError, match=rf"^{option}=.*nothing in a world waits"):
+        act(*world_of(None))
+
+
+def test_a_coroutine_is_no_listener_of_another_clients_member() -> None:
+    with pytest.raises(ConfigError, match=r"^listener=.*nothing in a world waits"):
+        set_on("listener")(*world_of(kproto.clients.sarama))
+
+
+def test_a_claim_that_returns_false_does_not_pass() -> None:
+    world, _ = world_of(None)
+    with pytest.raises(ConfigError, match="it returned False"):
+        check(world, is_false)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="it returned False"):
+        watched(is_false)(world, None)
+
+
+@pytest.mark.parametrize("method", ["assigned", "records"])
+def test_an_application_of_a_group_has_no_coroutines(method: str) -> None:
+    class Waiting(Group):
+        def application(self, consumer: Consumer) -> object:
+            return type("Application", (), {method: waits})()
+
+    state = Waiting()
+    state.begin(seed=0)
+    with pytest.raises(ConfigError, match="nothing in a world waits"):
+        state.wait(3_000)
