@@ -302,6 +302,7 @@ class NoOffsetForPartition(OffsetOutOfRange):
 
     def __init__(self, partition: str, why: str) -> None:
         super().__init__(1, "OffsetFetch", f"{partition}: {why}")  # 1 = OFFSET_OUT_OF_RANGE
+        self.args = (partition, why)  # as it is made anew, where it was pickled
         self.partition = partition
 
     def __str__(self) -> str:

@@ -67,6 +67,7 @@ class UnsupportedRequest(UnsupportedVersion):
 
     def __init__(self, message: str, version: int, allowed: str, header: RequestHeader) -> None:
         super().__init__(message, version, allowed)
+        self.args = (message, version, allowed, header)  # as it is made anew, where it was pickled
         self.header = header
 
 

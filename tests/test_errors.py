@@ -1,0 +1,76 @@
+"""Every error of kproto's is the same behind a process boundary: pickled, copied, and with its notes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import consumer
+import kproto.json_lines
+from kproto.errors import KprotoError
+from kproto.messages.headers import UnsupportedRequest, decode_request, encode_request
+from kproto.messages.heartbeat import HeartbeatRequest
+
+_ = consumer, kproto.json_lines  # whose errors are among those below
+
+
+def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
+    for found in of.__subclasses__():
+        if found.__module__.startswith(("kproto.", "consumer.")):
+            yield found
+            yield from classes(found)
+
+
+def made(cls: type[KprotoError]) -> KprotoError | None:
+    """One of a class whose arguments are numbers and texts; None for any other."""
+    given: list[Any] = []
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()
+    for parameter in parameters:
+        if parameter.default is not parameter.empty or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+            continue
+        kind = str(parameter.annotation).split(" |", maxsplit=1)[0]
+        if kind not in ("int", "str", "object"):
+            return None
+        given.append(3 if kind == "int" else "text")
+    return cls(*given)
+
+
+def alike(error: KprotoError, other: KprotoError) -> bool:
+    return type(other) is type(error) and (str(other), vars(other)) == (str(error), vars(error))
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "pickled": lambda error: pickle.loads(pickle.dumps(error)),
+    "copied": copy.copy,
+    "copied deeply": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_error_can_be(way: str) -> None:
+    """multiprocessing.Pool waits for ever for an error that can't be read."""
+    seen = 0
+    for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
+        error = made(cls)
+        if error is not None:
+            seen += 1
+            error.add_note("in partition 3")
+            assert alike(error, WAYS[way](error)), cls
+    assert seen > 20
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_request_that_is_not_known_can_be(way: str) -> None:
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    frame = bytearray(encode_request(beat, 4, 7, "me"))
+    frame[2:4] = b"\0\x63"
+    with pytest.raises(UnsupportedRequest) as raised:
+        decode_request(frame)
+    again = WAYS[way](raised.value)
+    assert alike(raised.value, again)
+    assert again.header.correlation_id == 7
