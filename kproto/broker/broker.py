@@ -247,6 +247,8 @@ class Broker:
     def delete_topic(self, topic: Topic, now: int) -> None:
         """Delete a topic: waiting fetches hear of it, and the coordinator forgets its offsets."""
         self.topics.delete(topic)
+        for partition in topic.partitions:
+            self.cluster.leaders.pop(partition, None)
         self.coordinate(classic.TopicsDeleted(frozenset({topic.name})), now)
         self.wake(topic.partitions)
 

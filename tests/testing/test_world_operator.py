@@ -71,3 +71,11 @@ def test_claims_can_be_made_of_a_world_without_one_of_its_topics(anew: bool) -> 
     rest(world)
     check(world)
     assert members[0].owned | members[1].owned == set(world.partitions())
+
+
+def test_a_topic_that_is_gone_leaves_nothing_of_its_leaders() -> None:
+    """Its logs stayed with them, with all records."""
+    world = World({"t": 2}, brokers=2)
+    world.elect("t", 0, 2)
+    world.delete_topic("t")
+    assert not world.cluster.leaders
