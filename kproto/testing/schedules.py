@@ -152,6 +152,8 @@ class Story:
             latency=random.choice(((1, 1), (1, 4), (1, 30), (5, 5))),
             trace=trace,
         )
+        for name in others:
+            client(name)  # a name that is none is told now, and not when it is drawn, if ever
         self.others = others
         self.strategies = WITH_OTHERS if others else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))

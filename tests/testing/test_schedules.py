@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from kproto.errors import ConfigError
 from kproto.testing.invariants import ALWAYS, check
 from kproto.testing.schedules import play
 from tests.seeds import repeatable, seeds
@@ -57,3 +58,9 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
 
 def test_a_story_is_the_same_twice() -> None:
     assert play(17, trace=True, steps=15).digest() == play(17, trace=True, steps=15).digest()
+
+
+def test_a_client_that_there_is_not_is_told_before_it_is_drawn() -> None:
+    """A short story with a mistyped name passed, without a member of it."""
+    with pytest.raises(ConfigError, match=r"client='kafka_go' is not allowed; allowed: java, .*kafka-go"):
+        play(3, steps=0, others=("kafka_go",))
