@@ -221,6 +221,13 @@ class Sessions:
             return Plan({}, by_id)
         return Plan(wanted, by_id, session, incremental=True)
 
+    def brings_nothing(self, plan: Plan) -> None:
+        """The answer says only that its client is above a quota: what there was is told later, and a session
+        that the client doesn't hear of isn't there.
+        """
+        if plan.session is not None and not plan.incremental:
+            self._end(plan.session.id)
+
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:

@@ -101,3 +101,26 @@ def test_what_can_not_be_throttled_is_told() -> None:
         for seconds in (-1, 10**7):
             with pytest.raises(ConfigError, match="from 0 to"):
                 server.throttle("Fetch", seconds)
+
+
+def test_a_session_that_a_throttled_client_does_not_hear_of_is_not_there() -> None:
+    """Each fetch left one behind, and soon nobody else got one."""
+    stage, me = throttled(FETCH, 10)
+    for _ in range(5):
+        me.fetch(fetching(wanted(), session=(0, 0)))
+        stage.wait(10)
+    assert len(stage.broker.sessions) == 0
+
+
+def test_what_a_throttled_fetch_did_not_say_is_said_by_the_next() -> None:
+    """A high watermark counted as told, and the client heard of it with the next record, or never."""
+    stage, me = throttled(FETCH, 0)
+    first = me.fetch(fetching(wanted(2), session=(0, 0), wait=0))
+    stage.client().produce(batch_of(b"c"))
+    ask = fetching(wanted(3), session=(first.session_id, 1), wait=0)
+    stage.step(Throttle(FETCH, 10))
+    assert answered(me.fetch(ask)) == []
+    stage.step(Throttle(FETCH, 0))
+    stage.wait(10)
+    [data] = answered(me.fetch(fetching(session=(first.session_id, 2), wait=0)))
+    assert data.high_watermark == 3

@@ -65,7 +65,7 @@ class ParkedFetch:
         if not enough and not at_once:
             return None
         topics: dict[TopicKey, FetchableTopicResponse] = {}
-        for (topic, _), data in self.plan.news(answers).items():
+        for (topic, _), data in self._news(answers).items():
             if topic not in topics:
                 topics[topic] = FetchableTopicResponse(
                     topic=topic if isinstance(topic, str) else "",
@@ -88,6 +88,12 @@ class ParkedFetch:
                 for node, host, port in self.broker.cluster.places(leaders, self.call.listener)
             ],
         )
+
+    def _news(self, answers: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
+        if self.broker.throttling.get(self.call.envelope.header.request_api_key):
+            self.broker.sessions.brings_nothing(self.plan)
+            return {}
+        return self.plan.news(answers)
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
         """What each partition answers now, if it may be news, and how many bytes of records that is."""
