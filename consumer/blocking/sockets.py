@@ -67,6 +67,9 @@ TLS_ROOM = 256 * 1024
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""
 
+LONGEST_S = 86_400.0
+"""Seconds of one look: a selector counts milliseconds in 32 bits, and a session may last for months."""
+
 _DATA = attrgetter("data")
 _NEVER = float("inf")
 
@@ -191,7 +194,7 @@ class Sockets:
         if until != _NEVER:
             left = max(0.0, until - time.monotonic())
             timeout = left if timeout is None else min(timeout, left)
-        for ready, mask in self._selector.select(timeout):
+        for ready, mask in self._selector.select(None if timeout is None else min(timeout, LONGEST_S)):
             key = ready.data
             if key is None:
                 woken = True

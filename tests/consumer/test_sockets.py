@@ -294,6 +294,13 @@ def test_the_address_that_was_given_up_is_tried_last_the_next_time(monkeypatch: 
     assert tried == ["127.0.0.1", "127.0.0.2"]
 
 
+def test_a_look_may_be_for_longer_than_a_selector_counts() -> None:
+    sockets = Sockets()
+    sockets.wake()
+    sockets.look(60 * 86_400)  # a session with a token of two months is renewed so late
+    sockets.close()
+
+
 def test_ipv4_comes_first() -> None:
     answer = [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9, 0, 0)),
