@@ -6,6 +6,8 @@ Rules that hold here:
 * A host's addresses are tried in turn, each for `PATIENCE` seconds where there are others. IPv4 comes first:
   brokers that listen on one family nearly always listen on that one. An address that failed last goes to the
   end, so the next try of the same host begins with another one.
+* One that takes the connection and ends before it answered anything has failed as well: a proxy without a
+  broker behind it does so, and a broker that stands still, whose system goes on.
 * What is wrong with a name (an empty label, a port beyond 65535) is a reason in words, never an exception.
 """
 
@@ -15,7 +17,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -47,9 +49,10 @@ class Failures:
     def __init__(self) -> None:
         self._bad: dict[tuple[str, int], list[Place]] = {}
 
-    def last(self, host: tuple[str, int], places: Iterable[Place]) -> list[Place]:
+    def last(self, host: tuple[str, int], places: Sequence[Place]) -> list[Place]:
         """The places with those that failed at the end, the latest failure last."""
         bad = self._bad.get(host, [])
+        bad[:] = [place for place in bad if place in places]  # the others are no addresses of it any more
         return sorted(places, key=lambda place: bad.index(place) if place in bad else -1)
 
     def failed(self, host: tuple[str, int], place: Place) -> None:
@@ -57,9 +60,6 @@ class Failures:
         if place in bad:
             bad.remove(place)
         bad.append(place)
-
-    def worked(self, host: tuple[str, int]) -> None:
-        self._bad.pop(host, None)
 
 
 def reason(error: BaseException) -> str:

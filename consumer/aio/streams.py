@@ -51,11 +51,25 @@ _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 """What opening a connection may raise: no file, an address or port that is none."""
 
 
+class _Way:
+    """To one host: the address that is tried, and those that are left."""
+
+    __slots__ = ("host", "place", "places", "tls")
+
+    def __init__(self, host: tuple[str, int], tls: Tls | None, places: list[Place]) -> None:
+        self.host = host
+        self.tls = tls
+        self.places = places
+        self.place: Place | None = None
+
+
 class _Protocol(asyncio.BufferedProtocol):
     def __init__(self, key: int, tell: Callable[[NetworkEvent], object]) -> None:
         self.key = key
         self.tell = tell
         self.silent = False
+        self.heard = False  # an answer came
+        self.way: _Way | None = None
         self.said = float("inf")  # when it was said that a long answer is coming, or began to
         self.gathered = Gathered()
         self.pipe: Pipe | None = None
@@ -150,6 +164,8 @@ class _Protocol(asyncio.BufferedProtocol):
             broken = Broken.no_frames(self.key, error)
             self._broke(broken.why, denied=broken.denied)
             return
+        if bodies:
+            self.heard = True
         for body in bodies:
             if not self.silent:
                 self.tell(Answer(self.key, body))
@@ -184,6 +200,7 @@ class Streams:
         self._tell = tell
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
+        self._early: dict[int, str] = {}  # why a connection broke before this knew that it was made
         self._failures = Failures()
         self._resolver = Resolver(self._found_more)
         self._asked: dict[int, asyncio.Future[Found]] = {}
@@ -225,28 +242,34 @@ class Streams:
                 found = await self._asked[key]
             finally:
                 del self._asked[key]
-        places = self._failures.last((host, port), found.places)
-        why = found.why or "the name has no address"
-        while places:
-            place = places.pop(0)
+        way = _Way((host, port), tls, self._failures.last((host, port), found.places))
+        await self._go(key, way, found.why or "the name has no address")
+
+    async def _go(self, key: int, way: _Way, why: str, broke: str = "") -> None:
+        """Tries the addresses that are left, until one takes the connection. `broke`: how that of another one
+        ended, which tells more."""
+        while way.places:
+            place = way.place = way.places.pop(0)
             try:
-                opened = await self._connect(key, place, PATIENCE if places else None)
+                opened = await self._connect(key, place, PATIENCE if way.places else None)
             except TimeoutError:
                 why = f"no answer within {PATIENCE:g} s"
             except _ERRORS as error:
                 why = reason(error)
             except asyncio.CancelledError:
-                self._failures.failed((host, port), place)
+                self._failures.failed(way.host, place)
                 raise
             else:
-                self._failures.worked((host, port))
-                self._opening.pop(key, None)
-                if not opened[1].silent:  # else it broke already, and that was told
+                early = self._early.pop(key, None)
+                if early is None:
+                    self._opening.pop(key, None)
+                    opened[1].way = way
                     self._transports[key] = opened
-                    self._begin(key, host, opened[1], tls)
-                return
-            self._failures.failed((host, port), place)
-        self._failed(key, why)
+                    self._begin(key, way.host[0], opened[1], way.tls)
+                    return
+                broke = broke or early
+            self._failures.failed(way.host, place)
+        self._failed(key, broke or why)
 
     def _found_more(self) -> None:
         """In the resolver's thread; the loop's own threads end with the main thread, and it may go on."""
@@ -294,8 +317,23 @@ class Streams:
 
     def _forward(self, event: NetworkEvent) -> None:
         if isinstance(event, Broken):
-            self._transports.pop(event.key, None)
+            known = self._transports.pop(event.key, None)
+            if known is None:
+                if event.key in self._opening:
+                    self._early[event.key] = event.why
+                return
+            protocol, way = known[1], known[1].way
+            self._ended(protocol)
+            if way is not None and way.places and not (protocol.heard or event.denied):
+                going = self._go(event.key, way, "", event.why)
+                self._opening[event.key] = asyncio.get_running_loop().create_task(going)
+                return
         self._tell(event)
+
+    def _ended(self, protocol: _Protocol) -> None:
+        way = protocol.way
+        if way is not None and way.place is not None and not protocol.heard:
+            self._failures.failed(way.host, way.place)
 
     def _failed(self, key: int, why: str) -> None:
         self._opening.pop(key, None)
@@ -305,8 +343,10 @@ class Streams:
         opening = self._opening.pop(key, None)
         if opening is not None:
             opening.cancel()
+        self._early.pop(key, None)
         known = self._transports.pop(key, None)
         if known is not None:
+            self._ended(known[1])
             known[1].close()
 
     def close(self, *, abort: bool = False) -> None:

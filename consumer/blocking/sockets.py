@@ -8,7 +8,8 @@ Rules that hold here:
 
 * Whatever goes wrong with a connection is `Broken(key, why)`, once, and never an exception: also no free file
   descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
-* Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`).
+* Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`). A
+  connection is `Opened` again where another one is tried after it was.
 * Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
   long one is coming (`Data` without bytes).
 
@@ -80,6 +81,7 @@ class _Socket(msgspec.Struct, eq=False):
     pipe: Pipe | None = None
     sock: socket.socket | None = None
     connected: bool = False
+    heard: bool = False  # an answer came
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
     full: bool = False  # it takes no more, and is watched for when it does
     gathered: Gathered = msgspec.field(default_factory=Gathered)
@@ -88,6 +90,7 @@ class _Socket(msgspec.Struct, eq=False):
     said: float = _NEVER  # when it was said that a long answer is coming, or began to
     until: float = _NEVER  # when the next address is tried
     why: str = ""
+    broke: str = ""  # the same, of an address that had taken the connection: it tells more
 
 
 class Sockets:
@@ -268,7 +271,7 @@ class Sockets:
                 continue
             known.until = time.monotonic() + PATIENCE if known.places else _NEVER
             return
-        self._broke(key, known.why or "the name has no address", events)
+        self._broke(key, known.broke or known.why or "the name has no address", events)
 
     def _failed(self, known: _Socket, why: str) -> None:
         """One address doesn't work."""
@@ -300,7 +303,6 @@ class Sockets:
             return
         known.connected = True
         known.until = _NEVER
-        self._failures.worked(known.host)
         if known.tls is None:
             events.append(Opened(key))
             return
@@ -346,7 +348,7 @@ class Sockets:
 
     def _write(self, key: int, data: bytes) -> None:
         known = self._sockets.get(key)
-        if known is None or known.sock is None:
+        if known is None or known.sock is None or not known.connected:
             return
         if known.pipe is not None:
             try:
@@ -401,14 +403,16 @@ class Sockets:
                 if not size:
                     self._broke(key, CLOSED, events)
                     return
-                events.extend(Answer(key, body) for body in gathered.took(size))
+                if bodies := gathered.took(size):
+                    known.heard = True
+                    events.extend(Answer(key, body) for body in bodies)
                 if not more:
                     break
         except BlockingIOError:
             pass
         except FrameError as error:
-            self._shut(key)
-            events.append(Broken.no_frames(key, error))
+            broken = Broken.no_frames(key, error)
+            self._broke(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
             self._broke(key, reason(error), events)
         if len(events) > before:
@@ -448,15 +452,17 @@ class Sockets:
                     size = pipe.read_into(room)
                 if not size:
                     break
-                events.extend(Answer(key, body) for body in known.gathered.took(size))
+                if bodies := known.gathered.took(size):
+                    known.heard = True
+                    events.extend(Answer(key, body) for body in bodies)
         except BlockingIOError:
             return
         except TlsFailed as error:
             if key in self._sockets:
                 self._broke(key, str(error), events, denied=error.final)
         except FrameError as error:
-            self._shut(key)
-            events.append(Broken.no_frames(key, error))
+            broken = Broken.no_frames(key, error)
+            self._broke(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
             if key in self._sockets:
                 self._broke(key, reason(error), events)
@@ -468,18 +474,27 @@ class Sockets:
     # ---- the end
 
     def _broke(self, key: int, why: str, events: list[NetworkEvent], *, denied: bool = False) -> None:
+        known = self._sockets.get(key)
+        if known is not None and known.connected and known.places and not (known.heard or denied):
+            self._failed(known, why)
+            known.broke, known.connected, known.full, known.pipe = why, False, False, None
+            known.pending.clear()
+            known.gathered = Gathered()
+            self._connect(key, known, events)
+            return
         self._shut(key)
         events.append(Broken(key, why, denied))
 
     def _shut(self, key: int) -> None:
         known = self._sockets.pop(key, None)
-        if known is not None:
-            if known.sock is not None and not known.connected:
-                self._failed(known, "")  # the next try begins with another address
-            if known.sock is not None and known.pipe is not None and not known.pending:
-                with contextlib.suppress(OSError):
-                    known.sock.send(known.pipe.close(), NOW)
-            self._let_go(known)
+        if known is None:
+            return
+        if known.sock is not None and known.pipe is not None and not known.pending:
+            with contextlib.suppress(OSError):
+                known.sock.send(known.pipe.close(), NOW)
+        if known.sock is not None and not known.heard:
+            self._failed(known, "")  # the next try begins with another address
+        self._let_go(known)
 
     def _let_go(self, known: _Socket) -> None:
         with self._closing:

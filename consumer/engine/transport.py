@@ -60,6 +60,9 @@ class GetToken(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
+    """There is a connection. Once more where it broke before the first answer, and the host has another
+    address: what was written is to be said again."""
+
     key: int
 
 
