@@ -22,7 +22,8 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -86,7 +87,7 @@ class TokenSource:
         if (token := self._fresh()) is not None:
             return token
         here = inspect.iscoroutinefunction(self.provider)
-        found = self._ask() if here else await asyncio.to_thread(self._ask)
+        found = self._ask() if here else await self._ask_elsewhere()
         if isinstance(found, Token):
             return found
         try:
@@ -98,6 +99,35 @@ class TokenSource:
                 raise
             raise _failed(error) from None  # it cancelled itself, and nobody us
         return self._keep(token)
+
+    async def _ask_elsewhere(self) -> Token | Awaitable[Any]:
+        """Asks in a thread that nobody has to wait for: the loop's own ones are waited for at its end, whatever
+        the provider does, and there are none any more when the main thread has ended."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Token | Awaitable[Any]] = loop.create_future()
+
+        def tell(found: Token | Awaitable[Any] | NoToken) -> None:
+            if not answer.done():
+                answer.set_exception(found) if isinstance(found, NoToken) else answer.set_result(found)
+            elif inspect.iscoroutine(found):
+                found.close()
+
+        def ask() -> None:
+            try:
+                found: Token | Awaitable[Any] | NoToken = self._ask()
+            except NoToken as error:
+                found = error
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(tell, found)
+
+        run = copy_context().run
+        try:
+            threading.Thread(target=run, args=(ask,), name="kproto-token", daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            raise NoToken(f"no token: {error}", final=False) from None
+        return await answer
 
     def _ask(self) -> Token | Awaitable[Any]:
         with self._lock:

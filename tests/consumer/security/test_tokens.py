@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, cast
 
@@ -261,6 +265,64 @@ def test_and_by_one_in_a_loop() -> None:
     asyncio.run(several())
     assert sum(asked) == 1
     assert [event.key for event in events if isinstance(event, GotToken)] == [*range(1, 40)]
+
+
+def test_a_loop_ends_while_a_provider_does_not() -> None:
+    may, began = threading.Event(), threading.Event()
+
+    def hangs() -> str:
+        began.set()
+        may.wait(20)
+        return "abc"
+
+    async def given_up() -> None:
+        streams = Streams(lambda event: None)
+        streams.perform(GetToken(1, TokenSource(hangs)))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        streams.close()
+
+    at = time.monotonic()
+    asyncio.run(given_up())
+    may.set()
+    assert time.monotonic() - at < 10
+
+
+_AFTER_MAIN = """
+import asyncio, threading
+from consumer.security.tokens import TokenSource
+
+def work():
+    threading.main_thread().join()
+    print(asyncio.run(TokenSource(lambda: "abc").awaited()).value.reveal())
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_loop_has_tokens_when_the_main_thread_has_ended() -> None:
+    order = [sys.executable, "-c", _AFTER_MAIN]
+    done = subprocess.run(order, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "abc\n", done.stderr
+
+
+def test_a_provider_in_a_thread_has_the_context_of_who_asks() -> None:
+    realm: ContextVar[str] = ContextVar("realm")
+
+    async def ask() -> str:
+        realm.set("orders")
+        return (await TokenSource(lambda: realm.get()).awaited()).value.reveal()
+
+    assert asyncio.run(ask()) == "orders"
+
+
+def test_no_thread_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    with pytest.raises(NoToken, match="can't start new thread"):
+        asyncio.run(TokenSource(lambda: "abc").awaited())
 
 
 def test_who_lets_go_of_all_that_waits_hears_nothing(caplog: pytest.LogCaptureFixture) -> None:
