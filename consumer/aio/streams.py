@@ -294,7 +294,7 @@ class Streams:
             if self._room is None:
                 self._room = memoryview(bytearray(TLS_ROOM))
             protocol.begin(tls.pipe(host), self._room)
-        except (ValueError, TlsFailed) as error:
+        except TlsFailed as error:
             self._shut(key)
             self._tell(Broken(key, str(error), True))
 

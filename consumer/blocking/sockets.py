@@ -310,7 +310,7 @@ class Sockets:
         try:
             known.pipe = known.tls.pipe(known.host[0])
             first = known.pipe.begin()
-        except (ValueError, TlsFailed) as error:
+        except TlsFailed as error:
             self._broke(key, str(error), events, denied=True)
             return
         self._send(key, known, sock, first, events)

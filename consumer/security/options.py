@@ -296,6 +296,9 @@ def _min_version(name: str, value: Any) -> None:
 def _context(name: str, value: Any) -> None:
     if not isinstance(value, ssl.SSLContext):
         raise ConfigError(name, value, "an ssl.SSLContext")
+    if value.protocol == ssl.PROTOCOL_TLS_SERVER:
+        allowed = "one for clients (ssl.create_default_context() makes one); this is a server's (CLIENT_AUTH)"
+        raise ConfigError(name, value, allowed)
 
 
 def _provider(name: str, value: Any) -> None:

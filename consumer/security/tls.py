@@ -85,9 +85,12 @@ class Pipe:
         self._tls = tls
         self._host = host
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = tls.context.wrap_bio(
-            self._in, self._out, server_hostname=host, session=tls.sessions.get(host)
-        )
+        try:
+            self._ssl = tls.context.wrap_bio(
+                self._in, self._out, server_hostname=host, session=tls.sessions.get(host)
+            )
+        except (ssl.SSLError, ValueError) as error:
+            raise TlsFailed(f"TLS can't begin with {host!r}: {error}", final=True) from None
         self.secured = False
         self._wrong: ssl.SSLError | None = None
 

@@ -101,8 +101,8 @@ class TokenSource:
         return self._keep(token)
 
     async def _ask_elsewhere(self) -> Token | Awaitable[Any]:
-        """Asks in a thread that nobody has to wait for: the loop's own ones are waited for at its end, whatever
-        the provider does, and there are none any more when the main thread has ended."""
+        """Asks in a thread that nobody has to wait for: the loop's own ones are waited for at its end,
+        whatever the provider does, and there are none any more when the main thread has ended."""
         import asyncio
 
         loop = asyncio.get_running_loop()

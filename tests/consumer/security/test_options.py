@@ -46,6 +46,10 @@ SCRAM = {
         ({"security_protocol": "SSL", "ssl_min_version": "SSLv3"}, "TLSv1.2"),
         ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "True or False"),
         ({"security_protocol": "SSL", "ssl_context": 1}, "ssl.SSLContext"),
+        (
+            {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)},
+            "one for clients .*; this is a server's",
+        ),
         ({"security_protocl": "SSL"}, "did you mean security_protocol"),
     ],
 )

@@ -257,6 +257,14 @@ def test_a_pkcs12_file_is_a_certificate_with_its_key(tmp_path: Path) -> None:
         trusting(certfile=str(path), password="wrong")
 
 
+def test_what_openssl_refuses_to_begin_is_told_as_everything_else() -> None:
+    server = Tls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    for tls, host in ((server, "kafka"), (trusting(), ".kafka"), (trusting(), "")):
+        with pytest.raises(TlsFailed, match="TLS can't begin with") as caught:
+            tls.pipe(host)
+        assert caught.value.final
+
+
 @pytest.mark.parametrize("end", [0, 1, 50])
 def test_a_stream_that_breaks_off_is_told(end: int) -> None:
     client, server = trusting().pipe("kafka"), Server()
