@@ -153,8 +153,7 @@ class ConsumerCalls(Polling):
             await self._called_back(deadline)
         except Exception as error:
             failures.append(error)
-        future = self._future()
-        self._do(ev.Unsubscribe(future))
+        future = self._begin(ev.Unsubscribe)
         failures += await self._serve_until(future, deadline)
         if not future.done():
             failures.insert(0, RequestTimedOut("unsubscribe", limit, "the group was not left yet"))
@@ -250,13 +249,12 @@ class ConsumerCalls(Polling):
     ) -> Any:
         if self._rows and offsets is None and not self._mine():
             raise IllegalState("an iteration is under way in another thread: say which offsets to commit")
-        future, limit = self._future(), self._milliseconds(timeout)
-        once = self.options.as_java and not waits
+        limit, once = self._milliseconds(timeout), self.options.as_java and not waits
         if offsets is None:
-            self._do(ev.Commit(future, None, limit, self._held(), once))
-        else:
-            self._do(ev.Commit(future, triples(offsets), limit, once=once))
-        return future
+            held = self._held()
+            return self._begin(lambda future: ev.Commit(future, None, limit, held, once))
+        given = triples(offsets)
+        return self._begin(lambda future: ev.Commit(future, given, limit, once=once))
 
     @waits
     async def committed(
@@ -349,8 +347,7 @@ class ConsumerCalls(Polling):
             if self._crash is None:
                 await self._breathe()
                 gave_back = self._give_back(also_last=not processed)
-                future = self._future()
-                self._do(ev.Close(future, leave, limit, processed or gave_back))
+                future = self._begin(lambda one: ev.Close(one, leave, limit, processed or gave_back))
                 failures += await self._serve_until(future, deadline + 100)
                 try:
                     await self._called_back(deadline)

@@ -237,6 +237,16 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         """Which of the clients with this id it is, for lines of logs."""
         return ""
 
+    def _begin(self, event: Callable[[Any], ev.Event]) -> Any:
+        """Lets the engine do something that ends in the future that is returned."""
+        future = self._future()
+        try:
+            self._do(event(future))
+        except BaseException:  # nobody is given it, nor hears of its end
+            self._open.discard(future)
+            raise
+        return future
+
     async def _ask(self, event: Callable[[Any], ev.Event]) -> Any:
         """Lets the engine do something that ends in a future, and waits for that."""
         future = self._future()

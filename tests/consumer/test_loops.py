@@ -277,3 +277,27 @@ def test_a_send_that_is_cancelled_has_sent_nothing(broker: str) -> None:
         assert ends[TopicPartition("t", 0)].offset == 1 + len(kept)
 
     run(story())
+
+
+def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future_behind(broker: str) -> None:
+    told: list[Any] = []
+
+    class Commits(RebalanceListener):
+        async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
+            with pytest.raises(IllegalState, match="is closed"):
+                await consumer.commit({TopicPartition("t", 0): 1})
+
+    async def story() -> None:
+        nonlocal consumer
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        consumer = AsyncConsumer(broker, **GROUP)
+        consumer.subscribe(["t"], listener=Commits())
+        while not consumer.assignment():
+            await consumer.poll(0.1)
+        await consumer.close(timeout=0)
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    consumer: Any = None
+    run(story())
+    assert told == []
