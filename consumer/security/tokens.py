@@ -5,9 +5,11 @@ Rules that hold here:
 * One token serves all connections of a client until 80 % of its time are over (Java's
   sasl.login.refresh.window.factor); a token whose end nobody knows is asked for again each time. That time
   is measured by both clocks: the one that tells when a token ends may be set, and the other one goes on.
-* A function that fails is a connection that fails, with its reason; one that returns no token, or an endpoint
-  that refuses the client (HTTP 400, 401, 403), is refused for good. Whatever it does, it ends in a token or
-  in NoToken: nobody waits for a thread that died.
+* Where there is no new one, the last is used to its end, with a line of the log: whoever gives tokens may be
+  away for a moment, and that is no end of a connection.
+* Else a function that fails is a connection that fails, with its reason; one that returns no token, or an
+  endpoint that refuses the client (HTTP 400, 401, 403), is refused for good. Whatever it does, it ends in a
+  token or in NoToken: nobody waits for a thread that died.
 * A function that doesn't return is waited for once, and not once more by each connection: who holds the
   sockets asks again only when it has.
 """
@@ -30,6 +32,7 @@ from typing import Any, Final, cast
 from kproto.security.oauthbearer import TokenRefused, is_token, payload, wrong_extension
 
 from ..clock import now
+from ..logs import log
 from .failures import NoToken
 from .secret import Secret
 
@@ -63,6 +66,7 @@ class TokenSource:
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
+    _lasts_s: float = field(default=0.0, repr=False, compare=False)  # the token, behind that
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -72,7 +76,10 @@ class TokenSource:
 
     def blocking(self) -> Token:
         """Asks in this thread, if need be."""
-        found = self._ask()
+        try:
+            found = self._ask()
+        except NoToken as error:
+            return self._instead(error)
         if isinstance(found, Token):
             return found
         if inspect.iscoroutine(found):
@@ -82,10 +89,16 @@ class TokenSource:
     async def awaited(self) -> Token:
         """Asks in this loop when the provider is a coroutine function, else in a thread; what it returns
         there may be awaited, too."""
-        import asyncio
-
         if (token := self._fresh()) is not None:
             return token
+        try:
+            return await self._awaited()
+        except NoToken as error:
+            return self._instead(error)
+
+    async def _awaited(self) -> Token:
+        import asyncio
+
         here = inspect.iscoroutinefunction(self.provider)
         found = self._ask() if here else await self._ask_elsewhere()
         if isinstance(found, Token):
@@ -138,9 +151,19 @@ class TokenSource:
             return found if inspect.isawaitable(found) else self._keep(found)
 
     def _fresh(self) -> Token | None:
-        if self._token is None or time.time() >= self._until or now() >= self._until_ms:
-            return None
-        return self._token
+        return self._token if self._left() > 0 else None
+
+    def _left(self) -> float:
+        """For how many seconds the token is fresh, by the clock that leaves it less."""
+        return min(self._until - time.time(), (self._until_ms - now()) / 1000)
+
+    def _instead(self, error: NoToken) -> Token:
+        """The last token, as long as it holds."""
+        token, left = self._token, self._left() + self._lasts_s
+        if token is None or left <= 0:
+            raise error
+        log.warning("%s: the last one is used, which holds for %.0f s more", error, left)
+        return token
 
     def _keep(self, found: object) -> Token:
         if isinstance(found, str):
@@ -170,8 +193,10 @@ class TokenSource:
         if end is not None and end <= today:
             ago = f"{today - end:.0f} s ago by this machine's clock"
             raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)
-        fresh_s = 0.0 if end is None else (end - today) * REFRESH_AT
-        self._token, self._until, self._until_ms = found, today + fresh_s, now() + fresh_s * 1000
+        lasts = 0.0 if end is None else end - today
+        fresh = lasts * REFRESH_AT
+        self._token, self._until, self._until_ms = found, today + fresh, now() + fresh * 1000
+        self._lasts_s = lasts - fresh if math.isfinite(lasts) else 0.0
         return found
 
 

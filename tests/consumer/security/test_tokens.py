@@ -206,6 +206,51 @@ def test_a_token_is_used_for_its_time_however_the_clock_of_the_day_is_set(
     assert source.blocking() is not first
 
 
+@pytest.mark.parametrize("by", ["threads", "asyncio", "a coroutine"])
+@pytest.mark.parametrize("final", [False, True])
+def test_the_last_token_is_used_to_its_end_where_there_is_no_new_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str, final: bool
+) -> None:
+    """Who gives tokens is away for minutes: a session that is renewed meanwhile goes on."""
+    today, passed, given = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
+    monkeypatch.setattr(tokens, "now", lambda: passed[0])
+    monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today[0])
+
+    def give() -> Token:
+        if not given:
+            raise NoToken("https://idp answers HTTP 503", final=final)
+        return given.pop()
+
+    async def awaited() -> Token:
+        return give()
+
+    source = TokenSource(awaited if by == "a coroutine" else give)
+
+    def ask() -> Token:
+        return source.blocking() if by == "threads" else asyncio.run(source.awaited())
+
+    first = ask()
+    today[0] += 3599
+    passed[0] += 3_599_000
+    assert ask() is first
+    assert [one.getMessage() for one in caplog.records] == [
+        "https://idp answers HTTP 503: the last one is used, which holds for 1 s more"
+    ]
+    passed[0] += 2000  # and the clock of the day was set back
+    with pytest.raises(NoToken, match="HTTP 503"):
+        ask()
+    given.append(Token("y", today[0] + 3600))
+    assert ask().value.reveal() == "y"
+
+
+def test_a_token_whose_end_nobody_knows_is_not_used_again() -> None:
+    given = ["abc"]
+    source = TokenSource(lambda: given.pop())
+    assert source.blocking().value.reveal() == "abc"
+    with pytest.raises(NoToken, match="IndexError"):
+        source.blocking()
+
+
 def wait_for(events: Callable[[], list[Any]], count: int) -> list[Any]:
     found: list[Any] = []
     while len(found) < count:
