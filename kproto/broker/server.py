@@ -169,6 +169,8 @@ class Server:
         if self._tls is None and any(listener.tls for listener in self._listeners):
             allowed = "with an ssl.SSLContext in tls; kproto.testing.certificates makes one for tests"
             raise ConfigError("listen", ", ".join(protocols), allowed)
+        if self._tls is not None and self._tls.protocol.name == "PROTOCOL_TLS_CLIENT":
+            raise ConfigError("tls", self._tls, "one for servers: this context is a client's (SERVER_AUTH)")
 
     def __repr__(self) -> str:
         if self._broker is None:

@@ -12,6 +12,7 @@ import pytest
 from consumer import Consumer, Producer, TopicPartition
 from consumer.security import SecurityConfig
 from kproto.broker.server import running
+from kproto.errors import ConfigError
 from kproto.messages.headers import encode_request
 from kproto.messages.metadata import MetadataRequest
 from kproto.testing.certificates import Certificates, certificates
@@ -44,6 +45,14 @@ def asking(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0"
 def shaken(place: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
     with socket.create_connection(place, timeout=60) as raw:
         return context.wrap_socket(raw, server_hostname="localhost")
+
+
+def test_a_context_for_clients_is_refused_before_all_who_come_are() -> None:
+    with (
+        pytest.raises(ConfigError, match="tls=.* one for servers: this context is a client's"),
+        running(listen=["SSL://127.0.0.1:0"], tls=ssl.create_default_context()),
+    ):
+        raise AssertionError
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
