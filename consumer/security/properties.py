@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANKS: Final = "".join(map(chr, range(0x21)))  # as String.trim
 _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -103,13 +104,14 @@ def _read(path: Any) -> dict[str, str]:
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     """Options from properties under Java's names."""
-    left = {name: value for name, value in properties.items() if name.startswith(PREFIXES) and value != ""}
+    given = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
+    left = {name: value for name, value in given.items() if value}
     found: dict[str, Any] = {}
     for java, (ours, read) in _PLAINLY.items():
         if java in left:
             found[ours] = read(java, left.pop(java))
-    if "ssl.endpoint.identification.algorithm" in properties:  # the empty text is what switches it off
-        check = properties["ssl.endpoint.identification.algorithm"].lower()
+    if "ssl.endpoint.identification.algorithm" in given:  # the empty text is what switches it off
+        check = given["ssl.endpoint.identification.algorithm"].lower()
         left.pop("ssl.endpoint.identification.algorithm", None)
         if check not in ("", "https"):
             raise ConfigError("ssl.endpoint.identification.algorithm", check, "https, or empty for no check")
@@ -130,6 +132,12 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     if not str(found.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         found = {name: value for name, value in found.items() if not name.startswith("ssl_")}
     return cast("SecurityConfig", found)
+
+
+def _trimmed(name: str, text: str) -> str:
+    """As Java's ConfigDef, passwords too. What Java doesn't know is ours, and as it stands."""
+    ours = name.replace(".", "_") in NAMES and name not in _PLAINLY
+    return text if ours else text.strip(_BLANKS)
 
 
 def _as_written(hint: str) -> str:

@@ -194,6 +194,28 @@ def test_a_store_is_what_its_content_says_where_java_reads_both(tmp_path: Path) 
         from_java(java)
 
 
+def test_blanks_at_the_end_of_a_line_are_none_of_a_value_as_in_java() -> None:
+    java = read_properties(
+        "security.protocol=SASL_SSL \nsasl.mechanism=SCRAM-SHA-512\t\n"
+        'sasl.jaas.config=ScramLoginModule required username="alice" password="sasl-secret "; \n'
+        "ssl.truststore.location=ca.pem \nssl.truststore.type=PEM \n"
+        "ssl.keystore.location=own.pem \nssl.key.password=key-secret \n"
+        "ssl.endpoint.identification.algorithm=\\u0020\n"
+    )
+    assert from_java(java) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "alice",
+        "sasl_password": "sasl-secret ",
+        "ssl_cafile": "ca.pem",
+        "ssl_certfile": "own.pem",
+        "ssl_password": "key-secret",
+        "ssl_check_hostname": False,
+    }
+    ours = {"security.protocol": "SASL_SSL", "sasl.password": "ends with one "}
+    assert from_java(ours)["sasl_password"] == "ends with one "  # Java knows no such property
+
+
 def test_a_trust_store_with_nothing_in_it_is_told_by_its_name(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
