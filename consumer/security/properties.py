@@ -36,6 +36,12 @@ _MODULES: Final = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
+# How options of a JAAS line begin that Java honours, and what to do without.
+_NOT_HONOURED: Final = {
+    "tokenauth": "delegation tokens are not served",
+    "ssl.": "a token endpoint is trusted by the system's authorities, or by an ssl_context of yours",
+    "unsecuredLoginStringClaim_": "tokens that nobody signed come from a sasl_oauth_token_provider",
+}
 # Ours, for what Java says in another way: it is text here, and no text for a client.
 _FLAGGED: Final = ("ssl_check_hostname",)
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
@@ -121,6 +127,8 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     _jaas(left, found)
     protocols = left.pop("ssl.enabled.protocols", "")
     if protocols and "TLSv1.2" not in protocols:
+        if "TLSv1.3" not in protocols:
+            raise ConfigError("ssl.enabled.protocols", protocols, "TLSv1.2, TLSv1.3, or both")
         found["ssl_min_version"] = "TLSv1.3"
     for name in left:
         plain = name.replace(".", "_")
@@ -272,6 +280,10 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
     if said not in mechanisms:
         allowed = f"a module for sasl.mechanism {said}"
         raise ConfigError("sasl.jaas.config", module, allowed)
+    for name, text in options.items():
+        why = next((why for begins, why in _NOT_HONOURED.items() if name.startswith(begins)), None)
+        if why is not None and text.lower() != "false":
+            raise ConfigError("sasl.jaas.config", module, f"without {name}: {why}")
     found.setdefault("sasl_mechanism", said)
     if said == "OAUTHBEARER":
         for jaas, ours in (

@@ -237,6 +237,12 @@ def test_a_trust_store_with_nothing_in_it_is_told_by_its_name(tmp_path: Path) ->
         ({"sasl.jaas.config": 'x.Krb5LoginModule required password="sasl-secret";'}, "ScramLoginModule"),
         ({"sasl.jaas.config": 'x.PlainLoginModule required password="sasl-secret";'}, "username"),
         ({"sasl.jaas.config": SCRAM, "sasl.mechanism": "PLAIN"}, "PLAIN"),
+        (
+            {"sasl.jaas.config": f'{SCRAM[:-1]} tokenauth="true";', "sasl.mechanism": "SCRAM-SHA-256"},
+            "without tokenauth: delegation tokens are not served",
+        ),
+        ({"sasl.jaas.config": 'OAuthBearerLoginModule required ssl.truststore.type="PEM";'}, "ssl_context"),
+        ({"ssl.enabled.protocols": "TLSv1,TLSv1.1"}, "TLSv1.2, TLSv1.3, or both"),
         ({"ssl.cipher.suites": "TLS_AES"}, "ssl_context"),
         ({"sasl.unheard.password": "sasl-secret"}, "nothing like it"),
     ],
