@@ -37,6 +37,7 @@ from .tokens import Endpoint, Token, TokenSource
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _IMPORTABLE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
     "GSSAPI": "Kerberos is not served",
     "AWS_MSK_IAM": "use OAUTHBEARER with a sasl_oauth_token_provider that signs with aws-msk-iam-sasl-signer",
@@ -311,8 +312,19 @@ def _url(name: str, value: Any) -> None:
     if isinstance(value, str) and "@" in value:
         allowed += ", without anybody's password: that is sasl_oauthbearer_client_secret"
         raise ConfigError(name, HIDDEN, allowed)
-    if not isinstance(value, str) or not value.startswith(("https://", "http://")):
+    if not isinstance(value, str) or not _is_address(value):
         raise ConfigError(name, value, allowed)
+
+
+def _is_address(url: str) -> bool:
+    from urllib.parse import urlsplit  # nobody else pays for it
+
+    try:
+        parts = urlsplit(url)
+        there = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port, or a bracket, that is none
+        return False
+    return there and parts.scheme in ("https", "http") and _NO_URL.search(url) is None
 
 
 def _extensions(name: str, value: Any) -> None:

@@ -246,6 +246,7 @@ class Endpoint:
 
     def __call__(self) -> Token:
         # Only here: it brings half of the standard library along.
+        import http.client
         import urllib.error
         import urllib.parse
         import urllib.request
@@ -275,7 +276,7 @@ class Endpoint:
             refused = error.code in (400, 401, 403)
             cure = ": are client id, secret and scope right?" if refused else ""
             raise NoToken(f"{self.url} answers HTTP {error.code}{cure}", final=refused) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             raise NoToken(f"{self.url} can't be asked for a token ({why})", final=False) from None
         said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -199,6 +199,16 @@ def test_a_password_in_the_token_endpoint_s_address_is_refused_and_not_shown() -
     assert SECRET not in repr(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["https://a/token\n", "https://a/to ken", "https://", "https://:1/", "https://a:x/", "https://[::1/"],
+)
+def test_an_address_that_is_none_is_refused_before_anybody_is_asked_there(url: str) -> None:
+    given = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": SECRET}
+    with pytest.raises(ConfigError, match="an address such as https"):
+        consumer_options({**OAUTH, **given, "sasl_oauthbearer_token_endpoint_url": url})
+
+
 def test_what_is_sent_beside_a_token_is_not_shown() -> None:
     given = {"sasl_oauth_token_provider": "getpass:getuser", "sasl_extensions": {"key": SECRET}}
     assert SECRET not in repr(consumer_options({**OAUTH, **given}))

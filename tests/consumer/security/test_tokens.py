@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import socket
 import subprocess
 import sys
 import threading
@@ -89,6 +90,22 @@ def test_an_issuer_that_repeats_what_it_was_sent_is_not_quoted(status: int, body
     assert words in told
     assert SECRET not in told
     assert len(sent) == 1
+
+
+def test_an_endpoint_that_speaks_no_http_is_told_by_its_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak() -> None:
+            sock, _ = listener.accept()
+            sock.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
+            sock.recv(10_000)
+            sock.close()
+
+        thread = threading.Thread(target=speak, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+        assert f"{url} can't be asked for a token (BadStatusLine)" in asked(url)
+        thread.join()
 
 
 LATE = base64.urlsafe_b64encode(b'{"exp": 1%s}' % (b"0" * 400)).decode().rstrip("=")
