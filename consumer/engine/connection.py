@@ -184,6 +184,7 @@ class Connection:
         self.client_id = client_id
         self.deadline = deadline  # until when it must be open and negotiated
         self.patience = 0  # how many ms that was
+        self.began: int | None = None  # when the broker's part of that did; None when it is over
         self.ready = False
         self.closed = False
         self.is_open = False

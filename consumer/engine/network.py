@@ -284,7 +284,7 @@ class Network:
     def _open(self, address: Address, lane: int, now: int) -> Connection:
         self._next_key += 1
         host, port = address
-        patience = self._peers.patience(address, SETUP_PATIENCE_MS, self._setup_timeout)
+        patience = self._peers.setup_patience(address, SETUP_PATIENCE_MS, self._setup_timeout)
         security = self._security
         login = None
         if security is not None and security.sasl:
@@ -294,7 +294,7 @@ class Network:
         connection = Connection(
             self._next_key, host, port, self.client_id, deadline=now + patience, login=login
         )
-        connection.patience = patience
+        connection.patience, connection.began = patience, now
         connection.caps = self.caps
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
@@ -320,9 +320,12 @@ class Network:
                     elif isinstance(event, Data):
                         self._write(connection, connection.received(event.data))
                     elif connection.wants_token:
+                        connection.began = None if connection.began is None else now
                         self._write(connection, connection.log_in(event.token))
                     if connection.ready and not was_ready:
-                        self._peers.ready((connection.host, connection.port))
+                        took = None if connection.began is None else now - connection.began
+                        self._peers.ready((connection.host, connection.port), took)
+                        connection.began = None
                         self._log_in_later(connection, now)
                     self._want_token(connection, now)
                 except DecodeError as error:
@@ -510,6 +513,9 @@ class Network:
         self._silence.forget(connection)
         self._renewals.pop(connection.key, None)
         again = silent and not self._peers.silent(address)
+        # Somebody is there, and may be slow: as long as a connection may take, each time longer.
+        login = connection.login
+        logs_in = login is not None and login.begun and connection.patience < self._setup_timeout
         for place in [place for place, known in self._lanes.items() if known is connection]:
             del self._lanes[place]
         if shut:
@@ -524,7 +530,7 @@ class Network:
             question = call.message.__api_key__ in AT_ONCE
             unheard = not was_ready or (question and call.how is How.silent)
             elsewhere = call.node is None and unheard and bool(untried) and denied is None
-            once_more = silent and question and (was_ready or again)
+            once_more = silent and question and (was_ready or again or logs_in)
             if (elsewhere or once_more) and call.deadline > now and not self.closed:
                 call.error = None
                 self._place(call, now)

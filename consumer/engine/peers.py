@@ -3,7 +3,8 @@
 * Why it failed the last time is known until a connection there is ready.
 * After a failure it is left alone for a while that doubles from reconnect.backoff.ms to its maximum, each
   time a little more or less than that (the jitter of `backoff`), until a connection there is ready.
-* Each silence in a row makes us twice as patient: so a slow broker is not asked in circles.
+* Each silence in a row makes us twice as patient: so a slow broker is not asked in circles. One that takes
+  long to let us in (its login asks a directory) has twice as long for the next connection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Peers:
         self._failures: dict[Address, tuple[int, int, str]] = {}
         # How often in a row it was silent.
         self._silences: dict[Address, int] = {}
+        # How long the last connection there took to be made.
+        self._took: dict[Address, int] = {}
 
     def free_at(self, address: Address) -> int:
         """When it may be tried again."""
@@ -35,12 +38,19 @@ class Peers:
         failures, _, _ = self._failures.get(address, (0, 0, ""))
         self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
-    def ready(self, address: Address) -> None:
+    def ready(self, address: Address, took: int | None) -> None:
+        """A connection is ready, `took` ms after it began; None for one that was before."""
         self._failures.pop(address, None)
+        if took is not None:
+            self._took[address] = took
 
     def patience(self, address: Address, first: int, most: int) -> int:
         """How long to wait, where `first` is for a peer that was never silent."""
         return min(most, first << min(self._silences.get(address, 0), 8))
+
+    def setup_patience(self, address: Address, first: int, most: int) -> int:
+        """How long a connection may take to be made."""
+        return min(most, max(self.patience(address, first, most), 2 * self._took.get(address, 0)))
 
     def silent(self, address: Address) -> bool:
         """It was silent once more; True when it was before, too."""

@@ -28,7 +28,7 @@ from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-from .connection import Call, Connection
+from .connection import LOGIN, Call, Connection
 from .peers import Peers
 
 # How long a question that brokers answer from memory may take, before another connection is tried; doubled
@@ -85,7 +85,8 @@ class Silence:
         known = self._heads.get(connection.key)
         if known is not None and known[0] is head:
             return
-        if known is not None and now - known[1] < ANSWER_PATIENCE_MS:
+        asked = known is not None and known[0].purpose is not LOGIN  # which is no answer to what is asked
+        if known is not None and asked and now - known[1] < ANSWER_PATIENCE_MS:
             self._peers.spoke((connection.host, connection.port))
         self._doubts.pop(connection.key, None)
         if head is None:

@@ -25,7 +25,7 @@ def test_a_connection_that_is_ready_makes_up_for_every_failure() -> None:
     known = peers()
     for _ in range(3):
         known.failed(HERE, 1000, "connection refused")
-    known.ready(HERE)
+    known.ready(HERE, 5)
     assert known.free_at(HERE) == 0
     known.failed(HERE, 1000, "connection refused")
     assert known.free_at(HERE) <= 1060
@@ -37,7 +37,7 @@ def test_why_an_address_failed_is_known_until_a_connection_is_ready_there() -> N
     known.failed(HERE, 1000, "connection refused")
     known.failed(HERE, 2000, "connection reset")
     assert (known.why(HERE), known.why(THERE)) == ("connection reset", "")
-    known.ready(HERE)
+    known.ready(HERE, 5)
     assert known.why(HERE) == ""
 
 

@@ -1,0 +1,63 @@
+"""Brokers whose logins take seconds, as they ask a directory: they are there, and are waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from consumer.engine.transport import Broken, Open, Write
+from consumer.security.failures import CLOSED
+from kproto.messages.metadata import MetadataRequest
+from kproto.wire.frame import Frames
+
+from .test_login import Stage
+
+
+def stalled() -> Stage:
+    """Where nobody answers a password."""
+    stage = Stage(sasl_mechanism="PLAIN")
+    stage.answers_no = ("SaslAuthenticate",)
+    return stage
+
+
+def ended(stage: Stage, call: Any) -> str:
+    """What became of a call."""
+    while not call.done:
+        due = stage.network.next_deadline()
+        assert due is not None
+        stage.tick(due)
+    return str(call.error)
+
+
+def test_each_login_that_takes_too_long_makes_twice_as_patient() -> None:
+    stage = stalled()
+    for ms in (3_000, 6_000, 10_000, 10_000):
+        assert f"doesn't answer the login of user 'alice' within {ms} ms" in ended(stage, stage.ask())
+
+
+def test_who_took_long_to_let_us_in_may_take_as_long_again() -> None:
+    stage = stalled()
+    for _ in range(2):
+        ended(stage, stage.ask())
+    call = stage.ask()
+    while not isinstance(stage.actions[-1], Write):
+        stage.tick(stage.network.next_deadline() or 0)
+    written = stage.actions[-1]
+    stage.tick(stage.now + 7_000)
+    assert not call.done
+    stage.answers_no = ()
+    [body] = Frames().feed(written.data)
+    stage.serve(written.key, body)
+    stage.run()
+    assert ended(stage, call) == "None"
+    stage.happened(Broken(written.key, CLOSED))
+    stage.answers_no = ("SaslAuthenticate",)
+    assert "within 10000 ms" in ended(stage, stage.ask())
+
+
+def test_a_question_is_asked_again_as_long_as_a_login_may_take() -> None:
+    stage = stalled()
+    stage.network.bootstrap = [("a", 1)]
+    call = stage.network.ask(MetadataRequest(topics=[]), 0)
+    stage.run()
+    assert "within 10000 ms" in ended(stage, call)
+    assert sum(isinstance(action, Open) for action in stage.actions) == 3
