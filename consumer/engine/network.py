@@ -510,9 +510,10 @@ class Network:
         was_ready = connection.ready
         address = (connection.host, connection.port)
         del self._connections[connection.key]
+        what = self._silence.what(connection)
         self._silence.forget(connection)
         self._renewals.pop(connection.key, None)
-        again = silent and not self._peers.silent(address)
+        again = silent and not self._peers.silent(address, what)
         # Somebody is there, and may be slow: as long as a connection may take, each time longer.
         login = connection.login
         logs_in = login is not None and login.begun and connection.patience < self._setup_timeout

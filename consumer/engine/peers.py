@@ -3,7 +3,8 @@
 * Why it failed the last time is known until a connection there is ready.
 * After a failure it is left alone for a while that doubles from reconnect.backoff.ms to its maximum, each
   time a little more or less than that (the jitter of `backoff`), until a connection there is ready.
-* Each silence in a row makes us twice as patient: so a slow broker is not asked in circles. One that takes
+* Each silence in a row makes us twice as patient with what was not answered: so a slow broker is not asked in
+  circles, however fast it answers something else. One that takes
   long to let us in (its login asks a directory) has twice as long for the next connection.
 """
 
@@ -13,6 +14,8 @@ from .backoff import Backoff
 
 Address = tuple[str, int]
 
+SETUP = -1  # what no request asks: a connection
+
 
 class Peers:
     """Every address that was tried."""
@@ -21,8 +24,8 @@ class Peers:
         self._backoff = backoff
         # How often in a row a connection failed there, when it may be tried again, and why it did.
         self._failures: dict[Address, tuple[int, int, str]] = {}
-        # How often in a row it was silent.
-        self._silences: dict[Address, int] = {}
+        # How often in a row it was silent to which request (its API key), or when a connection was made.
+        self._silences: dict[tuple[Address, int], int] = {}
         # How long the last connection there took to be made.
         self._took: dict[Address, int] = {}
 
@@ -41,22 +44,23 @@ class Peers:
     def ready(self, address: Address, took: int | None) -> None:
         """A connection is ready, `took` ms after it began; None for one that was before."""
         self._failures.pop(address, None)
+        self._silences.pop((address, SETUP), None)
         if took is not None:
             self._took[address] = took
 
-    def patience(self, address: Address, first: int, most: int) -> int:
-        """How long to wait, where `first` is for a peer that was never silent."""
-        return min(most, first << min(self._silences.get(address, 0), 8))
+    def patience(self, address: Address, what: int, first: int, most: int) -> int:
+        """How long to wait, where `first` is for a peer that was never silent to that."""
+        return min(most, first << min(self._silences.get((address, what), 0), 8))
 
     def setup_patience(self, address: Address, first: int, most: int) -> int:
         """How long a connection may take to be made."""
-        return min(most, max(self.patience(address, first, most), 2 * self._took.get(address, 0)))
+        return min(most, max(self.patience(address, SETUP, first, most), 2 * self._took.get(address, 0)))
 
-    def silent(self, address: Address) -> bool:
+    def silent(self, address: Address, what: int) -> bool:
         """It was silent once more; True when it was before, too."""
-        before = self._silences.get(address, 0)
-        self._silences[address] = before + 1
+        before = self._silences.get((address, what), 0)
+        self._silences[address, what] = before + 1
         return before > 0
 
-    def spoke(self, address: Address) -> None:
-        self._silences.pop(address, None)
+    def spoke(self, address: Address, what: int) -> None:
+        self._silences.pop((address, what), None)

@@ -28,8 +28,8 @@ from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-from .connection import LOGIN, Call, Connection
-from .peers import Peers
+from .connection import Call, Connection
+from .peers import SETUP, Peers
 
 # How long a question that brokers answer from memory may take, before another connection is tried; doubled
 # by each silence. Two lost SYNs cost 3 s (RFC 6298).
@@ -85,9 +85,8 @@ class Silence:
         known = self._heads.get(connection.key)
         if known is not None and known[0] is head:
             return
-        asked = known is not None and known[0].purpose is not LOGIN  # which is no answer to what is asked
-        if known is not None and asked and now - known[1] < ANSWER_PATIENCE_MS:
-            self._peers.spoke((connection.host, connection.port))
+        if known is not None and now - known[1] < ANSWER_PATIENCE_MS:
+            self._peers.spoke((connection.host, connection.port), _what(known[0]))
         self._doubts.pop(connection.key, None)
         if head is None:
             self._heads.pop(connection.key, None)
@@ -110,7 +109,12 @@ class Silence:
         address = (connection.host, connection.port)
         # A connection that is to be quiet isn't read from meanwhile.
         since = max(head[1], connection.quiet_until)
-        return since + self._peers.patience(address, ANSWER_PATIENCE_MS + head[2], self._most)
+        return since + self._peers.patience(address, _what(head[0]), ANSWER_PATIENCE_MS + head[2], self._most)
+
+    def what(self, connection: Connection) -> int:
+        """What it is silent to."""
+        head = self._heads.get(connection.key) if connection.ready else None
+        return SETUP if head is None else _what(head[0])
 
     def doubts(self, connection: Connection, now: int) -> bool:
         """Whether it is time to ask others whether this broker is there."""
@@ -135,6 +139,11 @@ class Silence:
     def forget(self, connection: Connection) -> None:
         self._heads.pop(connection.key, None)
         self._doubts.pop(connection.key, None)
+
+
+def _what(call: Call) -> int:
+    key = call.message.__api_key__
+    return SETUP if key is None else key
 
 
 def _broker_waits(call: Call) -> int | None:

@@ -49,17 +49,17 @@ def test_addresses_fail_each_for_itself() -> None:
 
 def test_each_silence_doubles_the_patience_up_to_the_most() -> None:
     known = peers()
-    waits = [known.patience(HERE, 100, 700)]
+    waits = [known.patience(HERE, 3, 100, 700)]
     for _ in range(4):
-        known.silent(HERE)
-        waits.append(known.patience(HERE, 100, 700))
+        known.silent(HERE, 3)
+        waits.append(known.patience(HERE, 3, 100, 700))
     assert waits == [100, 200, 400, 700, 700]
 
 
 def test_an_answer_makes_up_for_every_silence() -> None:
     known = peers()
-    assert not known.silent(HERE)
-    assert known.silent(HERE)
-    known.spoke(HERE)
-    assert known.patience(HERE, 100, 700) == 100
-    assert not known.silent(HERE)
+    assert not known.silent(HERE, 3)
+    assert known.silent(HERE, 3)
+    known.spoke(HERE, 3)
+    assert known.patience(HERE, 3, 100, 700) == 100
+    assert not known.silent(HERE, 3)

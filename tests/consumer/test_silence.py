@@ -9,6 +9,7 @@ import pytest
 
 from consumer.engine.connection import Call
 from consumer.engine.metadata import BrokerAddress
+from consumer.engine.network import GROUP
 from consumer.engine.transport import Data
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
@@ -33,6 +34,27 @@ def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
     assert not call.done
     stage.tick(30_000)
     assert isinstance(call.error, RequestTimedOut)
+
+
+def test_what_is_answered_at_once_makes_no_patience_with_something_else_end() -> None:
+    """ListOffsets of a tiered topic take seconds, while fetches go on."""
+    stage = Stage().knows(BrokerAddress(1, "a", 1))
+    stage.ask(node=1, lane=GROUP)
+    stage.connect(stage.opened[0].key)
+    stage.answer()
+    call = question(stage)
+    for turn, patience in enumerate((5_000, 10_000), start=1):
+        stage.connect(stage.opened[turn].key)
+        began = stage.now
+        stage.ask(node=1, lane=GROUP)
+        stage.requests.insert(0, stage.requests.pop())
+        stage.answer()
+        stage.tick(began + patience - 1)
+        assert len(stage.shut) == turn - 1
+        stage.tick(began + patience)
+        assert len(stage.shut) == turn
+        stage.tick(stage.now + 1_000)
+    assert not call.done
 
 
 def produced(stage: Stage) -> Call:
