@@ -37,6 +37,8 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
+# From 2001 to 2286; in seconds that is no time that anybody means, and a token would be used for ever.
+_MILLISECONDS: Final = (10**12, 10**13)
 ENDPOINT_TIMEOUT: Final = 10.0
 """Seconds; as Java's sasl.login.connect.timeout.ms and read.timeout.ms are meant."""
 
@@ -181,9 +183,9 @@ class TokenSource:
                 f"the token provider returned something that can be no bearer token{why}", final=True
             )
         if isinstance(ends, bool) or not isinstance(ends, int | float | None):
-            kind = type(ends).__name__
-            why = f"expires_at is seconds since 1970, and not a {kind}"
-            raise NoToken(f"the token provider returned a Token that makes no sense: {why}", final=True)
+            raise _no_end(f"not a {type(ends).__name__}")
+        if ends is not None and _MILLISECONDS[0] <= ends < _MILLISECONDS[1]:
+            raise _no_end(f"{ends} are milliseconds")
         for name, value in found.extensions.items():
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
@@ -216,6 +218,11 @@ def _telling(*others: type[BaseException]) -> Generator[None]:
 def _failed(error: BaseException) -> NoToken:
     # The text of a foreign exception may quote what was sent: only its kind is told.
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
+
+
+def _no_end(why: str) -> NoToken:
+    said = f"expires_at is seconds since 1970, and {why}"
+    return NoToken(f"the token provider returned a Token that makes no sense: {said}", final=True)
 
 
 def _ends(token: str) -> float | None:

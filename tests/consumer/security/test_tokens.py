@@ -144,6 +144,7 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
     (lambda: Token(cast("Any", 5)), "something that can be no bearer token"),
     (lambda: Token(SECRET, cast("Any", "soon")), "expires_at is seconds since 1970, and not a str"),
     (lambda: Token(SECRET, cast("Any", True)), "expires_at is seconds since 1970, and not a bool"),
+    (lambda: Token(SECRET, 1_795_732_125_749), "expires_at is .*, and 1795732125749 are milliseconds"),
     (lambda: Token(SECRET, 0), "ran out .* ago by this machine's clock"),
     (lambda: Token(SECRET, float("nan")), "whose end is NaN"),
     (lambda: f"e30.{NEVER}.x", "whose end is NaN"),
@@ -204,7 +205,8 @@ def test_a_token_of_an_endpoint_that_lasts_nan_is_refused() -> None:
 
 def test_a_token_that_ends_after_all_days_is_one() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
-    assert TokenSource(lambda: Token("x", 10**400)).blocking().value.reveal() == "x"
+    for end in (10**400, float("inf"), 253_402_300_799):  # the last second of the year 9999
+        assert TokenSource(lambda end=end: Token("x", end)).blocking().value.reveal() == "x"
 
 
 @pytest.mark.parametrize("set_by", [-86_400, 0, 86_400])
