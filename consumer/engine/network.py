@@ -15,6 +15,7 @@ Rules that hold here:
   also where the connection breaks under it.
 * A call for any broker doesn't stand behind a connection that takes long to be made: another address is
   tried meanwhile.
+* A question on a connection that was in use, and ends, is asked once more on a new one.
 * A broker that is silent where it should answer (a new connection, or see `silence`) is asked again through a
   new connection: so one connection that stalls costs seconds.
 * A connection whose broker asks for quiet is quiet (`throttling`); a call for any broker goes elsewhere
@@ -525,6 +526,7 @@ class Network:
             self._peers.failed(address, now, why)
         connection.broken(why, garbled, denied)
         for call in connection.finished:
+            before = address in call.tried
             call.tried[address] = why
             untried = [address for address in self._addresses() if address not in call.tried]
             # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
@@ -532,7 +534,9 @@ class Network:
             unheard = not was_ready or (question and call.how is How.silent)
             elsewhere = call.node is None and unheard and bool(untried) and denied is None
             once_more = silent and question and (was_ready or again or logs_in)
-            if (elsewhere or once_more) and call.deadline > now and not self.closed:
+            # An old connection may end just when it is used again, and that says nothing of the broker.
+            stale = connection.heard and question and call.how is How.silent and punish and not before
+            if (elsewhere or once_more or stale) and call.deadline > now and not self.closed:
                 call.error = None
                 self._place(call, now)
             else:

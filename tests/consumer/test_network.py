@@ -11,6 +11,7 @@ from consumer.engine.connection import How
 from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN
 from consumer.engine.transport import Broken, Data, Opened
+from consumer.security.failures import CLOSED
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -324,3 +325,25 @@ def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere(refused: 
     stage.happened(Data(key, b"\xff\xff\xff\xff"))
     assert call.how is How.garbled
     assert str(call.error).count("; at ") == refused
+
+
+def test_a_question_on_a_connection_that_ends_just_then_is_asked_once_more() -> None:
+    stage = Stage().knows(BrokerAddress(1, "a", 1))
+    stage.ask(node=1)
+    stage.connect(stage.opened[0].key)
+    stage.answer()
+    calls = [question(stage), question(stage, node=1)]
+    stage.happened(Broken(stage.opened[0].key, CLOSED))
+    assert not any(call.done for call in calls)
+    stage.tick(1_000)
+    stage.connect(stage.opened[1].key)
+    stage.happened(Broken(stage.opened[1].key, CLOSED))
+    assert all(isinstance(call.error, ConnectionFailed) for call in calls)
+
+
+def test_who_is_told_nothing_on_a_new_connection_hears_of_it_at_once() -> None:
+    stage = Stage()
+    call = question(stage)
+    stage.connect(stage.opened[0].key)
+    stage.happened(Broken(stage.opened[0].key, CLOSED))
+    assert "on the first request" in str(call.error)
