@@ -670,7 +670,7 @@ def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_dead
         async with AsyncProducer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer:
             await (await producer.send("t", b"0", partition=0))
             delivery = await producer.send("t", b"1", partition=0)
-            [(transport, _)] = producer._streams._transports.values()
+            [(transport, *_)] = producer._streams._transports.values()
             while (
                 not transport.get_write_buffer_size()
                 and not select.select([transport.get_extra_info("socket").fileno()], [], [], 0.1)[0]

@@ -173,7 +173,7 @@ def test_a_trust_store_that_is_text_travels_along(files: Certificates) -> None:
     how = parse({**text, "kafka.ssl.truststore.certificates": Path(files.ca).read_text()})
     sent: Options = pickle.loads(pickle.dumps(how))
     assert sent == how
-    assert sent.access.options["ssl_cafile"] == Path(files.ca).read_text()
+    assert sent.access.options["ssl_cafile"] == Path(files.ca).read_text().strip()
 
 
 def test_what_is_wrong_with_a_login_is_said_in_kafkas_words() -> None:
