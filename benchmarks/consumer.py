@@ -64,11 +64,11 @@ that it has, takes 0.39 us a record there; 0.47 with the checksums, which conflu
 and 0.57 with one copy.
 
 One record costs what it costs, however many partitions idle beside it: 1.00 times the CPU of one partition
-with 1,000, 1.15 with 10,000, one record every 30 ms on a quiet EPYC; 1.4 before the embedded broker passed over
-what is quiet in a fetch session. It looked through all of a session of 1,000 for each record, for 10 ms, and
-the client's caches were as cold as the pause was long: with seven partitions a record costs 0.37 ms of CPU
-when the next one comes at once, 0.57 after 3 ms, 0.74 after 8. So records come at one pace here. Who waited
-for a record had it after 9.1 ms with 1,000 partitions, 2.3 with one; now after 1.95 and 1.92.
+with 1,000, 1.15 with 10,000, one record every 30 ms on a quiet EPYC; 1.4 before the embedded broker passed
+over what is quiet in a fetch session. It looked through all of a session of 1,000 for each record, for 10
+ms, and the client's caches were as cold as the pause was long: with seven partitions a record costs 0.37 ms
+of CPU when the next one comes at once, 0.57 after 3 ms, 0.74 after 8. So records come at one pace here. Who
+waited for a record had it after 9.1 ms with 1,000 partitions, 2.3 with one; now after 1.95 and 1.92.
 
 `(a socket)` fetches the same and throws it away: what no client that has one connection is faster than. In
 one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, we 255,000.
