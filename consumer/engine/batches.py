@@ -77,6 +77,7 @@ class OutBatch:
         "made",
         "moment",
         "moments",
+        "number",
         "order",
         "places",
         "retry_at",
@@ -111,6 +112,7 @@ class OutBatch:
         self.data: bytes | None = None
         self.identity: Identity | None = None
         self.sequence = -1
+        self.number = 0  # how many of its lane were numbered before
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
@@ -234,6 +236,7 @@ class Lane:
         "known",
         "late_at",
         "next_sequence",
+        "numbered",
         "owner",
         "partition",
         "renew",
@@ -262,14 +265,17 @@ class Lane:
         self.late_at: int | None = None
         self.identity: Identity | None = None
         self.next_sequence = 0
+        # How many batches had a number so far.
+        self.numbered = 0
         # The partition's leader has taken a batch of this identity. Until then any sequence number would do
         # for it: a second batch could slip in before a first one that has to be sent again, and shut it out.
         self.known = False
         # A batch was given up, and perhaps the log has it, perhaps not: what has no number yet needs an
         # identity of its own. What has one keeps it: only with it the broker knows what it has already.
         self.renew = False
-        # The broker said that a batch, and so all after it, is not in the log: all may be numbered anew.
-        self.unnumber = False
+        # The broker said that the batch of this order, and so all after it, is not in the log: those may be
+        # numbered anew, and not what is before it.
+        self.unnumber: tuple[int, ...] | None = None
         # What the broker said so of, while others are under way: theirs may tell that it is there.
         self.unexpected: list[OutBatch] = []
 
@@ -287,6 +293,12 @@ class Lane:
             key=lambda batch: batch.order,
         )
 
+    def number(self, batch: OutBatch) -> None:
+        """Gives the batch the next sequence number of the lane's identity."""
+        batch.identity, batch.sequence, batch.number = self.identity, self.next_sequence, self.numbered
+        self.next_sequence = (self.next_sequence + len(batch)) & LAST_SEQUENCE
+        self.numbered += 1
+
     def put_back(self, batch: OutBatch) -> None:
         """Into the queue again, where its order wants it."""
         at = 0
@@ -298,11 +310,16 @@ class Lane:
         """All that was under way is back after a failure."""
         self.halted = False
         self.unexpected.clear()
-        if self.unnumber:
-            self.unnumber = False
+        since, self.unnumber = self.unnumber, None
+        if since is not None:
             self.renew = True
             for batch in self.waiting:
-                batch.sequence = -1
+                if batch.order >= since:
+                    batch.sequence = -1
+
+    def not_there(self, since: tuple[int, ...]) -> None:
+        """Of the batches from this order on none is in the log."""
+        self.unnumber = since if self.unnumber is None else min(since, self.unnumber)
 
     def __repr__(self) -> str:
         return f"<Lane {self.partition}: {len(self.waiting)} wait, {len(self.under_way)} under way>"

@@ -134,7 +134,7 @@ class Fates:
         there = [one for one in lane.unexpected if one.order < later.order and one.identity == later.identity]
         if not there:
             return
-        lane.unnumber = False
+        lane.unnumber = None
         for batch in there:
             lane.unexpected.remove(batch)
             if not batch.done:
@@ -172,7 +172,7 @@ class Fates:
         if self._is_behind(batch):
             self._retry(batch, innocent=True)
         else:
-            lane.unnumber = True
+            lane.not_there(batch.order)
             self._retry(batch)
 
     def give_up(self, batch: OutBatch, error: KprotoError) -> None:
@@ -218,18 +218,20 @@ class Fates:
     def _divide(self, batch: OutBatch, groups: Sequence[Sequence[int]]) -> list[OutBatch]:
         """The records go on in several batches, each with those of a group, in the place of this one.
 
-        None of them is in the log, nor is what was sent after them: all of that is numbered anew. In a
-        transaction the parts have the numbers that the whole had.
+        None of them is in the log, nor is what was sent after them: all of that is numbered anew, and not
+        what was sent before and may be there. In a transaction the parts have the numbers that the whole had.
         """
         lane = batch.lane
         parts, places = divided(batch, groups)
         self._records.divided(batch, parts, places)
         lane.halted = True
-        lane.unnumber = self._core.options.enable_idempotence and not self._whole
+        if self._core.options.enable_idempotence and not self._whole:
+            lane.not_there(batch.order)
         at = batch.sequence
         for part in parts:
             if self._whole:
-                part.identity, part.sequence = batch.identity, at & LAST_SEQUENCE
+                part.identity, part.sequence, part.number = batch.identity, at & LAST_SEQUENCE, batch.number
                 at += len(part)
             lane.put_back(part)
+        lane.numbered += len(parts) - 1
         return parts

@@ -19,7 +19,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducer
 from ..errors import broker_error
 from ..options import ProducerOptions
 from .answers import INIT_PRODUCER_ID, Do, to_do
-from .batches import LAST_EPOCH, LAST_SEQUENCE, Identity, Lane, OutBatch
+from .batches import LAST_EPOCH, Identity, Lane, OutBatch
 from .connection import Call
 from .core import Core
 
@@ -93,6 +93,5 @@ class Numbering:
             lane.identity = identity
             lane.next_sequence = 0
             lane.renew = lane.known = False
-        batch.identity, batch.sequence = lane.identity, lane.next_sequence
-        lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
+        lane.number(batch)
         return True

@@ -8,6 +8,8 @@ Rules that hold here:
 * A broker takes one request of a connection after the other. Where all that may be open are, and more waits,
   the lanes are dealt out to connections_per_broker connections, until all of it is answered. A lane changes
   its connection when nothing of it is under way. With acks=0 nobody knows when that is: there is one.
+* A broker knows a producer's last five batches. What is sent again may be in the log, and so may what came
+  after it: no more of that goes out than lets the broker know it still, or it would be stored twice.
 * Some brokers allow so many connections and no more: where a further one breaks, one has to do for a minute.
 """
 
@@ -22,6 +24,8 @@ from .batches import Lane, OutBatch, Way
 from .core import Core, MetadataKeeper
 from .network import MAIN, MORE
 
+# Batches of a producer that a broker knows, of each partition (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+REMEMBERED = 5
 # So long no further connection is tried where one broke: each try may cost its partitions some seconds.
 ALONE_MS = 60_000
 
@@ -116,11 +120,12 @@ class Schedule:
         """May this batch go out, as far as those that are under way are concerned?"""
         if lane.halted:
             return False
-        options = self._core.options
-        first = not lane.known or (lane.renew and head.sequence < 0)
-        if options.enable_idempotence and first and lane.under_way:
-            return False
-        return len(lane.under_way) < options.max_in_flight_requests_per_connection
+        options, under_way = self._core.options, lane.under_way
+        if options.enable_idempotence and under_way:
+            first = not lane.known or (lane.renew and head.sequence < 0)
+            if first or (head.sequence < 0 and lane.numbered - under_way[0].number >= REMEMBERED):
+                return False
+        return len(under_way) < options.max_in_flight_requests_per_connection
 
     def look_at(self, lane: Lane, at: int, *, late: bool = False) -> None:
         """This lane is looked at then; `late`: because batches will be too late."""

@@ -38,7 +38,7 @@ from ..errors import broker_error
 from ..options import ProducerOptions
 from ..records import GroupMetadata
 from .answers import TRANSACTION, TXN_OFFSETS, TXN_PARTITIONS, Do, Row, ends_producer, to_do
-from .batches import LAST_SEQUENCE, Identity, Lane, OutBatch
+from .batches import Identity, Lane, OutBatch
 from .connection import Call, How, Prepared
 from .core import Core
 from .fates import Fates
@@ -184,8 +184,7 @@ class Transactions:
         if lane.identity != self._identity:
             lane.identity, lane.next_sequence, lane.known = self._identity, 0, False
         lane.renew = False
-        batch.identity, batch.sequence = lane.identity, lane.next_sequence
-        lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
+        lane.number(batch)
         self.started = True
         return True
 

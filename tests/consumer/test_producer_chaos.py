@@ -34,6 +34,7 @@ pytestmark = pytest.mark.thorough
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 REFUSALS = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
 LOST_COUNT = (45, 59)
+PERHAPS = (7, 20)  # brokers say so of what they have, too
 SMALL = 400  # max.message.bytes of one topic: larger batches have to be divided
 
 
@@ -84,6 +85,9 @@ class Chaos:
         code = self.random.choice(REFUSALS)
         if code in LOST_COUNT and any(self.has(topic, entry) for topic, entry in self.entries(request)):
             return None  # no broker says so of what it has
+        if code in PERHAPS and self.random.random() < 0.5:
+            for topic, entry in self.entries(request):
+                self.world.append(topic, entry.index, entry.records)
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(

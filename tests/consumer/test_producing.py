@@ -350,7 +350,7 @@ def test_numbering_all_anew_when_one_is_given_up_would_store_copies(monkeypatch:
     give_up = Fates.give_up
 
     def mutant(self: Fates, batch: OutBatch, error: Any) -> None:
-        batch.lane.unnumber = batch.lane.halted = True
+        batch.lane.unnumber, batch.lane.halted = (), True
         give_up(self, batch, error)
 
     monkeypatch.setattr(Fates, "give_up", mutant)
@@ -713,3 +713,54 @@ def test_what_is_not_expected_and_nothing_after_it_is_is_written_under_new_numbe
     assert log_of(world, "t", 0) == numbers(0, 4)
     assert numbers_of(world, producer)[-3:] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
     assert [delivery.result().offset for delivery in sent] == [1, 2, 3]
+
+
+# ---- what is in the log although its answer says that it isn't
+
+
+def stored_and_refused(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
+    """The record "1" is stored, and answered with NOT_ENOUGH_REPLICAS_AFTER_APPEND, so many times; batches of
+    several records are answered with `too_large`. Returns what each Produce brings, as it comes."""
+    asked: list[list[str]] = []
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        if not isinstance(request, ProduceRequest):
+            return None
+        data = request.topic_data[0].partition_data[0].records or b""
+        asked.append([(record.value or b"").decode() for record in rows(data)])
+        if asked[-1] == ["1"] and asked.count(["1"]) <= times:
+            world.append("t", 0, data)
+            return refuse(request, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return refuse(request, too_large) if too_large and len(asked[-1]) > 1 else None
+
+    world.tamper = tamper
+    return asked
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD])
+def test_what_is_sent_again_keeps_its_number_when_a_batch_behind_it_is_divided(code: ErrorCode) -> None:
+    world = World({"t": 1})
+    producer = world.producer(linger_ms=0)
+    sent = [producer.deliver("t", "0", partition=0)]
+    assert world.run(until=sent[0].done)
+    stored_and_refused(world, 1, too_large=code)
+    for values in ("1", "23", "4"):
+        sent += [producer.deliver("t", value, partition=0) for value in values]
+        producer.flush()
+    assert world.run(5_000, until=lambda: all(delivery.done() for delivery in sent))
+    assert log_of(world, "t", 0) == numbers(0, 5)
+    assert [delivery.result().offset for delivery in sent] == list(range(5))
+
+
+def test_nothing_new_goes_out_behind_what_is_sent_again() -> None:
+    """The broker knows a producer's last five batches: behind five newer ones it would store it twice."""
+    world = World({"t": 1})
+    producer = world.producer(linger_ms=0, batch_size=1)
+    sent = [producer.deliver("t", "0", partition=0)]
+    assert world.run(until=sent[0].done)
+    asked = stored_and_refused(world, 3)
+    sent += [producer.deliver("t", str(number), partition=0) for number in range(1, 12)]
+    assert world.run(5_000, until=lambda: all(delivery.done() for delivery in sent))
+    assert log_of(world, "t", 0) == numbers(0, 12)
+    assert [delivery.result().offset for delivery in sent] == list(range(12))
+    assert asked[5:9] == [["1"], ["1"], ["1"], ["6"]]
