@@ -9,6 +9,8 @@ Rules that hold here:
   with CommitFailed. It never makes the member lose anything, and fetching goes on.
 * Commits and JoinGroups travel on two connections, so a commit may be read after the group went on to the
   next generation. ILLEGAL_GENERATION means something only if the identity is still what it was sent with.
+* An offset is one of the topic that had the name when the commit was asked for. In one that was created anew
+  it means nothing: it is not stored there, whoever asks for that, and however late.
 * Every commit ends: committed, refused, or when its time is over; at the latest when the consumer is closed.
   Who commits everything is told when partitions were lost that had something to commit (M95).
 * Retriable errors are retried until the commit's deadline, with a growing pause; a lost coordinator is looked
@@ -24,6 +26,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
 
 import msgspec
 
@@ -49,7 +52,7 @@ from .connection import Call, How
 from .coordinator import Coordinator
 from .core import Core
 from .positions import PartitionState
-from .requests import most_for_ids, offset_commit_codes, offset_commit_request
+from .requests import ids_of, offset_commit_codes, offset_commit_request
 from .starts import Offsets, Starts, Then
 
 # Java's classic consumer speaks no version of OffsetCommit and OffsetFetch that names topics by id.
@@ -89,7 +92,8 @@ class _Commit(msgspec.Struct, eq=False):
     sent_as: Identity | None = None
     call: Call | None = None
     ended: bool = False
-    codes: dict[TopicPartition, int] = msgspec.field(default_factory=dict[TopicPartition, int])
+    # Whose offsets these are: of the topics of these ids, and of no others of their names.
+    ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
 
 
 class Committer:
@@ -247,6 +251,8 @@ class Committer:
             start=start,
             once=once,
         )
+        ids = self._core.topic_ids
+        commit.ids = {topic: ids[topic] for topic, _ in offsets if topic in ids}
         if only_as is None:
             self._queue.append(commit)
             for partition, (offset, _, _) in offsets.items():
@@ -305,8 +311,14 @@ class Committer:
             return True
         theirs = head.in_group and not self._as_java(head)
         gone = [p for p in head.offsets if theirs and self._is_gone(head, p)]
-        if gone and head.trim:
-            head.offsets = {p: value for p, value in head.offsets.items() if not self._is_gone(head, p)}
+        other = [p for p in head.offsets if self._is_another(head, p.topic)]
+        if (gone or other) and head.trim:
+            left_out = {*gone, *other}
+            head.offsets = {p: value for p, value in head.offsets.items() if p not in left_out}
+            return True
+        if other:
+            detail = f"{other[0]}: the topic was created anew, and what is committed is of the one before"
+            self._end(head, broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "OffsetCommit", detail))
             return True
         if gone or (head.in_group and not standing.in_group):
             detail = f"{next(iter(gone or head.offsets))} is not assigned to this consumer (any more)"
@@ -332,13 +344,19 @@ class Committer:
         state = self._core.partitions.get(partition)
         return state is None or commit.held.get(partition, state) is not state
 
+    def _is_another(self, commit: _Commit, topic: str) -> bool:
+        """Whether the topic isn't the one that the offsets are of. Java's consumer knows names only."""
+        core, before = self._core, commit.ids.get(topic)
+        return not core.options.as_java and before is not None and core.topic_ids.get(topic) != before
+
     def _send(self, commit: _Commit, node: int, identity: Identity | None) -> None:
         core = self._core
         group = core.options.group_id
         assert group is not None
         commit.sent_as = identity
+        commit.ids = {**ids_of(core.view, commit.offsets), **commit.ids}
         request = offset_commit_request(
-            core.view,
+            commit.ids,
             group,
             commit.offsets,
             generation=-1 if identity is None else identity.generation,
@@ -346,13 +364,12 @@ class Committer:
             instance_id=None if identity is None else identity.group_instance_id,
         )
         # However short its own time is: a request that is late takes its connection with it.
+        named = core.options.as_java or any(topic not in commit.ids for topic, _ in commit.offsets)
         commit.call = core.ask(
             request,
             lambda call: self._finished(commit, call),
             node=node,
-            max_version=most_for_ids(core.view, {p.topic for p in commit.offsets}, LAST_WITH_NAMES)
-            if not core.options.as_java
-            else LAST_WITH_NAMES,
+            max_version=LAST_WITH_NAMES if named else None,
         )
         self._open = self._queue.popleft()
 
@@ -394,7 +411,7 @@ class Committer:
             else:
                 self._end(commit, call.error)
             return
-        codes = offset_commit_codes(core.view, call.response, call.version, commit.offsets)
+        codes = offset_commit_codes(commit.ids, call.response, call.version, commit.offsets)
         for partition, (offset, _, _) in commit.offsets.items():
             state = core.partitions.get(partition)
             same = state is not None and commit.held.get(partition, state) is state
@@ -429,6 +446,8 @@ class Committer:
         do = to_do(OFFSET_COMMIT, code)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._as_java(commit):
             do = Do.retry
+        if code == ErrorCode.UNKNOWN_TOPIC_ID and self._core.view.topic_id(partition.topic) is None:
+            do = Do.told  # brokers that answer Metadata know of none, either
         group = self._core.options.group_id
         error = broker_error(code, "OffsetCommit", f"group {group!r}, {partition}")
         if do in (Do.find, Do.retry, Do.refresh):

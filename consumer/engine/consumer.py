@@ -352,7 +352,7 @@ class Engine:
         self.group.commit_answered(code, identity)
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        self._topics.changed(asked, self.metadata.topics | self.group.interests.topics)
+        self._topics.changed(asked)
         self.core.partitions.touch_all()
         self.group.interests.metadata_changed(asked)
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import ConnectionFailed, KprotoError, RequestTimedOut
@@ -80,6 +81,8 @@ class Core(Generic[Options]):
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._moments: tuple[int, dict[int, int]] = (0, {})
         self.partitions = Positions()
+        # Topic -> the newest of the ids that were told; one that is gone keeps its last one.
+        self.topic_ids: dict[str, UUID] = {}
         self.standing = Standing()
         self.actions: list[Action] = []
         self.refusals = Refusals(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -144,8 +145,14 @@ def list_offsets_request(
     return Prepared(ListOffsetsRequest, build)
 
 
+def ids_of(view: ClusterView, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+    """The ids of the partitions' topics, of those that have one."""
+    names = {partition.topic for partition in partitions}
+    return {name: topic_id for name in names if (topic_id := view.topic_id(name)) is not None}
+
+
 def offset_commit_request(
-    view: ClusterView,
+    ids: Mapping[str, UUID],
     group: str,
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
     *,
@@ -153,7 +160,7 @@ def offset_commit_request(
     member_id: str = "",
     instance_id: str | None = None,
 ) -> Prepared:
-    """offsets: partition -> (offset, leader epoch, metadata). By names up to v9, by topic ids from v10."""
+    """offsets: partition -> (offset, leader epoch, metadata). By names up to v9, by these ids from v10."""
 
     def build(version: int) -> OffsetCommitRequest:
         topics: list[OffsetCommitRequestTopic] = []
@@ -168,8 +175,7 @@ def offset_commit_request(
                     entry.committed_leader_epoch = epoch
                 entries.append(entry)
             if version >= 10:
-                topic_id = view.topic_id(name) or NO_TOPIC_ID
-                topics.append(OffsetCommitRequestTopic(topic_id=topic_id, partitions=entries))
+                topics.append(OffsetCommitRequestTopic(topic_id=ids[name], partitions=entries))
             else:
                 topics.append(OffsetCommitRequestTopic(name=name, partitions=entries))
         request = OffsetCommitRequest(
@@ -200,16 +206,17 @@ def said_once(said: Iterable[tuple[TopicPartition, Said]]) -> dict[TopicPartitio
 
 
 def offset_commit_codes(
-    view: ClusterView,
+    ids: Mapping[str, UUID],
     response: OffsetCommitResponse,
     version: int,
     asked: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, int]:
-    """The codes of what was asked for: what is said of others ends nobody's commit."""
+    """The codes of what was asked for, by these ids: what is said of others ends nobody's commit."""
+    names = {topic_id: name for name, topic_id in ids.items()}
 
     def said() -> Iterator[tuple[TopicPartition, int]]:
         for topic in response.topics:
-            name = (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name
+            name = names.get(topic.topic_id, "") if version >= 10 else topic.name
             for entry in topic.partitions:
                 yield TopicPartition(name, entry.partition_index), entry.error_code
 

@@ -5,11 +5,14 @@ Rules that hold here:
 
 * Of each topic the newest id is known, and all that were one before: a broker that is behind may still say
   those.
-* A topic with a new id is another topic of the same name: no position in it means anything any more.
+* A topic with a new id is another topic of the same name: no position in it means anything any more. All
+  topics that are told are looked at: who wants one by a pattern doesn't while it is gone.
 * A partition that nobody leads is told as `refused` when that lasts, one that there is not as `missing`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from kproto.error_codes import describe
 from kproto.group.subscription import TopicPartition
@@ -25,22 +28,21 @@ class Topics:
     def __init__(self, core: Core[ConsumerOptions], finder: Finder) -> None:
         self._core = core
         self._finder = finder
-        self._ids: dict[str, object] = {}
         self._past_ids: set[object] = set()
         self._leaderless: set[TopicPartition] = set()
 
-    def changed(self, asked: frozenset[str] | None, topics: frozenset[str]) -> None:
-        """`asked` for these (None: for all); `topics` are those that matter."""
-        self._look_for_new_ids(topics)
+    def changed(self, asked: frozenset[str] | None) -> None:
+        """`asked` for these (None: for all)."""
+        self._look_for_new_ids(self._core.view.topics if asked is None else asked)
         self._look_for_leaders(asked)
 
-    def _look_for_new_ids(self, topics: frozenset[str]) -> None:
-        view, anew = self._core.view, set[str]()
+    def _look_for_new_ids(self, topics: Iterable[str]) -> None:
+        view, ids, anew = self._core.view, self._core.topic_ids, set[str]()
         for name in topics:
-            known, old = view.topic_id(name), self._ids.get(name)
+            known, old = view.topic_id(name), ids.get(name)
             if known is None or known == old or known in self._past_ids:
                 continue
-            self._ids[name] = known
+            ids[name] = known
             if old is not None:
                 anew.add(name)
                 self._past_ids.add(old)

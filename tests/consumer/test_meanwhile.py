@@ -11,7 +11,7 @@ import pytest
 
 from consumer.engine import plans
 from kproto.error_codes import ErrorCode
-from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut
+from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_offsets import (
@@ -273,6 +273,45 @@ def test_a_commit_of_a_topic_that_went_holds_no_other_up(anew: bool) -> None:
         world.create("t", 1)
     first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
     world.run(3_000)
-    assert (a.done[first][1] is None) is anew
+    assert isinstance(a.done[first][1], UnknownTopic)
+    assert world.committed("g", T0) == (0 if anew else None)  # where it starts anew, and not 2
     assert a.done[second][1] is None
     assert world.committed("g", tp("u", 0)) == 5
+
+
+def test_an_offset_is_not_stored_in_a_topic_that_was_created_anew() -> None:
+    """Whoever starts there later would pass over what the new topic has below it."""
+    world = filled()
+    a = world.consumer(**{**GROUP, "enable_auto_commit": False})
+    a.assign({T0: None})
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(1_000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, "new 0", "new 1", "new 2")
+    done = a.commit()  # as nothing has been heard of that yet
+    assert world.run(until=lambda: len(a.records) == 13 and done in a.done)
+    assert isinstance(a.done[done][1], UnknownTopic)
+    assert "created anew" in str(a.done[done][1])
+    assert world.committed("g", T0) is None
+    after = a.commit()
+    assert world.run(until=lambda: a.done.get(after) == (None, None))
+    assert world.committed("g", T0) == 3
+
+
+def test_what_a_callback_commits_of_a_topic_that_went_is_not_stored_in_the_next_one_of_its_name() -> None:
+    world = World({"t": 1, "u": 1})
+    world.write("t", 0, "0", "1")
+    a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300})
+    a.subscribe("t", "u")
+    assert world.run(until=lambda: len(a.records) == 2)
+    a.pause(T0)  # nobody fetches it, who would see it first
+    world.run(1_000)
+    a.callback_ms = 100
+    world.delete_topic("t")
+    assert world.run(until=lambda: a.in_callback is not None)
+    world.create("t", 1)
+    world.write("t", 0, "new 0", "new 1", "new 2")
+    done = a.commit({T0: 2})
+    assert world.run(until=lambda: a.values()[2:] == ["new 0", "new 1", "new 2"])
+    assert isinstance(a.done[done][1], UnknownTopic)

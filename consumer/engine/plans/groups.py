@@ -13,6 +13,7 @@ from ..answers import OFFSET_COMMIT, OFFSET_FETCH, Do, to_do
 from ..metadata import ClusterView
 from ..requests import (
     CommittedOffset,
+    ids_of,
     most_for_ids,
     offset_commit_codes,
     offset_commit_request,
@@ -34,12 +35,12 @@ def commit_offsets(
         return
     while True:
         node = yield from find_coordinator(view, group, clock)
-        most = most_for_ids(view, (partition.topic for partition in offsets), 9)
-        [call] = yield [Ask(offset_commit_request(view, group, offsets), node=node, max_version=most)]
+        most, ids = most_for_ids(view, (partition.topic for partition in offsets), 9), ids_of(view, offsets)
+        [call] = yield [Ask(offset_commit_request(ids, group, offsets), node=node, max_version=most)]
         if lost(call):
             yield Rest(str(call.error))
             continue
-        codes = offset_commit_codes(view, expect(OffsetCommitResponse, call), call.version, offsets)
+        codes = offset_commit_codes(ids, expect(OffsetCommitResponse, call), call.version, offsets)
         bad = {partition: code for partition, code in codes.items() if code}
         if bad:
             partition, code = next(iter(bad.items()))
