@@ -4,8 +4,8 @@
 * After a failure it is left alone for a while that doubles from reconnect.backoff.ms to its maximum, each
   time a little more or less than that (the jitter of `backoff`), until a connection there is ready.
 * Each silence in a row makes us twice as patient with what was not answered: so a slow broker is not asked in
-  circles, however fast it answers something else. One that takes
-  long to let us in (its login asks a directory) has twice as long for the next connection.
+  circles, however fast it answers something else. One that takes long to let us in (its login asks a
+  directory) has twice as long for the next connection.
 """
 
 from __future__ import annotations

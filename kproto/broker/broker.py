@@ -166,7 +166,7 @@ class Broker:
         header = call.envelope.header
         wait = self.throttling.get(header.request_api_key)
         if wait:
-            throttle(response, call.envelope.request, call.version, wait)
+            throttle(response, call.version, wait)
             self.quiet.set(conn, self.now + wait)
         try:
             frame = encode_response(response, call.version, header.correlation_id)

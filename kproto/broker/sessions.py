@@ -127,21 +127,26 @@ class Plan:
     def session_id(self) -> int:
         return self.session.id if self.session else 0
 
+    @property
+    def followed(self) -> Session | None:
+        """The session whose partitions are read."""
+        return self.session if self.incremental else None
+
     def look(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """What is to be read now. `reader`: all that decides what a fetch may see, but for its partitions."""
-        return self.session.look(reader) if self.session and self.incremental else self.wanted
+        return self.followed.look(reader) if self.followed else self.wanted
 
     @property
     def about(self) -> Collection[Key]:
         """All its partitions, whether they have something to say or not."""
-        return self.session.partitions if self.session and self.incremental else self.wanted
+        return self.followed.partitions if self.followed else self.wanted
 
     def read_to_the_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
         """A partition has no record for its reader, and isn't in error: if the rest was told, nobody has to
         look at it until it changes.
         """
-        if self.session and self.incremental and self.session.partitions[key].knows(data):
-            self.session.sleep(key, partition)
+        if self.followed and self.followed.partitions[key].knows(data):
+            self.followed.sleep(key, partition)
 
     def news(self, answers: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
         """The part of the answers that has to be sent; the session takes note of it."""
@@ -221,12 +226,11 @@ class Sessions:
             return Plan({}, by_id)
         return Plan(wanted, by_id, session, incremental=True)
 
-    def brings_nothing(self, plan: Plan) -> None:
-        """The answer says only that its client is above a quota: what there was is told later, and a session
-        that the client doesn't hear of isn't there.
-        """
+    def open_none(self, plan: Plan) -> None:
+        """Whoever asked for a session gets none; one that there was goes on."""
         if plan.session is not None and not plan.incremental:
             self._end(plan.session.id)
+            plan.session = None
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

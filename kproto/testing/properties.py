@@ -15,7 +15,6 @@ stopped is a loop without a line of Python in it (`max(itertools.count())`), nor
 from __future__ import annotations
 
 import dis
-import inspect
 import sys
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from ..arguments import checked
 from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
 from .invariants import Broken
+from .world.code import ran
 
 MOST_LINES: Final = 2_000_000
 """Lines of Python that an assignor may take; a thousand partitions for a hundred members take a tenth."""
@@ -49,7 +49,7 @@ def an_assignor_is_a_function(
     if times < 2:
         raise ConfigError("times", times, "at least 2: what is asked once can't differ")
     with _at_most(most_lines):
-        first = _here("assign", assign())
+        first = ran("assign", assign, assign())
     for _ in range(times - 1):
         if (again := assign()) != first:
             raise Broken(f"the same question has two answers: {first!r} and {again!r}")
@@ -80,7 +80,7 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         _, peak = tracemalloc.get_traced_memory()
         if not tracing:
             tracemalloc.stop()
-    _here("decode", answer)
+    ran("decode", decode, answer)
     if peak - before > most:
         raise Broken(f"{len(data)} bytes took {peak - before} bytes of memory; {most} are allowed")
 
@@ -102,15 +102,6 @@ def a_batch_ends_where_its_rows_end(
             )
         if not offsets and stop != begin:
             raise Broken(f"{partition}: the batch goes from {begin} to {stop}, and has no rows")
-
-
-def _here(option: str, answer: object) -> object:
-    """An answer that is one. Raises ConfigError for what would have to be awaited: nothing of it has run."""
-    if not inspect.isawaitable(answer) and not inspect.isasyncgen(answer):
-        return answer
-    if inspect.iscoroutine(answer):
-        answer.close()
-    raise ConfigError(option, answer, "a function that returns its answer; a coroutine is awaited by nobody")
 
 
 def _read(answer: object) -> None:

@@ -74,12 +74,12 @@ def world_of(machine: Machine | None) -> tuple[World, Consumer | Member]:
 def test_a_coroutine_is_refused(given: str) -> None:
     """None of it ran: a claim held, and `until` came true at once."""
     act, option = GIVEN[given]
-    with pytest.raises(ConfigError, match=rf"^{option}=.*nothing in a world waits"):
+    with pytest.raises(ConfigError, match=rf"^{option}=.*nobody awaits what it returns"):
         act(*world_of(None))
 
 
 def test_a_coroutine_is_no_listener_of_another_clients_member() -> None:
-    with pytest.raises(ConfigError, match=r"^listener=.*nothing in a world waits"):
+    with pytest.raises(ConfigError, match=r"^listener=.*nobody awaits what it returns"):
         set_on("listener")(*world_of(kproto.clients.sarama))
 
 
@@ -99,5 +99,5 @@ def test_an_application_of_a_group_has_no_coroutines(method: str) -> None:
 
     state = Waiting()
     state.begin(seed=0)
-    with pytest.raises(ConfigError, match="nothing in a world waits"):
+    with pytest.raises(ConfigError, match="nobody awaits what it returns"):
         state.wait(3_000)

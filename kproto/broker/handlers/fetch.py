@@ -8,6 +8,8 @@ Rules, as Kafka's ReplicaManager.fetchMessages:
   * Batches go out whole. The first batch of the whole answer is sent however large it is; after that the
     limits of the request, of the partition and `fetch.max.bytes` hold, and one for all answers that nobody
     takes.
+  * To a client that is above a quota it brings nothing: no records, no news, and no session to one that asked
+    for a session.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class ParkedFetch:
 
     def _news(self, answers: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
         if self.broker.throttling.get(self.call.envelope.header.request_api_key):
-            self.broker.sessions.brings_nothing(self.plan)
+            self.broker.sessions.open_none(self.plan)
             return {}
         return self.plan.news(answers)
 

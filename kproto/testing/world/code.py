@@ -1,4 +1,4 @@
-"""What code of the user's returned: nothing in a world waits, and nobody looks at what a claim returns."""
+"""What code of the user's returned: nobody awaits it here, and nobody looks at what a claim returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ran(option: str, code: object, answer: T) -> T:
     close: Any = getattr(answer, "close", None)
     if close is not None:
         close()
-    raise ConfigError(option, code, "no coroutine function: nothing in a world waits")
+    raise ConfigError(option, code, "no coroutine function: nobody awaits what it returns")
 
 
 def looked(claim: Callable[[Any], object], world: object) -> None:
