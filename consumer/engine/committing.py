@@ -205,7 +205,9 @@ class Committer:
             self._enqueue({}, timeout_ms, then)
 
     def hurry(self) -> None:
-        """The consumer closes: what nobody has read of needs no more than one try."""
+        """The consumer closes, and commits what there is: nothing is due in time any more, and what nobody
+        has read of needs no more than one try."""
+        self._auto_at = None
         self.starts.closing = True
 
     def commit_as(self, identity: Identity, offsets: Offsets, timeout_ms: int, then: Then) -> None:

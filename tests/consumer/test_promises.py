@@ -392,6 +392,21 @@ def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repea
     assert [type(error) for error in a.errors] == [NotAuthorized]
 
 
+@pytest.mark.parametrize("group", [False, True])
+def test_no_commit_in_time_comes_beside_that_of_close(group: bool) -> None:
+    """It was asked for in vain, and close said that what its own commit had saved was not committed."""
+    world = World({"t": 1}, latency=(40, 40))
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**AUTO, auto_commit_interval_ms=20)
+    a.works_ms = 5
+    a.subscribe("t") if group else a.assign({tp("t", 0): 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    token = a.close()
+    assert world.run(until=lambda: token in a.done)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
 def test_a_rebalance_does_not_stop_the_partitions_that_stay_while_its_commit_is_open() -> None:
     world = World({"t": 2})
     a = world.consumer(**AUTO)
