@@ -52,6 +52,8 @@ class Leaving:
         self.close_at: int | None = None
         self._closing: ev.Close | None = None
         self._left = False  # the group, or there was none; the fetch sessions are being closed
+        # What had a position when close was asked for: where others would have begun nobody needs to save.
+        self._placed: frozenset[TopicPartition] = frozenset()
         self._unsubscribing: list[Any] = []
         self._saving = False  # what was processed of partitions that were assigned by hand
 
@@ -125,6 +127,7 @@ class Leaving:
         self._group.uncommitted = None
         if event.processed:
             core.partitions.mark_processed()
+        self._placed = frozenset(p for p, state in core.partitions.states.items() if state.known)
         # The deadline before the last one, so that leaving is said even when a callback or a commit hangs.
         timeout = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._standing.in_group:
@@ -149,7 +152,7 @@ class Leaving:
         callback took it, or there was none. Before the partitions go, as nobody else has taken them."""
         core = self._core
         self._committer.close()
-        left = core.partitions.to_commit() if core.options.enable_auto_commit else {}
+        left = core.partitions.to_commit(self._placed) if core.options.enable_auto_commit else {}
         if left and self._closing is not None and not self._group.saving and not self._group.uncommitted:
             why = "the consumer was closed before this was sent"
             self._group.not_committed(left, RequestTimedOut("OffsetCommit", self._closing.timeout_ms, why))

@@ -407,6 +407,21 @@ def test_no_commit_in_time_comes_beside_that_of_close(group: bool) -> None:
     assert world.committed("g", tp("t", 0)) == 10
 
 
+@pytest.mark.parametrize("group", [False, True])
+def test_where_a_seek_leads_while_close_commits_is_nothing_that_was_not_committed(group: bool) -> None:
+    world = World({"t": 2}, latency=(40, 40))
+    for partition in (0, 1):
+        world.write("t", partition, *numbers(0, 10))
+    a = world.consumer(**AUTO, auto_commit_interval_ms=60_000)
+    a.subscribe("t") if group else a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    assert world.run(until=lambda: len(a.records) == 20)
+    a.seek_to("earliest", tp("t", 1))
+    token = a.close()
+    assert world.run(until=lambda: token in a.done)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
 def test_a_rebalance_does_not_stop_the_partitions_that_stay_while_its_commit_is_open() -> None:
     world = World({"t": 2})
     a = world.consumer(**AUTO)

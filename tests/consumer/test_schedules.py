@@ -109,14 +109,16 @@ class Schedule:
             assert owners[0].position(place) == self.world.log(place).end_offset, place
 
     def end(self) -> None:
-        self.tokens += [(member, member.commit()) for member in self.living()]
+        last = [(member, member.commit()) for member in self.living()]
         self.world.run(6000)
-        self.tokens += [(member, member.close(timeout_ms=3000)) for member in self.living()]
+        last += [(member, member.close(timeout_ms=3000)) for member in self.living()]
         self.world.run(4000)
+        self.tokens += last
         for member, token in self.tokens:
             assert token in member.done or member in self.killed, f"{member.name}: {token} never ended"
             error = member.done.get(token, (None, None))[1]
             assert error is None or isinstance(error, KprotoError)
+            assert error is None or (member, token) not in last, f"{member.name}, and all was well: {error}"
 
 
 def kill(schedule: Schedule, who: Consumer) -> None:
