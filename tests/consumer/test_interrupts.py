@@ -75,7 +75,7 @@ def columns(reader: Consumer) -> list[int]:
     return [offset for batch in reader.poll_columns(10) for offset in batch.columns.offset.tolist()]
 
 
-@pytest.mark.parametrize("read", [rows, columns])
+@pytest.mark.parametrize("read", [rows, pytest.param(columns, marks=pytest.mark.thorough)])
 def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
     bootstrap: str, read: Callable[[Consumer], list[int]]
 ) -> None:

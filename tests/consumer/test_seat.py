@@ -265,6 +265,7 @@ def test_who_waits_hears_of_what_other_threads_change(kafka: SecuredKafka) -> No
         assert time.monotonic() - began < 10
 
 
+@pytest.mark.thorough
 def test_its_heartbeats_go_on_while_the_application_is_away(kafka: SecuredKafka) -> None:
     timing: Any = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 200}
     told: list[str] = []

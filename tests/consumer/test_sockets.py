@@ -831,6 +831,7 @@ def silent_after_the_first_fetch(port: int, stalled: list[socket.socket]) -> Scr
     return script
 
 
+@pytest.mark.thorough
 def test_a_fetch_connection_that_stalls_costs_seconds_and_no_request_timeout() -> None:
     """With default options, whose request timeout is 30 s: a poll of 25 s has the record."""
     stalled: list[socket.socket] = []

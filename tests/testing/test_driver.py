@@ -293,7 +293,13 @@ def test_a_broker_that_does_not_answer_is_told(capsys: pytest.CaptureFixture[str
     assert words(capsys.readouterr().out) == ["ready", told, "closed"]
 
 
-@pytest.mark.parametrize("name", ["java", "sarama", "librdkafka", "kafka-go"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka-go",
+        *(pytest.param(one, marks=pytest.mark.thorough) for one in ("java", "sarama", "librdkafka")),
+    ],
+)
 def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
     member = Member("--as", name, "127.0.0.1:1", "A-1", "g")
     for line in ("commit", "close"):
