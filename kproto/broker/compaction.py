@@ -5,7 +5,8 @@ Rules, as Kafka's Cleaner:
     `min.compaction.lag.ms` ago, and all behind it. What is before is gone over from the log's start.
   * A record goes when a later one there has its key, or none of its own has it. Offsets stay as they are.
   * A tombstone stays until `delete.retention.ms` after the first time that it was gone over; that moment is
-    noted in its batch (KIP-534). So does a transaction's marker once nothing of its transaction is left.
+    noted in its batch (KIP-534). One that no batch can note is never. So does a transaction's marker once
+    nothing of its transaction is left.
   * What was aborted goes at once, and says nothing about a key.
   * The last batch of each producer stays, if need be without records, so that its sequences go on; and the
     last one that was gone over, so that readers learn how far they are.
@@ -29,6 +30,7 @@ from .topics import Partition
 
 Config = Callable[[str], str]
 _NEVER: Final = -1
+_LAST_TIME: Final = 2**63 - 1
 
 
 def is_due(partition: Partition, config: Config, now: int) -> bool:
@@ -53,6 +55,7 @@ def compact(partition: Partition, config: Config, now: int) -> bool:
     aborted = partition.transactions.aborted(0, until)
     latest = _latest(found, aborted)
     horizon = now + int(config("delete.retention.ms"))
+    comes = horizon <= _LAST_TIME
     fates, last = _Fates(aborted), found[-1]
     kept: list[Batch] = []
     for batch in found:
@@ -70,7 +73,7 @@ def compact(partition: Partition, config: Config, now: int) -> bool:
             left = [] if goes else [one for one in records if _stays(one, latest, tombstones=not over)]
             begins = any(one.value is None for one in left)
         if left or keeps_head:
-            begins = begins and batch.delete_horizon_ms is None and bool(left)
+            begins = begins and comes and batch.delete_horizon_ms is None and bool(left)
             kept.append(_rewritten(batch, records, left, horizon if begins else None))
     log.replace(until, kept)
     partition.transactions.forget(fates.emptied)

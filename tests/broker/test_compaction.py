@@ -165,6 +165,18 @@ def test_a_tombstone_stays_for_a_while(stage: Stage, client: Client) -> None:
     assert held(stage) == [(1, "b", "1"), (3, "c", "1")]
 
 
+def test_tombstones_can_stay_for_ever(stage: Stage, client: Client) -> None:
+    """delete.retention.ms at its largest: their end is no time that a batch can have."""
+    configured(stage, delete_retention_ms=2**63 - 1)
+    write(client, ("a", "1"))
+    write(client, ("a", None))
+    for _ in range(2):
+        stage.step(CleanLogs())
+        stage.now += 10**12
+    assert held(stage) == [(1, "a", None)]
+    assert [one.delete_horizon_ms for one in stage.log("t").all_batches()] == [None]
+
+
 def test_a_log_of_tombstones_keeps_its_last_batch_empty(stage: Stage, client: Client) -> None:
     configured(stage, delete_retention_ms=0)
     write(client, ("a", None), ("b", None))
