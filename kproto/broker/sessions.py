@@ -4,7 +4,8 @@ Rules, as Kafka's FetchSession and FetchManager:
   * Epoch 0 asks for a new session, and ends the one whose id it carries. Epoch -1 means no session, and ends
     the one whose id it carries. Any other epoch must be the session's next one; after 2**31 - 1 comes 1.
   * Within a session the request holds partitions that are new or changed, and those to forget; the answer
-    holds those with records, with an error, or whose high watermark or log start moved since the last answer.
+    holds those with records, with an error, whose log was cut where the client has read (KIP-595), or whose
+    high watermark or log start moved since the last answer.
   * A session speaks of topics by name (up to v12) or by id (from v13); a change of that is an error.
   * When all slots are taken, one whose last use is `IDLE_MS` ago makes room; else the answer carries session
     id 0, and the client goes on without a session.
@@ -48,7 +49,11 @@ class Tracked:
     """What has to change until somebody looks at it again."""
 
     def knows(self, data: PartitionData) -> bool:
-        """Was its client told all of this, but for records and errors?"""
+        """Was its client told all of this, but for records and errors? Where the log was cut it is told again
+        and again, until it reads elsewhere.
+        """
+        if data.diverging_epoch.epoch >= 0:
+            return False
         return (data.high_watermark, data.log_start_offset) == (self.high_watermark, self.log_start_offset)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import Changed
+from kproto.broker.machine import Changed, Truncate
 from kproto.broker.sessions import IDLE_MS
 from kproto.error_codes import ErrorCode
 from kproto.messages.fetch import FetchResponse, ForgottenTopic
@@ -78,6 +78,22 @@ def test_records_are_sent_again_until_the_position_moves(client: Client, produce
     for epoch in (1, 2):
         [data] = answered(client.fetch(fetching(session=(session, epoch))))
         assert values(data) == [b"a"]
+
+
+def test_who_read_what_was_cut_off_is_told_where_to_go(
+    stage: Stage, client: Client, producer: Client
+) -> None:
+    """The log was cut (KIP-595) and is as long as before: that is all there is to say of it."""
+    for _ in range(2):
+        producer.produce(batch_of(b"a"))
+    session = opened(client, 0)
+    known = [wanted(2, fetched_epoch=0)]
+    assert said(client.fetch(fetching(*known, session=(session, 1), wait=0))) == []
+    stage.step(Truncate("t", 0, 1))
+    producer.produce(batch_of(b"b"))
+    for epoch in (2, 3):
+        [data] = answered(client.fetch(fetching(session=(session, epoch))))
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
 
 
 def test_a_partition_can_join_later(client: Client, producer: Client) -> None:
