@@ -141,6 +141,11 @@ class Broker:
         self.now = 0
         self.actions: list[Action] = []
 
+    @property
+    def day(self) -> int:
+        """The time of day, of which records and tokens speak."""
+        return self.now + self.cluster.ahead
+
     def backlog(self, conn: int) -> int:
         """Bytes of requests that wait on this connection; the shell stops reading when there are many."""
         connection = self.connections.get(conn)
@@ -229,7 +234,7 @@ class Broker:
                 partition.mark(
                     wanted.producer_id,
                     wanted.producer_epoch,
-                    now,
+                    self.day,
                     committed=wanted.committed,
                     limits=topic.limits(self.settings),
                 )

@@ -32,8 +32,10 @@ class Cleaning:
         self._deletes_at: int | None = None
         self._compacts_at: int | None = None
 
-    def look(self, now: int) -> list[Partition]:
-        """Do what is due; the partitions from which something was taken."""
+    def look(self, now: int, ahead: int) -> list[Partition]:
+        """Do what is due; the partitions from which something was taken. `ahead`: the time of day is so far
+        ahead of `now`.
+        """
         if self._deletes_at is None or self._compacts_at is None:
             self._deletes_at = now + self._dynamic.start.log_initial_task_delay_ms
             self._compacts_at = now + self._backoff()
@@ -43,27 +45,31 @@ class Cleaning:
             at = now - (now - self._compacts_at) % backoff
             self._compacts_at = at + backoff
             for partition, config in self._logs(compacted=True):
-                compacted = is_due(partition, config, at) and compact(partition, config, at)
-                if partition.delete_old(config, at) or compacted:
+                day = at + ahead
+                compacted = is_due(partition, config, day) and compact(partition, config, day)
+                if partition.delete_old(config, day) or compacted:
                     changed.append(partition)
         if now >= self._deletes_at:
             at = now - (now - self._deletes_at) % self._interval
             self._deletes_at = at + self._interval
-            changed += [one for one, config in self._logs(compacted=False) if one.delete_old(config, at)]
+            day = at + ahead
+            changed += [one for one, config in self._logs(compacted=False) if one.delete_old(config, day)]
         return changed
 
     def _backoff(self) -> int:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
-    def look_at_once(self, now: int) -> list[Partition]:
-        """Go over every log, also what is in its active segment; those from which something was taken."""
+    def look_at_once(self, day: int) -> list[Partition]:
+        """Go over every log, also what is in its active segment; those from which something was taken. `day`
+        is the time of day.
+        """
         changed: list[Partition] = []
         for partition, config in self._logs(compacted=True):
             partition.log.roll()
-            if compact(partition, config, now):
+            if compact(partition, config, day):
                 changed.append(partition)
         for compacted in (True, False):
-            changed += [one for one, config in self._logs(compacted=compacted) if one.delete_old(config, now)]
+            changed += [one for one, config in self._logs(compacted=compacted) if one.delete_old(config, day)]
         return changed
 
     def _logs(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:

@@ -65,6 +65,8 @@ class Cluster:
         self.brokers: Final[dict[int, Broker]] = {}
         self.loading: Final[dict[str, int]] = {}
         """Groups that their new coordinator has not read yet, and until when (ms)."""
+        self.ahead = 0
+        """How far the time of day is ahead of the time of steps (ms); the shell says."""
         self.forgets_at = 0
         self.unsent = 0
         """Bytes of answers that are not on their way yet: nobody takes them, or not fast enough."""
@@ -81,7 +83,7 @@ class Cluster:
             return
         self.forgets_at = now + self._settings.producer_id_expiration_check_interval_ms
         settings = self.dynamic.settings(self._places[0])  # all brokers have the same logs
-        since = now - settings.producer_id_expiration_ms
+        since = now + self.ahead - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:
                 partition.producers.forget_unused(since, partition.transactions.writing)

@@ -5,7 +5,8 @@
 
 Rules:
   * `step` touches no socket, clock or random source. `now` is in milliseconds and never goes back; ids that
-    must be random (topics, members) are made from the `random_id` of the request that causes them.
+    must be random (topics, members) are made from the `random_id` of the request that causes them. The time
+    of day is `now`, or as far ahead of it as `Cluster.ahead` says.
   * One request at a time per connection, as Kafka: a request behind one that waits (a fetch, a join) is taken
     only after that was answered, so answers come in the order of the requests. And it is taken only after
     `Sent` said that the answer is on its way: a client that asks without reading holds up only itself.
@@ -177,7 +178,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
     broker.actions, broker.now = [], now
     broker.cluster.forget_producers(now)
-    _cleaned(broker, broker.cluster.cleaning.look(now))
+    _cleaned(broker, broker.cluster.cleaning.look(now, broker.cluster.ahead))
     _TABLE[type(event)](broker, event, now)
     while broker.ready:
         connection = broker.ready.popleft()
@@ -320,7 +321,7 @@ def _changed(broker: Broker, event: Changed, now: int) -> None:
 
 
 def _clean(broker: Broker, event: CleanLogs, now: int) -> None:
-    _cleaned(broker, broker.cluster.cleaning.look_at_once(now))
+    _cleaned(broker, broker.cluster.cleaning.look_at_once(broker.day))
 
 
 def _cleaned(broker: Broker, partitions: list[Partition]) -> None:
@@ -429,7 +430,7 @@ def _ask(broker: Broker, connection: Connection, call: Call) -> str | None:
 
 def _raw(broker: Broker, connection: Connection, door: Door, frame: bytes, now: int) -> str | None:
     """A message of a mechanism without a header, behind version 0 of the handshake."""
-    step = door.take(frame, now)
+    step = door.take(frame, now, broker.cluster.ahead)
     if isinstance(step, Refused):
         delay = broker.settings.connection_failed_authentication_delay_ms
         connection.sending = True  # nothing more is read

@@ -156,7 +156,7 @@ class Server:
         try:
             with urllib.request.urlopen(url, timeout=JWKS_TIMEOUT) as answer:
                 text = answer.read(MAX_JWKS).decode()
-            return self._settings.signed_tokens(text, self._clock.now)
+            return self._settings.signed_tokens(text, self._clock.day)
         except (OSError, ValueError) as error:
             why = getattr(error, "allowed", getattr(error, "reason", error))
             allowed = f"file:, http: or https: with an issuer's keys (JWKS): {why}"

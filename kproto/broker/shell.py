@@ -28,13 +28,18 @@ _TURNS: Final = 2
 
 
 class Clock:
-    """The time of day in ms, but never going back."""
+    """Two times in ms: one at an even pace, for whoever waits, and that of the day, for what is dated."""
 
     def __init__(self) -> None:
-        self._ahead = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self._began = self.day() - time.monotonic_ns() // 1_000_000
 
     def now(self) -> int:
-        return self._ahead + time.monotonic_ns() // 1_000_000
+        """The time of day of the beginning, and what has passed since; it never goes back."""
+        return self._began + time.monotonic_ns() // 1_000_000
+
+    def day(self) -> int:
+        """The time of day, which may be set anew, and goes on while the machine sleeps."""
+        return time.time_ns() // 1_000_000
 
 
 async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
@@ -84,6 +89,7 @@ class Shell:
         events = deque([event])
         while events:
             now = self._clock.now()
+            self.broker.cluster.ahead = self._clock.day() - now
             for action in step(self.broker, events.popleft(), now):
                 if isinstance(action, Reply):
                     if self._slow or self._held:

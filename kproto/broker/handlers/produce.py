@@ -35,7 +35,6 @@ from ..broker import Broker
 from ..call import Call, Closing, Result
 from ..producers import Stored, last_sequence
 from ..security.acls import Operation, Resource
-from ..settings import Settings
 from ..topics import Partition, Topic
 from .lookup import missing_topic
 from .transactions import take_part
@@ -87,7 +86,7 @@ def produce(broker: Broker, call: Call) -> Result:
             elif request.acks not in (-1, 0, 1):
                 answers.append(_refused(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
             else:
-                answers.append(_append(broker.settings, topic, partition, part, call))
+                answers.append(_append(broker, topic, partition, part, call.version))
                 changed.append(partition)
         responses.append(
             TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
@@ -237,7 +236,7 @@ def _verdicts(
     for partition, sequence in tried:
         producer_id, epoch = next(iter(producers))
         from_zero = call.version >= ADDS_SINCE
-        partition.producers.tries(producer_id, epoch, sequence, call.now, from_zero=from_zero)
+        partition.producers.tries(producer_id, epoch, sequence, broker.day, from_zero=from_zero)
     if not asked:
         return {}
     codes = take_part(
@@ -262,21 +261,19 @@ def _why(code: ErrorCode) -> str | None:
 
 
 def _append(
-    settings: Settings, topic: Topic, partition: Partition, data: PartitionProduceData, call: Call
+    broker: Broker, topic: Topic, partition: Partition, data: PartitionProduceData, version: int
 ) -> PartitionProduceResponse:
     """Store the batch of one partition, or say why not."""
-    log = partition.log
+    log, settings, now = partition.log, broker.settings, broker.day
     records = _without_a_tail(data.records or b"")
-    append_time = call.now if topic.config("message.timestamp.type", settings) == "LogAppendTime" else None
+    append_time = now if topic.config("message.timestamp.type", settings) == "LogAppendTime" else None
     start = log.start_offset
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _NEWEST_MAGIC:
         why = f"batches must have magic 2, not {records[_MAGIC_AT]}"
         return _refused(data.index, ErrorCode.INVALID_RECORD, why)
     try:
         found = list(batches(records, check_crc=False))
-        refusal = _refusal(
-            found, len(records), int(topic.config("max.message.bytes", settings)), call.version
-        )
+        refusal = _refusal(found, len(records), int(topic.config("max.message.bytes", settings)), version)
         if refusal is not None:
             return _refused(data.index, *refusal)
         batch = found[0]
@@ -292,7 +289,7 @@ def _append(
             why = f"a producer's batch has the sequence {batch.base_sequence}"
             return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
-        latest = call.now + int(topic.config("message.timestamp.after.max.ms", settings))
+        latest = now + int(topic.config("message.timestamp.after.max.ms", settings))
         if "compact" in topic.config("cleanup.policy", settings):
             keyless = _keyless(batch, latest if append_time is None else None)
             if keyless:

@@ -64,7 +64,7 @@ def sasl_authenticate(broker: Broker, call: Call) -> Result:
             error_message="SaslAuthenticate request received after successful authentication",
             auth_bytes=b"",
         )
-    step = door.take(bytes(request.auth_bytes), call.now)
+    step = door.take(bytes(request.auth_bytes), call.now, broker.cluster.ahead)
     if isinstance(step, Refused):
         answer = SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=step.told, auth_bytes=b""

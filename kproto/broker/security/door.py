@@ -115,12 +115,14 @@ class Door:
             self.server = OAuthBearerServer(self.users.tokens)
         return True
 
-    def take(self, response: bytes, now: int) -> Challenge | Accepted | Refused:
-        """What becomes of a message of the mechanism."""
+    def take(self, response: bytes, now: int, ahead: int) -> Challenge | Accepted | Refused:
+        """What becomes of a message of the mechanism. `ahead`: the time of day, which tokens speak of, is so
+        far ahead of `now`.
+        """
         assert self.server is not None
         step = self.server.take(response)
         if isinstance(step, Accepted):
-            return self._let_in(step, now)
+            return self._let_in(step, now, ahead)
         if isinstance(step, Refused):
             self.at = At.refused
         return step
@@ -129,7 +131,7 @@ class Door:
         """How long the session lasts from now on; 0 for ever."""
         return 0 if self.until is None else max(0, self.until - now)
 
-    def _let_in(self, step: Accepted, now: int) -> Accepted | Refused:
+    def _let_in(self, step: Accepted, now: int, ahead: int) -> Accepted | Refused:
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
             self.at = At.refused
@@ -137,7 +139,7 @@ class Door:
             told = f"Cannot change principals during re-authentication from {names}"
             return Refused(told, told)
         self.principal = principal
-        ends = [] if step.until_ms is None else [step.until_ms]
+        ends = [] if step.until_ms is None else [step.until_ms - ahead]
         if self.max_reauth_ms > 0:
             ends.append(now + self.max_reauth_ms)
         self.until = min(ends, default=None)

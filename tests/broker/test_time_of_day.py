@@ -1,0 +1,106 @@
+"""A machine that slept, or whose clock was set: records and tokens are of the day, waits are not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kproto.broker.machine import CleanLogs, Connected
+from kproto.broker.server import running
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.records import rows
+from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
+from tests.broker.door import Stage as Door
+from tests.broker.sockets import connected
+from tests.broker.stage import Stage, batch_of, fetching, joining, wanted
+from tests.broker.transacting import Producer
+
+HOUR = 3_600_000
+NIGHT = 9 * HOUR
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """It slept for a night: the time of day went on, and what steps go by did not."""
+    stage = Stage({"t": 1})
+    stage.broker.cluster.ahead = NIGHT
+    return stage
+
+
+def morning(stage: Stage) -> int:
+    return stage.now + NIGHT
+
+
+def test_a_listener_takes_records_of_the_day_to_which_its_machine_woke(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """time.monotonic doesn't count the sleep, on Linux and on macOS."""
+    day = time.time_ns
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        for hours in (0, 9, -9):
+            with monkeypatch.context() as clock:
+                clock.setattr("time.time_ns", lambda night=hours: day() + night * HOUR * 1_000_000)
+                made = batch_of(b"x", timestamps=[time.time_ns() // 1_000_000])
+                part = [PartitionProduceData(index=0, records=made)]
+                data = [TopicProduceData(name="t", partition_data=part)]
+                answer = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_no_record_may_be_much_later_than_the_day(stage: Stage) -> None:
+    client = stage.client()
+    assert client.produce(batch_of(b"a", timestamps=[morning(stage) + HOUR])).error_code == 0
+    assert client.produce(batch_of(b"a", timestamps=[morning(stage) + HOUR + 1])).error_code == 32
+
+
+def test_what_the_broker_dates_is_of_the_day(stage: Stage) -> None:
+    stage.topic("t").configs["message.timestamp.type"] = "LogAppendTime"
+    producer = Producer(stage)
+    assert producer.write(b"a").log_append_time_ms == morning(stage)
+    assert producer.end() == 0
+    data, marker = stage.log("t").all_batches()
+    assert rows(data.data)[0].timestamp == morning(stage)
+    assert marker.max_timestamp == morning(stage)
+
+
+def test_records_grow_old_in_the_night(stage: Stage) -> None:
+    stage.topic("t").configs["retention.ms"] = str(8 * HOUR)
+    assert stage.client().produce(batch_of(b"a", timestamps=[stage.now])).error_code == 0
+    stage.broker.cluster.ahead = 0
+    stage.step(CleanLogs())
+    assert stage.log("t").start_offset == 0
+    stage.broker.cluster.ahead = NIGHT
+    stage.wait(HOUR)
+    stage.client()
+    assert stage.log("t").start_offset == 1
+
+
+def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
+    """Neither members nor transactions end because the machine slept: they slept as well."""
+    stage.broker.cluster.ahead = 0
+    producer, member = Producer(stage), stage.client()
+    assert producer.write(b"a").error_code == 0
+    member_id = member.ask(joining(session=10_000)).member_id
+    member.send(joining(member_id, session=10_000))
+    reader = stage.client()
+    reader.send(fetching(wanted(1), wait=1_000), 12)
+    stage.broker.cluster.ahead = NIGHT
+    stage.wait(500)
+    assert not reader.answers
+    assert producer.end() == 0
+    stage.wait(5_000)
+    assert member.answer().error_code == 0
+
+
+def test_a_token_lasts_by_the_day() -> None:
+    door = Door()
+    door.broker.cluster.ahead = NIGHT
+    door.users.tokens = unsecured(lambda: door.now + NIGHT)
+    door.step(Connected(1, "10.0.0.7", "SASL_SSL"))
+    token = unsecured_token("alice", door.now + NIGHT, 60_000)
+    answer = door.log_in(OAuthBearerClient(token))
+    assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
+    assert door.metadata().brokers
+    door.now += 60_000
+    assert door.metadata() is None
