@@ -4,7 +4,8 @@ Rules, as Kafka's UnifiedLog.deleteOldSegments:
   * Segments go whole, the oldest first, up to the first that stays: a segment is as old as its newest record.
     If all go, the log starts at its end.
   * By size a segment goes only if `retention.bytes` are left without it.
-  * With a cleanup.policy without delete only those go that end before the log's start.
+  * With a cleanup.policy without delete, which may be an empty one, only those go that end before the log's
+    start.
 """
 
 from __future__ import annotations

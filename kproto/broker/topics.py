@@ -105,7 +105,8 @@ class Topic:
 
     def config(self, name: str, settings: Settings) -> str:
         """The value that counts at a broker with these settings."""
-        return trimmed(self.configs.get(name, "")) or broker_default(name, settings)
+        value = self.configs.get(name)
+        return broker_default(name, settings) if value is None else trimmed(value)
 
     def limits(self, settings: Settings) -> Limits:
         """How large its segments get, and of how long a time their records are."""

@@ -9,6 +9,7 @@ from kproto.broker.log import Log
 from kproto.broker.machine import CleanLogs
 from kproto.broker.topics import Topic
 from kproto.error_codes import ErrorCode
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.broker.stage import Client, Stage, batch_of, fetching, wanted
 
 HOUR = 3_600_000
@@ -76,6 +77,24 @@ def test_what_is_older_than_the_time_that_was_set_goes_with_its_segment(stage: S
     stage.now += 1
     stage.step(CleanLogs())
     assert bounds(stage) == (4, 5)
+
+
+@pytest.mark.parametrize(("of_topic", "of_broker"), [("", "delete"), (" ", "delete"), (None, "")])
+def test_without_any_policy_nothing_goes_by_itself(of_topic: str | None, of_broker: str) -> None:
+    """Kafka 4.3 lets the list be empty (KIP-1161): who says so wants to keep all."""
+    stage = Stage({"t": 1}, log_cleanup_policy=of_broker)
+    if of_topic is not None:
+        configured(stage, cleanup_policy=of_topic)
+    configured(stage, segment_ms=100, retention_ms=1_000, retention_bytes=0)
+    client = stage.client()
+    write(client, 9_000, 5_000, 0)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (0, 3)
+    one = DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+    answer = client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert bounds(stage) == (1, 3)
 
 
 def test_a_topic_that_says_no_time_keeps_what_is_of_another_year(stage: Stage, client: Client) -> None:

@@ -304,7 +304,8 @@ def delete_records(broker: Broker, call: Call) -> Result:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
         topic = broker.topics.named(name)
-        if topic is not None and "delete" not in topic.config("cleanup.policy", broker.settings):
+        policy = "" if topic is None else topic.config("cleanup.policy", broker.settings)
+        if policy and "delete" not in policy:
             error = ErrorCode.POLICY_VIOLATION
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
         log = partition.log
