@@ -107,6 +107,15 @@ def test_metadata_creates_nothing_when_the_client_forbids_it(stage: Stage, clien
     assert stage.broker.topics.named("new") is None
 
 
+@pytest.mark.parametrize(("there", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
+def test_metadata_creates_nothing_that_kafka_would_not(there: str, name: str) -> None:
+    """Its controller refuses them, so they are unknown for ever."""
+    stage = Stage({there: 1})
+    [topic] = stage.client().ask(named(name)).topics
+    assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert [one.name for one in stage.broker.topics] == [there]
+
+
 def test_metadata_creates_nothing_when_the_setting_forbids_it() -> None:
     stage = Stage(auto_create_topics_enable="false")
     [topic] = stage.client().ask(named("new")).topics

@@ -92,8 +92,9 @@ def _asked(
         )
     name = asked.name or ""
     topic = broker.topics.named(name)
-    if topic is None and create and bad_name(name) is None:
-        topic = broker.create_topic(name, broker.settings.num_partitions, call.random_id)
+    count = broker.settings.num_partitions
+    if topic is None and create and broker.topics.refusal(name, count) is None:
+        topic = broker.create_topic(name, count, call.random_id)
         broker.cluster.has_new(topic)
     if topic is not None:
         return _described(broker, topic, operations)
