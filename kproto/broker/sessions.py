@@ -6,7 +6,8 @@ Rules, as Kafka's FetchSession and FetchManager:
   * Within a session the request holds partitions that are new or changed, and those to forget; the answer
     holds those with records, with an error, whose log was cut where the client has read (KIP-595), or whose
     high watermark or log start moved since the last answer.
-  * A session speaks of topics by name (up to v12) or by id (from v13); a change of that is an error.
+  * A session speaks of topics by name (up to v12) or by id (from v13); a change of that is an error. The name
+    of an id is read once: a topic that is gone is missed under it.
   * When all slots are taken, one whose last use is `IDLE_MS` ago makes room; else the answer carries session
     id 0, and the client goes on without a session.
   * A partition that was answered with records goes to the end of the line, so that none starves.
@@ -69,6 +70,8 @@ class Session:
     epoch: int = 1  # the next one expected
     partitions: dict[Key, Tracked] = field(default_factory=dict[Key, Tracked])
     awake: set[Key] = field(default_factory=set[Key])
+    names: dict[UUID, str] = field(default_factory=dict[UUID, str])
+    """Of the topics that it has by their ids, as far as there were any."""
     reader: Hashable = None
     """For whom the others are asleep."""
     last_turn: int = 0
@@ -127,6 +130,7 @@ class Plan:
     by_id: bool
     session: Session | None = None
     incremental: bool = False
+    names: dict[UUID, str] = field(default_factory=dict[UUID, str])
 
     @property
     def session_id(self) -> int:
@@ -211,7 +215,7 @@ class Sessions:
             if session is not None:
                 for key, partition in wanted.items():
                     session.follow(key, partition)
-            return Plan(wanted, by_id, session)
+            return Plan(wanted, by_id, session, names={} if session is None else session.names)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -229,7 +233,7 @@ class Sessions:
         if not session.partitions:  # nothing is left to follow
             self._end(session.id)
             return Plan({}, by_id)
-        return Plan(wanted, by_id, session, incremental=True)
+        return Plan(wanted, by_id, session, incremental=True, names=session.names)
 
     def open_none(self, plan: Plan) -> None:
         """Whoever asked for a session gets none; one that there was goes on."""

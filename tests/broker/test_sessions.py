@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import Changed, Truncate
+from kproto.broker.machine import Changed, CreateTopic, Truncate
 from kproto.broker.sessions import IDLE_MS
 from kproto.error_codes import ErrorCode
+from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchResponse, ForgottenTopic
 from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
 
@@ -94,6 +95,33 @@ def test_who_read_what_was_cut_off_is_told_where_to_go(
     for epoch in (2, 3):
         [data] = answered(client.fetch(fetching(session=(session, epoch))))
         assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("session", [0, -1])
+def test_a_topic_that_goes_is_known_by_its_name_to_who_fetches_by_its_id(
+    stage: Stage, client: Client, session: int
+) -> None:
+    """Kafka reads a topic's name when a fetch or its session first names the id, and keeps it."""
+    first = stage.topic("t").id
+    named, beyond = wanted(topic_id=first), wanted(topic_id=first, partition=1)
+    if session == 0:
+        session = client.fetch(fetching(named, beyond, session=(0, 0), wait=0), 13).session_id
+        client.send(fetching(session=(session, 1), wait=500), 13)
+    else:
+        client.send(fetching(named, wait=500), 13)
+    operator = stage.client()
+    operator.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(codes(client.answer())) == {gone}
+    if session > 0:
+        stage.step(CreateTopic("t", 1, stage.random_id()))
+        anew = client.fetch(fetching(session=(session, 2)), 13)
+        assert codes(anew) == [ErrorCode.INCONSISTENT_TOPIC_ID, gone]
+    assert codes(client.fetch(fetching(named), 13)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def codes(response: FetchResponse) -> list[int]:
+    return [data.error_code for data in answered(response)]
 
 
 def test_a_partition_can_join_later(client: Client, producer: Client) -> None:

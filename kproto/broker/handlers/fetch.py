@@ -35,7 +35,7 @@ from ..log import Log
 from ..security.acls import Operation, Resource
 from ..sessions import Key, Plan, Session, TopicKey
 from ..topics import NO_ID, Partition, Topic
-from .lookup import epoch_error, missing_topic
+from .lookup import epoch_error, find_partition, missing_topic
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ERRORS_ABOVE_SINCE = 13
@@ -128,16 +128,23 @@ class ParkedFetch:
 
     def _topic(self, key: TopicKey) -> Topic | None:
         topics = self.broker.topics
-        return topics.named(key) if isinstance(key, str) else topics.with_id(key)
+        if isinstance(key, str):
+            return topics.named(key)
+        topic = topics.with_id(key)
+        if topic is not None:
+            self.plan.names[key] = topic.name
+        return topic
 
     def _read_partition(
         self, key: TopicKey, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
     ) -> PartitionData:
-        known = key if isinstance(key, str) else "" if topic is None else topic.name
+        known = key if isinstance(key, str) else self.plan.names.get(key, "")
         if known and not self.broker.may(self.call, Operation.READ, Resource.TOPIC, known):
             return _failed(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic is None and find_partition(self.broker.topics, known, wanted.partition) is not None:  # anew
+            return _failed(wanted.partition, ErrorCode.INCONSISTENT_TOPIC_ID)
         if topic is None:
-            return _missing(wanted.partition, missing_topic(by_id=self.plan.by_id))
+            return _missing(wanted.partition, missing_topic(by_id=self.plan.by_id and not known))
         partition = topic.partition(wanted.partition)
         if partition is None:
             return _missing(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
