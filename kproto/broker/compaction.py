@@ -10,7 +10,8 @@ Rules, as Kafka's Cleaner:
   * What was aborted goes at once, and says nothing about a key.
   * The last batch of each producer stays, if need be without records, so that its sequences go on; and the
     last one that was gone over, so that readers learn how far they are.
-  * A batch whose records can't be opened here stays as it is, and says nothing about a key.
+  * A batch whose records can't be opened here stays as it is, and says nothing about a key. So stays one that
+    can't be written again: its producer made it as no batch can be.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ..errors import MissingExtra, RecordError
+from ..errors import EncodeError, MissingExtra, RecordError
 from ..java_numbers import double
 from ..records import Batch, batches, encode_batch
 from ..records.reading import is_abort_marker
@@ -74,7 +75,10 @@ def compact(partition: Partition, config: Config, now: int) -> bool:
             begins = any(one.value is None for one in left)
         if left or keeps_head:
             begins = begins and comes and batch.delete_horizon_ms is None and bool(left)
-            kept.append(_rewritten(batch, records, left, horizon if begins else None))
+            try:
+                kept.append(_rewritten(batch, records, left, horizon if begins else None))
+            except (EncodeError, MissingExtra):
+                kept.append(batch)
     log.replace(until, kept)
     partition.transactions.forget(fates.emptied)
     _regroup(log, until, int(config("segment.bytes")))

@@ -16,6 +16,7 @@ from kproto.broker.stable import Aborted
 from kproto.broker.topics import Topic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Batch, batches, encode_batch, rows
+from kproto.records.crc32c import crc32c
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, fetching, wanted
 from tests.broker.transacting import Producer
@@ -175,6 +176,19 @@ def test_tombstones_can_stay_for_ever(stage: Stage, client: Client) -> None:
         stage.now += 10**12
     assert held(stage) == [(1, "a", None)]
     assert [one.delete_horizon_ms for one in stage.log("t").all_batches()] == [None]
+
+
+def test_what_no_batch_can_have_is_not_written_again(stage: Stage, client: Client) -> None:
+    """A producer's own mistake, with a right CRC: all its records say that they are the first."""
+    made = bytearray(keyed(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
+    first, second = (at for at in range(len(made)) if made.startswith(b"\2a", at))
+    made[second - 1] = made[first - 1] = 0  # the offset, as the distance from the batch's
+    made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
+    assert client.produce(bytes(made)).error_code == 0
+    for value in "234":
+        write(client, ("b", value))
+    stage.step(CleanLogs())
+    assert held(stage) == [(0, "a", "1"), (0, "a", "2"), (2, "b", "1"), (5, "b", "4")]
 
 
 def test_a_log_of_tombstones_keeps_its_last_batch_empty(stage: Stage, client: Client) -> None:
