@@ -11,17 +11,19 @@ Rules, as Kafka's ProducerStateManager and ProducerAppendInfo:
     (VerificationStateEntry): no batch may have a higher sequence than the lowest of its epoch that was tried.
     If the first try was one of KIP-890, a producer that was never seen must begin with 0.
   * Who has written nothing for `producer.id.expiration.ms` is forgotten; it is looked for now and then.
+  * When a log is cut, its batches say what there is to remember, and so which sequences may come again.
   * The marker of a transaction may bring a new epoch; what comes late in an older one is fenced (X4).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..error_codes import ErrorCode
+from ..records import Batch
 
 REMEMBERED_BATCHES: Final = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 _SEQUENCES: Final = 2**31
@@ -145,14 +147,26 @@ class Producers:
                 del self._states[producer_id]
         self._tried = {one: tried for one, tried in self._tried.items() if tried.at > since}
 
-    def forget_from(self, offset: int) -> None:
-        """Batches from `offset` on are lost, so their sequences may come again."""
-        for producer_id, state in list(self._states.items()):
-            kept = [stored for stored in state.batches if stored.base_offset < offset]
-            if kept:
+    def read_again(self, left: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
+        """The log was cut at `end`: what is left says what there is to remember. What was deleted before, at
+        its head, says it no more, and is remembered as it was.
+        """
+        before, tried = self._states, self._tried
+        self._states, self._tried = {}, {}
+        for batch in left:
+            if batch.is_control and batch.count:  # without, it was compacted
+                self.marked(batch.producer_id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
+            elif batch.producer_id >= 0 and not batch.is_control:
+                count = batch.last_offset - batch.base_offset + 1
+                last = last_sequence(batch.base_sequence, count)
+                stored = Stored(batch.base_sequence, last, batch.base_offset, batch.max_timestamp)
+                self.remember(batch.producer_id, batch.producer_epoch, stored)
+        self._tried = tried
+        for producer_id, state in before.items():
+            kept = [stored for stored in state.batches if stored.base_offset < end]
+            if kept and producer_id not in self._states:
                 state.batches = deque(kept, maxlen=REMEMBERED_BATCHES)
-            else:
-                del self._states[producer_id]
+                self._states[producer_id] = state
 
 
 def last_sequence(first_sequence: int, count: int) -> int:

@@ -85,8 +85,9 @@ class Partition:
         """Lose everything from `offset` on, as after an unclean election: see `Log.truncate`."""
         self.log.truncate(offset)
         self.compacted_to = min(self.compacted_to, self.log.segments[-1].base_offset)
-        self.producers.forget_from(self.log.end_offset)
-        self.transactions.read_again(self.log.all_batches())
+        left = self.log.all_batches()
+        self.producers.read_again(left, self.log.end_offset, COORDINATOR_EPOCH)
+        self.transactions.read_again(left)
 
 
 class Topic:

@@ -8,6 +8,7 @@ from kproto.broker.machine import CreateTopic, Truncate
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import batches, encode_batch, rows
@@ -260,3 +261,37 @@ def test_a_log_is_cut_only_where_it_is(stage: Stage, client: Client) -> None:
         with pytest.raises(ConfigError):
             stage.step(Truncate(topic, partition, offset))
     assert stage.log("t").leader_epoch == 0
+
+
+def test_of_what_an_unclean_election_left_the_last_five_batches_are_known(
+    stage: Stage, client: Client
+) -> None:
+    """However many were lost behind them: the log says whose they are."""
+    for sequence in range(12):
+        client.produce(from_producer(sequence))
+    stage.step(Truncate("t", 0, 3))
+    assert client.produce(from_producer(12)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = [client.produce(from_producer(sequence)) for sequence in range(4)]
+    assert [(answer.error_code, answer.base_offset) for answer in again] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert stage.log("t").end_offset == 4
+
+
+def test_an_unclean_election_takes_the_epoch_that_it_lost(stage: Stage, client: Client) -> None:
+    client.produce(from_producer(0))
+    client.produce(from_producer(0, epoch=1))
+    stage.step(Truncate("t", 0, 1))
+    assert client.produce(from_producer(0)).base_offset == 0
+    assert client.produce(from_producer(1)).error_code == 0
+
+
+def test_who_has_nothing_in_the_log_any_more_is_remembered_by_what_went_before_the_cut(
+    stage: Stage, client: Client
+) -> None:
+    client.produce(from_producer(0))
+    client.produce(batch_of(b"other"))
+    one = DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+    client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    stage.step(Truncate("t", 0, 1))
+    assert client.produce(from_producer(2)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.produce(from_producer(1)).error_code == 0
