@@ -151,6 +151,11 @@ class Broker:
         connection = self.connections.get(conn)
         return connection.waiting_bytes if connection else 0
 
+    def is_busy_for(self, conn: int) -> bool:
+        """Is a request of this connection not answered yet?"""
+        connection = self.connections.get(conn)
+        return connection is not None and connection.current is not None
+
     def has_let_in(self, conn: int) -> bool:
         """Is it known who is on this connection, which wants that?"""
         connection = self.connections.get(conn)

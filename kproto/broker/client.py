@@ -57,6 +57,7 @@ class Client(asyncio.Protocol):
         self._ended = False  # nothing more comes behind them
         self.conn = 0
         self.peer = "?"
+        self.used_at = 0.0  # when something came or went, by the loop's time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -70,6 +71,7 @@ class Client(asyncio.Protocol):
         self._patience = self._shell.loop.call_later(HANDSHAKE_TIMEOUT, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        self.used_at = self._shell.loop.time()
         if self.pipe is None:
             self._plain_received(data)
             return
@@ -158,6 +160,13 @@ class Client(asyncio.Protocol):
         return self._ended
 
     @property
+    def is_waiting(self) -> bool:
+        """Does the client wait for something that the broker doesn't say yet?"""
+        if self._full:  # something was said, and it doesn't listen
+            return False
+        return bool(self.backlog) or self._shell.broker.is_busy_for(self.conn)
+
+    @property
     def backlog(self) -> int:
         """Bytes of requests that came and are not served."""
         return self._bytes + self._shell.broker.backlog(self.conn)
@@ -178,6 +187,7 @@ class Client(asyncio.Protocol):
         """Send an answer; True when there is room for the next one."""
         if self.transport.is_closing():  # nobody hears it
             return False
+        self.used_at = self._shell.loop.time()
         data = frame(body)
         self.transport.write(data if self.pipe is None else self.pipe.seal(data))
         if self._full:
@@ -193,6 +203,7 @@ class Client(asyncio.Protocol):
         self._full = True
 
     def resume_writing(self) -> None:
+        self.used_at = self._shell.loop.time()
         self._full = False
         if self._unsent:
             self._unsent = False

@@ -35,6 +35,8 @@ class Settings:
     auto_create_topics_enable: bool = True
     broker_rack: str = ""
     connection_failed_authentication_delay_ms: int = 100
+    # A connection on which nothing was said for so long is closed; below 0 none ever is.
+    connections_max_idle_ms: int = 600_000
     # 0: sessions end with their tokens, if they have one.
     connections_max_reauth_ms: int = 0
     delete_topic_enable: bool = True
@@ -195,7 +197,7 @@ RETENTION: Final[Mapping[str, int]] = {
 }
 """How many milliseconds each is; of those that are given the first counts."""
 _NO_TIME: Final = "it must be at least 1, or -1 for ever"
-_LONGS: Final = {"log.retention.bytes", "log.retention.ms"}
+_LONGS: Final = {"connections.max.idle.ms", "log.retention.bytes", "log.retention.ms"}
 _FROM_ONE: Final = {
     "log.retention.check.interval.ms",
     "num.partitions",

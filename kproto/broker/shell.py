@@ -25,6 +25,8 @@ log: Final = logging.getLogger("kproto.broker")
 _CONNS: Final = itertools.count(1)
 # Turns of the loop until who was accepted has a transport, and as many until its protocol hears of it.
 _TURNS: Final = 2
+# Of the time that a connection may be idle: so often is looked for those.
+_IDLE_LOOKS: Final = 0.1
 
 
 class Clock:
@@ -79,6 +81,7 @@ class Shell:
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
+        self._idle: asyncio.TimerHandle | None = None  # the next look at who says nothing
         # Answers that the operator lets take longer, with the loop's time when they were ready.
         self._slow = 0.0
         self._held: deque[tuple[float, Reply]] = deque()
@@ -153,9 +156,27 @@ class Shell:
             # The clock cuts fractions of a millisecond off, so one more makes sure that the time is over.
             self._timer = self.loop.call_later(max(0, due - self._clock.now() + 1) / 1000, self._tick)
 
+    def close_idle(self) -> None:
+        """Close the connections on which nothing was said for connections.max.idle.ms: whoever is behind them
+        may be gone without a word. Kafka closes those who wait for an answer, too.
+        """
+        self._idle = None
+        longest = self.broker.settings.connections_max_idle_ms / 1000
+        if longest < 0 or self._closing:
+            return
+        since, held = self.loop.time() - longest, {reply.conn for _, reply in self._held}
+        for client in list(self._clients.values()):
+            if client.used_at <= since and not client.is_waiting and client.conn not in held:
+                log.info("connection %s (%s) closed: idle for %g s", client.conn, client.peer, longest)
+                client.transport.abort()
+        if self._clients:
+            self._idle = self.loop.call_later(max(longest * _IDLE_LOOKS, 0.01), self.close_idle)
+
     def connected(self, client: Client, host: str) -> None:
-        client.conn = next(_CONNS)
+        client.conn, client.used_at = next(_CONNS), self.loop.time()
         self._clients[client.conn] = client
+        if self._idle is None:
+            self.close_idle()
         named = principal(None if client.pipe is None else client.pipe.certificate)
         self.client_step(client, Connected(client.conn, host, client.listener, named))
 
@@ -164,6 +185,9 @@ class Shell:
         self.pending.discard(client)
         if self._clients.pop(client.conn, None) is not None:
             self.client_step(client, Disconnected(client.conn))
+        if not self._clients and self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         if not self._clients and not self.shaking:
             self._gone.set()
 
@@ -176,6 +200,8 @@ class Shell:
         """Break every connection, and wait until they are gone."""
         self._closing = True
         self.set_timer()
+        if self._idle is not None:
+            self._idle.cancel()
         self._held.clear()
         self._let_go()
         self.drop()

@@ -1,0 +1,92 @@
+"""Connections on which nothing is said: whoever is behind them may be gone without a word."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kproto.broker.server import Server, running
+from kproto.broker.shell import Shell
+from kproto.messages.fetch import FetchResponse
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.sockets import PATIENCE, connected
+from tests.broker.stage import batch_of, fetching, wanted
+
+IDLE = {"connections.max.idle.ms": "150"}
+
+
+def left(server: Server, count: int) -> None:
+    """Wait until so many connections are left."""
+    end = time.monotonic() + PATIENCE
+    while len(server.broker.connections) > count:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def grown_older(server: Server) -> None:
+    """All that was said was said more than ten minutes ago."""
+
+    def older(shell: Shell) -> None:
+        for client in shell._clients.values():
+            client.used_at -= 601
+
+    server._operate(older)
+
+
+def looked(server: Server) -> None:
+    server._operate(Shell.close_idle)
+
+
+def test_who_says_nothing_is_let_go_of() -> None:
+    with running(settings=IDLE) as server, connected(server.bootstrap) as silent:
+        assert silent.closed_by_broker()
+        left(server, 0)
+
+
+def test_who_says_something_stays() -> None:
+    with running() as server, connected(server.bootstrap) as client:
+        grown_older(server)
+        assert client.ask(MetadataRequest(topics=[]), 9).brokers
+        looked(server)
+        assert client.ask(MetadataRequest(topics=[]), 9).brokers
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_who_waits_for_an_answer_stays(slow: bool) -> None:
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        if slow:
+            server.slow(0.1)
+        client.send(fetching(wanted(), wait=0 if slow else 100), 12)
+        end = time.monotonic() + PATIENCE
+        while not (server._shell and server._shell._held if slow else server.broker.parked):
+            assert time.monotonic() < end
+        grown_older(server)
+        looked(server)
+        assert client.answer(FetchResponse, 12).error_code == 0
+
+
+def test_who_does_not_take_an_answer_holds_no_memory_for_ever() -> None:
+    """So much of it that others would get one batch at a time (MOST_UNSENT), were there more of these."""
+    with running({"t": 1}, {**IDLE, "message.max.bytes": "20000000"}) as server:
+        with connected(server.bootstrap) as writer:
+            part = [PartitionProduceData(index=0, records=batch_of(b"x" * 15_000_000))]
+            data = [TopicProduceData(name="t", partition_data=part)]
+            writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
+        with connected(server.bootstrap) as gone:
+            for _ in range(2):  # what it has asked for behind that changes nothing
+                gone.send(fetching(wanted(), wait=0), 12)
+            end = time.monotonic() + PATIENCE
+            while not server.broker.cluster.unsent:
+                assert time.monotonic() < end
+            left(server, 0)
+            assert server.broker.cluster.unsent == 0
+
+
+def test_below_zero_nobody_is_let_go_of() -> None:
+    with running(settings={"connections.max.idle.ms": "-1"}) as server, connected(server.bootstrap) as client:
+        assert client.ask(MetadataRequest(topics=[]), 9).brokers
+        grown_older(server)
+        looked(server)
+        assert client.ask(MetadataRequest(topics=[]), 9).brokers
