@@ -207,6 +207,7 @@ class Server:
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
             else:
+                self._broker.sessions.end_all()
                 self._load_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)

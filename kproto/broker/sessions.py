@@ -235,6 +235,11 @@ class Sessions:
             return Plan({}, by_id)
         return Plan(wanted, by_id, session, incremental=True, names=session.names)
 
+    def end_all(self) -> None:
+        """The broker was down: nobody has a session any more."""
+        for session_id in list(self._sessions):
+            self._end(session_id)
+
     def open_none(self, plan: Plan) -> None:
         """Whoever asked for a session gets none; one that there was goes on."""
         if plan.session is not None and not plan.incremental:

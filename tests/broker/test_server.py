@@ -20,6 +20,7 @@ import pytest
 from kproto.broker.client import MAX_BACKLOG
 from kproto.broker.machine import next_deadline
 from kproto.broker.server import Server, running
+from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError, IllegalState
 from kproto.group import classic
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -391,3 +392,16 @@ def test_a_log_is_cut_from_another_thread() -> None:
         topic = server.broker.topics.named("t")
         assert topic is not None
         assert topic.partitions[0].log.leader_epoch == 1
+
+
+def test_a_broker_that_comes_back_has_no_fetch_sessions() -> None:
+    """They are its memory's, as Kafka's; and who had one is not on the connection that it had."""
+    with running(topics={"t": 1}) as server:
+        with connected(server.bootstrap) as client:
+            session = client.ask(fetching(wanted(), session=(0, 0), wait=0), 12).session_id
+            assert client.ask(fetching(session=(session, 1), wait=0), 12).error_code == 0
+        server.down()
+        server.up()
+        with connected(server.bootstrap) as client:
+            again = client.ask(fetching(session=(session, 2), wait=0), 12)
+            assert again.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
