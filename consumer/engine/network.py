@@ -10,11 +10,8 @@ Rules that hold here:
   number that is never used twice: events of a connection that is gone are ignored.
 * After a failure a broker is left alone for a while (`peers`). Calls to it fail at once when the connection
   fails, and wait while the broker is being left alone.
-* A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
-  a client whose brokers have all moved finds them again there, if it `recovers` (KIP-899). A question does so
-  also where the connection breaks under it.
-* A call for any broker doesn't stand behind a connection that takes long to be made: another address is
-  tried meanwhile.
+* A call for *any* broker (node None) tries every known address before it fails (`choosing`). A question does
+  so also where the connection breaks under it.
 * A question on a connection that was in use, and ends, is asked once more on a new one.
 * A broker that is silent where it should answer (a new connection, or see `silence`) is asked again through a
   new connection: so one connection that stalls costs seconds.
@@ -36,6 +33,7 @@ from kproto.wire.message import Message
 
 from ..security.failures import CLOSED
 from .backoff import Backoff
+from .choosing import Choice
 from .connection import Call, Connection, How, Prepared
 from .metadata import ClusterView
 from .peers import Address, Peers
@@ -72,10 +70,6 @@ REQUEST_TIMEOUT_MS = 30_000
 # SYNs cost 3 s (RFC 6298).
 SETUP_PATIENCE_MS = 3_000
 
-# How long a call for any broker waits for a connection to be made before it goes elsewhere: an address that
-# is up answers a SYN at once, or a second later where the first one was lost.
-HASTE_MS = 1_500
-
 
 class Network:
     """Ask with `ask`, tell with `happened` and `tick`, take `actions` and `finished` away after each."""
@@ -94,7 +88,6 @@ class Network:
         security: Security | None = None,
     ) -> None:
         self.bootstrap = list(bootstrap)
-        self._recovers = recovers
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.view = ClusterView()
@@ -115,10 +108,12 @@ class Network:
         self._setup_timeout = connection_setup_timeout_ms
         self._connections: dict[int, Connection] = {}
         self._lanes: dict[tuple[str, int, int], Connection] = {}
+        self._choice = Choice(
+            self.view, self.bootstrap, recovers=recovers, peers=self._peers, lanes=self._lanes
+        )
         self._parked: list[tuple[Call, Address]] = []
         self._listed: set[Address] = set()  # where brokers were, as of the last metadata
         self._next_key = 0
-        self._turn = 0
         self.closed = False
 
     # ---- asking
@@ -204,7 +199,7 @@ class Network:
             self._fail(call, ConnectionFailed(call.address or "(none)", "the client is closed"))
             return
         if call.node is None:
-            address = self._any(call, now)
+            address = self._choice.of(call, now)
         else:
             broker = self.view.brokers.get(call.node)
             if broker is None:
@@ -223,64 +218,6 @@ class Network:
         self._write(connection, connection.ask(call))
         self._collect(connection)
         self._silence.watch(connection, now)
-
-    def _hurried_at(self, connection: Connection) -> int | None:
-        """When calls for any broker stop waiting for this connection to be made, and go elsewhere."""
-        if connection.ready:
-            return None
-        free = [at for call in connection.waiting if (at := self._free_elsewhere(call)) is not None]
-        return max(_late_at(connection), min(free)) if free else None
-
-    def _free_elsewhere(self, call: Call) -> int | None:
-        """When a call for any broker may be asked at another address than where it waits; None for never."""
-        if call.node is not None:
-            return None
-        times: list[int] = []
-        for address in self._addresses():
-            lane = self._lanes.get((*address, call.lane))
-            if address in call.tried:
-                continue
-            if lane is not None and lane.ready:
-                times.append(0)
-            elif lane is None:
-                times.append(self._peers.free_at(address))
-        return min(times, default=None)
-
-    def _hurry(self, connection: Connection, now: int) -> None:
-        if connection.ready or _late_at(connection) > now:
-            return
-        for call in list(connection.waiting):
-            free_at = self._free_elsewhere(call)
-            if free_at is not None and free_at <= now:
-                connection.forget(call)
-                self._place(call, now)
-
-    def _any(self, call: Call, now: int) -> Address:
-        """The least busy broker that answers; else one being tried; else the next one not tried by this
-        call."""
-        known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
-        places = [address for address in self._addresses() if address not in call.tried]
-        if not places:
-            places = self.bootstrap if self._recovers else self._addresses()
-        ready = [
-            (len(connection.in_flight), address)
-            for address in places
-            if (connection := self._lanes.get((*address, call.lane))) is not None
-            and connection.ready
-            and connection.quiet_until <= now
-        ]
-        if ready:
-            return min(ready)[1]
-        for address in places:
-            opening = self._lanes.get((*address, call.lane))
-            if opening is not None and not opening.ready and _late_at(opening) > now:
-                return address
-        self._turn += 1
-        at = self._turn % len(known) if known and places[: len(known)] == known else 0
-        turned = places[at:] + places[:at]
-        free = [address for address in turned if self._peers.free_at(address) <= now]
-        fresh = [address for address in free if (*address, call.lane) not in self._lanes]
-        return (fresh or free or turned)[0]
 
     def _open(self, address: Address, lane: int, now: int) -> Connection:
         self._next_key += 1
@@ -421,7 +358,10 @@ class Network:
             elif silent_at is not None and silent_at <= now:
                 self._drop(connection, self._silence.why(connection), now, silent=True)
             else:
-                self._hurry(connection, now)
+                for call in list(connection.waiting):
+                    if self._choice.leaves(connection, call, now):
+                        connection.forget(call)
+                        self._place(call, now)
                 if self._silence.doubts(connection, now):
                     self.doubted()
         parked, self._parked = self._parked, []
@@ -443,7 +383,7 @@ class Network:
             if connection.in_flight or connection.waiting or not connection.ready:
                 connection.add_deadlines(times)
                 self._silence.add_due(connection, times)
-                if not connection.ready and (at := self._hurried_at(connection)) is not None:
+                if (at := self._choice.leaves_at(connection)) is not None:
                     times.append(at)
         for call, address in self._parked:
             times.append(min(call.deadline, self._peers.free_at(address)))
@@ -489,7 +429,7 @@ class Network:
 
     def _name_all(self, call: Call) -> None:
         """Who could have been answered by anybody is told of every address, and not of the last one alone."""
-        error, addresses = call.error, sorted(self._addresses())
+        error, addresses = call.error, sorted(self._choice.all())
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return
         said = {at: self._peers.why(at) or call.tried.get(at, "it was not tried yet") for at in addresses}
@@ -528,7 +468,7 @@ class Network:
         for call in connection.finished:
             before = address in call.tried
             call.tried[address] = why
-            untried = [address for address in self._addresses() if address not in call.tried]
+            untried = self._choice.untried(call)
             # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
             question = call.message.__api_key__ in AT_ONCE
             unheard = not was_ready or (question and call.how is How.silent)
@@ -546,12 +486,3 @@ class Network:
                     call.error.__cause__ = cause
                 self.finished.append(call)
         connection.finished.clear()
-
-    def _addresses(self) -> list[Address]:
-        known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
-        return list(dict.fromkeys([*known, *(self.bootstrap if self._recovers or not known else ())]))
-
-
-def _late_at(connection: Connection) -> int:
-    """When this connection, which is being made, takes long."""
-    return connection.deadline - connection.patience + HASTE_MS

@@ -56,7 +56,7 @@ def test_who_took_long_to_let_us_in_may_take_as_long_again() -> None:
 
 def test_a_question_is_asked_again_as_long_as_a_login_may_take() -> None:
     stage = stalled()
-    stage.network.bootstrap = [("a", 1)]
+    stage.network.bootstrap[:] = [("a", 1)]
     call = stage.network.ask(MetadataRequest(topics=[]), 0)
     stage.run()
     assert "within 10000 ms" in ended(stage, call)
