@@ -14,6 +14,8 @@ from .lines import answer
 from .watch import Teller, add_filters, refuse_filters
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ..capture import Frame
     from ..dissect import Dissection
     from ..show.exchanges import Conversation, Exchange
@@ -164,10 +166,11 @@ def _decode_capture(options: argparse.Namespace) -> int:
     teller = Teller(options)
     filtered = bool(options.api or options.not_api or options.client or options.group)
     talks: dict[str, Conversation] = {}
+    names: dict[UUID, str] = {}  # of topics: told on one connection, used on all
     wrong = count = 0
     for frame in frames(options.pcap, options.port):
         count += 1
-        exchange, over = _exchange(talks, frame)
+        exchange, over = _exchange(talks, names, frame)
         if filtered and (exchange is None or not teller.lets_through(exchange)):
             continue
         wrong += frame.dissection is None or frame.dissection.wrong
@@ -190,7 +193,9 @@ def _asked_at(exchange: Exchange) -> int:
     return exchange.asked_at
 
 
-def _exchange(talks: dict[str, Conversation], frame: Frame) -> tuple[Exchange | None, bool]:
+def _exchange(
+    talks: dict[str, Conversation], names: dict[UUID, str], frame: Frame
+) -> tuple[Exchange | None, bool]:
     """What a frame is a part of, None for what can't be read; and whether that is over now."""
     from ..show.exchanges import Conversation
 
@@ -200,7 +205,7 @@ def _exchange(talks: dict[str, Conversation], frame: Frame) -> tuple[Exchange | 
     client, broker = frame.connection.split(" -> " if asking else " <- ")
     name = f"{client} -> {broker}"
     if name not in talks:
-        talks[name] = Conversation(client, len(talks) + 1, broker=broker)
+        talks[name] = Conversation(client, len(talks) + 1, names, broker)
     now = int(frame.at * 1_000)
     if asking:
         return talks[name].asked(frame.dissection.data, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +12,13 @@ from kproto.cli import main
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.show.pcap import Capture
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
 from tests.test_capture import Segment, capture, cut
@@ -111,3 +119,32 @@ def test_a_page_is_made_of_a_capture_too(
 ) -> None:
     told(capsys, conversation, "--short", "--html", tmp_path / "page.html")
     assert "LeaveGroup" in (tmp_path / "page.html").read_text()
+
+
+def test_topics_have_their_names_though_another_connection_was_told_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flights, broker = UUID(int=7), ("10.0.0.1", 9092)
+    asked = MetadataRequest(topics=None)
+    known = MetadataResponseTopic(name="flights", topic_id=flights, error_code=0, partitions=[])
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=1,
+        member_id="m",
+        topics=[
+            OffsetCommitRequestTopic(
+                topic_id=flights,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+                ],
+            )
+        ],
+    )
+    with (tmp_path / "c.pcap").open("wb") as file:
+        seen, at = Capture(file), 10**18
+        learns, works = ("10.0.0.7", 5000), ("10.0.0.7", 5001)
+        seen.take(learns, broker, True, encode_request(asked, 13, 1, "me"), at)
+        answer = MetadataResponse(brokers=[], topics=[known])
+        seen.take(learns, broker, False, encode_response(answer, 13, 1), at)
+        seen.take(works, broker, True, encode_request(commit, 10, 1, "me"), at)
+    assert "flights-0@5" in told(capsys, tmp_path / "c.pcap", "--short", "--group", "g")
