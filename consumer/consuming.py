@@ -20,6 +20,7 @@ from .engine import events as ev
 from .engine import plans
 from .engine.plans import OffsetAt, Plan
 from .engine.requests import CommittedOffset, Offset, triples
+from .errors import again
 from .listener import RebalanceListener
 from .logs import log
 from .options import ConsumerConfig
@@ -195,11 +196,11 @@ class ConsumerCalls(Polling):
                 if state is None:
                     raise IllegalState(f"{partition} is not assigned to this consumer")
                 if state.error is not None:
-                    raise state.error
+                    raise again(state.error)
                 if state.known:
                     return self._held().get(partition, state.position)
                 if (error := self._engine.core.next_error()) is not None:
-                    raise error
+                    raise again(error)
             if not await self._wait(seen, deadline):
                 raise RequestTimedOut("position", limit, str(partition))
 

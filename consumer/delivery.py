@@ -10,6 +10,7 @@ import msgspec
 from .arguments import rule_of
 from .elsewhere import METHODS, Foreign
 from .engine.batches import OutBatch, fate
+from .errors import again
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """The record's place; raises RequestTimedOut after `timeout` seconds, or the delivery's own error."""
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            raise again(error)
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -76,7 +77,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         yield from self._owner.await_it(self)
         error = self._error()
         if error is not None:
-            raise error
+            raise again(error)
         return self._metadata()
 
     def _error(self) -> BaseException | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from kproto.error_codes import ErrorCode
 from kproto.errors import (
     BrokerError,
@@ -13,6 +15,8 @@ from kproto.errors import (
     Retriable,
     UnknownTopic,
 )
+
+E = TypeVar("E", bound=BaseException)
 
 _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
@@ -101,6 +105,12 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError
     return kind(code, request, detail)
+
+
+def again(error: E) -> E:
+    """A kept error, to be raised as if for the first time. Each raise adds its frames to those before, which
+    hold what was in them, so that who is told at every call would be told more each time."""
+    return error.with_traceback(None)
 
 
 def helpful(error: KprotoError) -> KprotoError:

@@ -34,6 +34,7 @@ from .calls import serves
 from .clock import now, wall
 from .engine import events as ev
 from .engine.consumer import Engine, next_deadline, step
+from .errors import again
 from .listener import RebalanceListener
 from .logs import log
 from .options import ConsumerConfig, consumer_options
@@ -171,7 +172,7 @@ class Polling(Shell):
                     return action
             if self._to_raise is not None:
                 error, self._to_raise = self._to_raise, None
-                raise error
+                raise again(error)
             if self._to_call is not None:
                 await self._call(self._to_call)
             elif not await self._wait(seen, deadline):

@@ -28,6 +28,7 @@ from .delivery import PieceDelivery
 from .engine.requests import Offset, triples
 from .engine.transaction_states import CALLS, Wish
 from .engine.transactions import Transactions
+from .errors import again
 from .logs import log
 from .records import GroupMetadata
 from .sending import Sender, unsettled
@@ -222,7 +223,7 @@ class ProducerCalls(Sender):
             wish.waiting.discard(self._me())
         wish.told = True
         if wish.error is not None:
-            raise wish.error
+            raise again(wish.error)
 
     # ---- the end
 

@@ -27,6 +27,7 @@ from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 from kproto.records.reading import has_many_records
 
+from ..errors import again
 from ..records import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Chunk:
             self._rows, self._at = [], 0
             try:
                 if self._error is not None:
-                    raise self._error
+                    raise again(self._error)
                 batch = self._next()
                 if batch is None:
                     self.position = max(self.position, self.end)

@@ -34,7 +34,7 @@ from kproto.messages.init_producer_id import InitProducerIdResponse
 from kproto.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kproto.wire.message import Message
 
-from ..errors import broker_error
+from ..errors import again, broker_error
 from ..options import ProducerOptions
 from ..records import GroupMetadata
 from .answers import TRANSACTION, TXN_OFFSETS, TXN_PARTITIONS, Do, Row, ends_producer, to_do
@@ -157,7 +157,7 @@ class Transactions:
         to = CALLS[self.state].get(what)
         if to is None:
             if self.error is not None:
-                raise self.error
+                raise again(self.error)
             allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "a new one"
             raise IllegalState(
                 f"{what}() of {self.id!r}: {self.state.value}; now {allowed} is what can be done"
