@@ -26,7 +26,7 @@ from .calls import call, waits
 from .clock import now, wall
 from .delivery import PieceDelivery
 from .engine.requests import Offset, triples
-from .engine.transaction_states import CALLS, Wish
+from .engine.transaction_states import CALLS, State, Wish
 from .engine.transactions import Transactions
 from .errors import again
 from .logs import log
@@ -185,13 +185,17 @@ class ProducerCalls(Sender):
             raise
 
     async def _abort_after(self, error: BaseException) -> None:
-        """`error` is what the application shall see, whatever becomes of the abort."""
+        """`error` is what the application shall see, whatever becomes of the abort; but where it is what
+        spoiled the transaction, and the abort says that the producer is over, that is what matters."""
         transactions = self._transactions("abort")
+        spoiled = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
             return  # it never began, is committed, or is lost
         try:
             await self._do("abort", None)
         except KprotoError as also:
+            if spoiled and transactions.state is State.lost:
+                raise also from error
             log.error("the transaction of %r was not aborted after %r: %s", transactions.id, error, also)
 
     def _transactions(self, what: str) -> Transactions:

@@ -210,6 +210,7 @@ class Transactions:
             return
         with self._records.guard:
             self.move(S.lost, error)
+        error.add_note(f"The producer of {self.id!r} can do nothing any more: make a new one.")
         self._finish(error)
         self._drop(error)
 

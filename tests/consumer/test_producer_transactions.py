@@ -12,7 +12,7 @@ import pytest
 from consumer import AsyncProducer, TopicPartition
 from consumer.engine.transaction_states import State
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, IllegalState, RequestTimedOut
+from kproto.errors import BrokerError, Fenced, IllegalState, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
@@ -66,6 +66,27 @@ def test_a_transaction_that_the_broker_ended_first_tells_so_and_is_the_producers
         producer.send("t", b"a", partition=0)
     with pytest.raises(BrokerError, match="make a new one"):
         producer.begin()
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_block_of_a_producer_that_was_fenced_says_so(
+    broker: Coordinator, make: Callable[..., Any], looks: bool
+) -> None:
+    """A partition's leader can't tell that from a transaction whose time was over; the abort can."""
+    producer = make()
+    broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    broker.refusals[EndTxnRequest] = [ErrorCode.PRODUCER_FENCED]
+
+    def work() -> None:
+        with producer.transaction():
+            sent = producer.send("t", b"a", partition=0)
+            if looks:
+                sent.result()
+
+    with pytest.raises(Fenced) as raised:
+        work()
+    assert "INVALID_PRODUCER_EPOCH" in str(raised.value.__cause__)
+    assert "make a new one" in raised.value.__notes__[0]
 
 
 # ---- who stops waiting
