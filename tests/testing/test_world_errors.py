@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kproto.clients
+from kproto import RebalanceListener
 from kproto.errors import ConfigError, Fenced, IllegalState
 from kproto.group.assignors import Assignor
 from kproto.group.subscription import TopicPartition
@@ -150,3 +151,24 @@ def test_what_is_called_on_a_closed_consumer_is_refused_and_a_second_close_is_no
     world.run(120_000)
     assert member.done[again] == (None, None)
     check(world)
+
+
+@pytest.mark.parametrize("client", [None, kproto.clients.sarama], ids=["kproto", "another"])
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("listener", RebalanceListener(), "a function of (kind, partitions)"),
+        ("works_ms", "300", "a whole number, 0 or more"),
+        ("callback_ms", -1, "a whole number, 0 or more"),
+    ],
+)
+def test_how_an_application_behaves_is_looked_at_when_it_is_set(
+    client: Any, name: str, value: Any, allowed: str
+) -> None:
+    """It was a TypeError out of the depths of some later turn; a time below 0 was taken for none."""
+    world = World({"t": 1})
+    machine = () if client is None else (client,)
+    member = world.join("a", *machine, topics=["t"], group_id="g")
+    with pytest.raises(ConfigError, match=re.escape(f"{name}={value!r} is not allowed; {allowed}")):
+        setattr(member, name, value)
+    world.run(2_000)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import functools
 import importlib
+import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -102,10 +103,11 @@ class Knob(Generic[T]):
     outside of a run.
     """
 
-    __slots__ = ("_default", "name")
+    __slots__ = ("_default", "_rule", "name")
 
     def __init__(self, default: T) -> None:
         self._default = default
+        self._rule = _rule(default)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -118,9 +120,26 @@ class Knob(Generic[T]):
         world = getattr(instance, "world", instance)
         on = "" if world is instance else instance.name
         look_whose(world, f"{self.name} is set")
+        holds, allowed = self._rule
+        if not holds(value):
+            raise ConfigError(self.name, value, allowed)
         instance.__dict__[self.name] = value
         if world.outside and (not on or world.clients.get(on) is instance):
             world.journal.append(Command(world.turns, on, SET, (self.name, _noted(value))))
+
+
+def _rule(default: object) -> tuple[Callable[[object], bool], str]:
+    """What a knob may be set to, by what it is unless it is set; and how that is said."""
+    if isinstance(default, bool):
+        return lambda value: isinstance(value, bool), "True or False"
+    if isinstance(default, int):
+        return (
+            lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+            "a whole number, 0 or more",
+        )
+    if default is None:
+        return lambda value: value is None or callable(value), "a function, or None"
+    return callable, f"a function of ({', '.join(inspect.signature(cast('Any', default)).parameters)})"
 
 
 def look_whose(world: Any, what: str) -> None:
