@@ -221,7 +221,8 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
     """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do.
 
     What is wrong with its options is raised from here: some tools show the variables of each frame, and in
-    those below there are passwords.
+    those below there are passwords. So there may be in a dict of options, as librdkafka is given: it is shown
+    without them, and goes no further.
     """
 
     @functools.wraps(init)
@@ -231,6 +232,15 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
                 f'{type(self).__name__}("host:9092", option=value, ...) takes addresses, and all else by '
                 "name; " + (_OF_A_GROUP if hasattr(self, "consume") else _OF_OTHERS)
             )
+        if isinstance(args[0] if args else kwargs.get("bootstrap_servers"), Mapping):
+            name = type(self).__name__
+            raise TypeError(
+                f'{name}("host:9092", option=value, ...) takes no dict of options, but each by its name, '
+                f'with "_" for ".": {name}("host:9092", client_id="me", ...)'
+            )
+        for option, value in kwargs.items():
+            if isinstance(value, Mapping) and option != "sasl_extensions":
+                kwargs[option] = {key: HIDDEN if is_secret(str(key)) else it for key, it in value.items()}
         try:
             init(self, *args, **kwargs)
         except KprotoError as error:

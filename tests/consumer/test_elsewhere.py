@@ -37,6 +37,23 @@ NOWHERE = "127.0.0.1:1"
 OURS = {*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__}
 
 
+LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.password": "hunter2-hunter2"}
+
+
+@pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
+def test_a_dict_of_options_is_answered_with_how_they_are_given_and_shows_no_password(client: Any) -> None:
+    """As confluent-kafka takes it: what was wrong with the address was told, with the whole dict."""
+    told = f'{client.__name__}("host:9092", option=value, ...) takes no dict of options'
+    for make in (lambda: client(LIBRDKAFKAS), lambda: client(bootstrap_servers=LIBRDKAFKAS)):
+        with pytest.raises(TypeError, match=re.escape(told)) as raised:
+            make()
+        assert "hunter2" not in repr(raised.value)
+    with pytest.raises(ConfigError, match="no such option") as refused:
+        client(NOWHERE, **({"group_id": "g"} if client is ConsumerGroup else {}), conf=LIBRDKAFKAS)
+    assert "alice" in str(refused.value)
+    assert "hunter2" not in f"{refused.value!r} {refused.value}"
+
+
 @pytest.mark.parametrize(
     ("client", "option", "told"),
     [
