@@ -90,8 +90,10 @@ class ConsumerCalls(Polling):
 
     @look
     def group_metadata(self) -> GroupMetadata:
-        """Generation -1 and an empty member id while the consumer is in no generation."""
-        member_id, generation = self._engine.standing.who
+        """As whom it was last given partitions: where the group has put this member out since, it refuses a
+        transaction's offsets. Generation -1 and an empty member id before, and with `assign`.
+        """
+        member_id, generation = self._engine.standing.reads_as
         return GroupMetadata(self._group_id(), generation, member_id, self.options.group_instance_id)
 
     @call

@@ -56,6 +56,12 @@ class Standing:
             return "", -1
         return member.member_id, -1 if member.generation is None else member.generation
 
+    @property
+    def reads_as(self) -> tuple[str, int]:
+        """(member id, generation) as which it was last given partitions, also when these are lost: the group
+        refuses whom it put out, and asks nobody who names no member. ("", -1) before, and by hand."""
+        return ("", -1) if self.member is None or self.by_hand else self.member.last_as
+
     def must_be_somewhere(self) -> None:
         """Raises IllegalState when there is nothing to read."""
         if self.place is Place.nowhere:

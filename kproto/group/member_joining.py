@@ -297,6 +297,8 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         fail(member, error, JAVA_OTHER, out)
         return
     member.rejoin_needed, member.prepared, member.reason = False, False, ""
+    assert member.generation is not None
+    member.last_as = member.member_id, member.generation
     if not all(wants(member, topic) for topic in {tp.topic for tp in assignment.partitions}):
         want_rejoin(member, NOT_OUR_SUBSCRIPTION)
         move(member, S.stable)

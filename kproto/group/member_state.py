@@ -109,6 +109,7 @@ class Member:
         self.adopting: Assignment | None = None
         self.last_assigned: tuple[TopicPartition, ...] | None = None  # the sticky assignors' memory
         self.last_generation = -1
+        self.last_as: tuple[str, int] = ("", -1)  # as whom it was last given a plan: member id and generation
         self.planned: int | None = None  # the generation of the last plan
         self.given_back: set[TopicPartition] = set()  # revoked or lost since that plan came
         self.put_out = False  # a static member that has been none since then: the group may not know of it
