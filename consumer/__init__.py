@@ -127,17 +127,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """A name of `__all__` is imported when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        from kproto.renamed import unknown_name
+if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
 
-        raise unknown_name(__name__, name)
-    from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        """A name of `__all__` is imported when it is first used (PEP 562)."""
+        if name not in _HOMES:
+            from kproto.renamed import unknown_name
 
-    value = getattr(import_module(_HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
+            raise unknown_name(__name__, name)
+        from importlib import import_module
+
+        value = getattr(import_module(_HOMES[name], __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

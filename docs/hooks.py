@@ -70,6 +70,8 @@ CLIENT = {
     "ColumnBatch": "consumer",
     "GroupChange": "consumer",
     "GroupMetadata": "consumer",
+    "CommittedOffset": "consumer",
+    "OffsetAt": "consumer",
     "Producer": "consumer",
     "AsyncProducer": "consumer",
     "Delivery": "consumer",

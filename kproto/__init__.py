@@ -8,6 +8,8 @@
     Cluster, AsyncCluster      create topics, look offsets up, send any request
     TopicPartition             a topic's name and a partition's number
     RebalanceListener          what a consumer calls when its partitions change
+    ConsumerRecord, Delivery, RecordMetadata, CommittedOffset, OffsetAt, GroupMetadata, GroupChange
+                               what they give, for annotations
     running                    an embedded broker, for as long as a `with` block lasts
 
 and the rest is in the modules:
@@ -39,10 +41,17 @@ if TYPE_CHECKING:
     from consumer import AsyncConsumerGroup as AsyncConsumerGroup
     from consumer import AsyncProducer as AsyncProducer
     from consumer import Cluster as Cluster
+    from consumer import CommittedOffset as CommittedOffset
     from consumer import Consumer as Consumer
     from consumer import ConsumerGroup as ConsumerGroup
+    from consumer import ConsumerRecord as ConsumerRecord
+    from consumer import Delivery as Delivery
+    from consumer import GroupChange as GroupChange
+    from consumer import GroupMetadata as GroupMetadata
+    from consumer import OffsetAt as OffsetAt
     from consumer import Producer as Producer
     from consumer import RebalanceListener as RebalanceListener
+    from consumer import RecordMetadata as RecordMetadata
 
     from .broker.server import running as running
     from .group.subscription import TopicPartition as TopicPartition
@@ -53,10 +62,17 @@ _CLIENT = (
     "AsyncConsumerGroup",
     "AsyncProducer",
     "Cluster",
+    "CommittedOffset",
     "Consumer",
     "ConsumerGroup",
+    "ConsumerRecord",
+    "Delivery",
+    "GroupChange",
+    "GroupMetadata",
+    "OffsetAt",
     "Producer",
     "RebalanceListener",
+    "RecordMetadata",
 )
 _HERE = {"TopicPartition": "group.subscription", "running": "broker.server"}
 
@@ -66,30 +82,39 @@ __all__ = [
     "AsyncConsumerGroup",
     "AsyncProducer",
     "Cluster",
+    "CommittedOffset",
     "Consumer",
     "ConsumerGroup",
+    "ConsumerRecord",
+    "Delivery",
+    "GroupChange",
+    "GroupMetadata",
+    "OffsetAt",
     "Producer",
     "RebalanceListener",
+    "RecordMetadata",
     "TopicPartition",
     "__version__",
     "running",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The second door: a name of `__all__` is imported when it is first used (PEP 562)."""
-    if name in _CLIENT:
-        value = getattr(_client(), name)
-    elif name in _HERE:
-        from importlib import import_module
+if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
 
-        value = getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
-    else:
-        from .renamed import unknown_name
+    def __getattr__(name: str) -> Any:
+        """The second door: a name of `__all__` is imported when it is first used (PEP 562)."""
+        if name in _CLIENT:
+            value = getattr(_client(), name)
+        elif name in _HERE:
+            from importlib import import_module
 
-        raise unknown_name(__name__, name)
-    globals()[name] = value
-    return value
+            value = getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
+        else:
+            from .renamed import unknown_name
+
+            raise unknown_name(__name__, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -32,15 +32,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from .error_codes import ErrorCode as ErrorCode
+else:  # where type checkers would take a name that there isn't for one of any type
 
-def __getattr__(name: str) -> Any:
-    if name != "ErrorCode":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .error_codes import ErrorCode  # here, because errors stands below everything else
+    def __getattr__(name: str) -> Any:
+        if name != "ErrorCode":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .error_codes import ErrorCode  # here, because errors stands below everything else
 
-    return ErrorCode
+        return ErrorCode
 
 
 _MOST_TOLD = 200  # characters of a wrong value, or of a word

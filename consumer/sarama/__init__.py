@@ -30,10 +30,12 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """What a handler's types are called; each comes with its first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
 
-    return getattr(import_module(_HOMES[name], __name__), name)
+    def __getattr__(name: str) -> Any:
+        """What a handler's types are called; each comes with its first use."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name], __name__), name)

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from . import sarama_cluster as sarama_cluster
 
 
-def __getattr__(name: str) -> ModuleType:
-    """A client's module is imported when it is first named (PEP 562)."""
-    from importlib import import_module
+if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
 
-    from .index import CLIENTS
+    def __getattr__(name: str) -> ModuleType:
+        """A client's module is imported when it is first named (PEP 562)."""
+        from importlib import import_module
 
-    if name not in {*CLIENTS.values(), "contract"}:
-        known = ", ".join(sorted(CLIENTS.values()))
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the clients are {known}")
-    return import_module(f"{__name__}.{name}")
+        from .index import CLIENTS
+
+        if name not in {*CLIENTS.values(), "contract"}:
+            known = ", ".join(sorted(CLIENTS.values()))
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the clients are {known}")
+        return import_module(f"{__name__}.{name}")

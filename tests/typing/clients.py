@@ -6,6 +6,10 @@ import asyncio
 from concurrent.futures import Future
 from typing import assert_type
 
+import consumer.sarama
+import consumer.security
+import kproto.clients
+import kproto.errors
 from consumer import (
     AsyncCluster,
     AsyncConsumer,
@@ -108,7 +112,21 @@ class Mistaken(Counts):
         ...
 
 
+def both_doors_lead_to_the_same(record: kproto.ConsumerRecord) -> None:
+    assert_type(record, ConsumerRecord)
+
+
 def handlers_are_typed(group: ConsumerGroup, tasks: AsyncConsumerGroup) -> None:
     group.consume(["t"], Counts())
     group.consume(["t"], Mistaken())  # type: ignore[arg-type]
     tasks.consume(["t"], Counts())  # type: ignore[arg-type, unused-coroutine]
+
+
+def names_that_there_are_not_are_refused() -> None:
+    """Each package makes its names when they are used, which type checkers are not told."""
+    _ = kproto.Konsumer  # type: ignore[attr-defined]
+    _ = consumer.Konsumer  # type: ignore[attr-defined]
+    _ = consumer.sarama.Konsumer  # type: ignore[attr-defined]
+    _ = consumer.security.Konsumer  # type: ignore[attr-defined]
+    _ = kproto.clients.konsumer  # type: ignore[attr-defined]
+    _ = kproto.errors.Konsumed  # type: ignore[attr-defined]
