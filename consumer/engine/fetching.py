@@ -42,6 +42,7 @@ from .metadata import BELIEVED
 from .network import FETCH as FETCH_LANE
 from .network import MAIN, SIDE
 from .positions import PartitionState
+from .replicas import Replicas
 from .requests import ISOLATION
 from .sessions import TOPIC_IDS_FROM, FetchSession, Want
 
@@ -94,6 +95,7 @@ class Fetcher:
         self._core = core
         self._metadata = metadata
         self._finder = finder
+        self._replicas = Replicas(core)
         self._committed_only = core.options.isolation_level == "read_committed"
         self._nodes: dict[int, _Node] = {}
         # Whose session asks for a partition.
@@ -178,17 +180,12 @@ class Fetcher:
 
     def _node(self, state: PartitionState) -> int | None:
         """The broker to ask for it now; None when there is nothing to ask for, or nobody to ask."""
-        core = self._core
-        if not state.fetchable or state.retry_at > core.now:
+        if not state.fetchable or state.retry_at > self._core.now:
             return None
-        if state.replica is not None:
-            if state.replica_until > core.now and state.replica in core.view.brokers:
-                return state.replica
-            state.replica = None
-        leader = core.view.leader(state.partition)
-        if leader is None:
+        node = self._replicas.asked(state)
+        if node is None:
             self._metadata.need()  # whose answer brings everybody back here
-        return leader
+        return node
 
     # ---- asking
 
@@ -273,7 +270,7 @@ class Fetcher:
                 min_bytes=options.fetch_min_bytes,
                 max_bytes=options.fetch_max_bytes,
                 isolation_level=ISOLATION[options.isolation_level],
-                rack_id=options.client_rack,
+                rack_id=self._replicas.rack(node),
             )
 
         self._core.ask(
@@ -362,12 +359,11 @@ class Fetcher:
         lane.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """A follower that doesn't answer is not asked again; the leader is."""
+        """A follower that doesn't answer: those that were sent there go back."""
         for partition in [partition for partition, at in self._at.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
-                state.replica = None
-                state.touch()
+                self._replicas.back(state)
 
     def _take_in(self, node: int, state: PartitionState, entry: PartitionData, mates: list[Chunk]) -> None:
         core = self._core
@@ -384,15 +380,15 @@ class Fetcher:
             # Newer than the metadata; until they come the leader says the same again, at once.
             self._metadata.need()
             if not entry.records:
+                self._replicas.back(state)
                 self._rest(state, f"node {preferred}, to which the leader sends, is not known")
                 return
         elif preferred >= 0 and preferred != node:
-            state.replica = preferred
-            state.replica_until = core.now + core.options.metadata_max_age_ms
-            state.touch()
+            self._replicas.sent(state, preferred)
         if not entry.records:
             state.failures = 0
             return
+        self._replicas.brought(state, node)
         aborted = None
         if self._committed_only:
             aborted = [(one.producer_id, one.first_offset) for one in entry.aborted_transactions or ()]
@@ -432,10 +428,8 @@ class Fetcher:
         if do not in (Do.reset, Do.told):
             core.refused("Fetch", describe(code), state.partition, again=state.failures > 0)
         if state.replica is not None:
-            # A follower's word is not final: the leader is asked next (M154).
-            state.replica = None
+            self._replicas.back(state)
             self._metadata.need()
-            state.touch()
             return
         at = core.again_at(state.failures)
         state.failures += 1

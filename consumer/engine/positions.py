@@ -61,6 +61,7 @@ class PartitionState:
 
     __slots__ = (
         "_home",
+        "alone_until",
         "announced",
         "asked",
         "asking",
@@ -90,6 +91,7 @@ class PartitionState:
         "resets",
         "retry_at",
         "revoking",
+        "strays",
         "unsaved",
         "validated",
     )
@@ -126,8 +128,10 @@ class PartitionState:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
+        # The follower that is asked for it, and until when; until when its leader may send to none, and how
+        # often in a row one was asked in vain.
         self.replica: int | None = None
-        self.replica_until = 0
+        self.replica_until = self.alone_until = self.strays = 0
 
     # ---- where it starts
 
