@@ -112,7 +112,7 @@ class Network:
             self.view, self.bootstrap, recovers=recovers, peers=self._peers, lanes=self._lanes
         )
         self._parked: list[tuple[Call, Address]] = []
-        self._listed: set[Address] = set()  # where brokers were, as of the last metadata
+        self._listed: dict[Address, set[int]] = {}  # which brokers were where, as of the last metadata
         self._next_key = 0
         self.closed = False
 
@@ -390,12 +390,20 @@ class Network:
         return min(times, default=None)
 
     def metadata_changed(self, now: int) -> None:
-        """Closes connections to addresses that no broker has any more (bootstrap addresses stay usable)."""
-        known = {(broker.host, broker.port) for broker in self.view.brokers.values()}
-        gone, self._listed = self._listed - known, known
+        """Closes connections to addresses that no broker has any more (bootstrap addresses stay usable), or
+        another one: who has one address after the other is still at the end of what was connected before."""
+        before, self._listed = self._listed, {}
+        for node, broker in self.view.brokers.items():
+            self._listed.setdefault((broker.host, broker.port), set()).add(node)
         for host, port, lane in list(self._lanes):
-            if (host, port) in gone or (host, port) not in known.union(self.bootstrap):
-                self._drop(self._lanes[(host, port, lane)], "the cluster lists no broker here any more", now)
+            was, here = before.get((host, port), set()), self._listed.get((host, port), set())
+            if was and here and not was & here:
+                why = "the cluster lists another broker here now"
+            elif here or ((host, port) in self.bootstrap and not was):
+                continue
+            else:
+                why = "the cluster lists no broker here any more"
+            self._drop(self._lanes[(host, port, lane)], why, now)
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
         """Gives one connection up, so that calls open on it fail now (a coordinator that moved, M26)."""
