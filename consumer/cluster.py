@@ -119,7 +119,7 @@ class ClusterCalls(Shell):
     @waits
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """The topic's partitions, read freshly; raises UnknownTopic."""
-        return await self._run(plans.partitions_of(self.view, topic, self._clock, freshly=True), timeout)
+        return await self._run(plans.partitions_of(self.view, topic, self._clock), timeout)
 
     @waits
     async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:

@@ -306,7 +306,7 @@ class ConsumerCalls(Polling):
 
     @waits
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """The topic's partitions; raises UnknownTopic."""
+        """The topic's partitions, read freshly; raises UnknownTopic."""
         core = self._engine.core
         return await self._run(plans.partitions_of(core.view, topic, core.clock), timeout)
 

@@ -94,6 +94,7 @@ class Engine:
             self.core, self.metadata, self.coordinator, self.finder, self.committer, self._group_left
         )
         self.runner = Runner(network, self.core.clock, self.core.backoff.after)
+        self.runner.heard = self._metadata_heard
         self.leaving = Leaving(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
@@ -355,6 +356,11 @@ class Engine:
         self._topics.changed(asked)
         self.core.partitions.touch_all()
         self.group.interests.metadata_changed(asked)
+
+    def _metadata_heard(self, topics: frozenset[str]) -> None:
+        """A plan asked for them, and perhaps for others that matter to nobody else."""
+        keeper = self.metadata
+        self._metadata_changed(topics if keeper.everything else topics & keeper.topics)
 
     # ---- settling
 

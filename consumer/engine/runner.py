@@ -13,6 +13,7 @@ Rules that hold here:
 * A plan goes on as soon as the last of its calls has ended; its pauses grow, by the backoff that the owner
   gives.
 * What is due is kept in order: a thousand plans that wait cost nothing.
+* Metadata that a plan took into the view is known to all of the client: `heard` is told of which topics.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kproto.errors import KprotoError, RequestTimedOut
+from kproto.messages.metadata import MetadataResponse
 
 from .connection import Call
 from .events import Done
@@ -52,6 +54,7 @@ class Runner:
         self._network = network
         self._clock = clock
         self._backoff = backoff
+        self.heard: Callable[[frozenset[str]], None] = lambda topics: None
         self._jobs: dict[object, _Job] = {}
         # (when, number, job): deadlines and the ends of pauses. What is over is skipped when its time comes.
         self._due: list[tuple[int, int, _Job]] = []
@@ -150,7 +153,11 @@ class Runner:
             return
         failed = next((str(call.error) for call in job.calls if call.error is not None), None)
         job.why = failed or job.why
-        self._advance(job, job.calls)
+        calls, version = job.calls, self._network.view.version
+        self._advance(job, calls)
+        if self._network.view.version != version:
+            answers = [call.response for call in calls if isinstance(call.response, MetadataResponse)]
+            self.heard(frozenset(topic.name for one in answers for topic in one.topics if topic.name))
 
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         job.over = True

@@ -315,3 +315,47 @@ def test_what_a_callback_commits_of_a_topic_that_went_is_not_stored_in_the_next_
     done = a.commit({T0: 2})
     assert world.run(until=lambda: a.values()[2:] == ["new 0", "new 1", "new 2"])
     assert isinstance(a.done[done][1], UnknownTopic)
+
+
+@pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
+def test_what_a_plan_hears_of_a_topic_that_was_created_anew_its_reader_hears_too(asks: str) -> None:
+    """Else it is fetched by its new id, from a position in the old one's log."""
+    world = World({"t": 1}, brokers=2)
+    world.elect("t", 0, 1)
+    world.write("t", 0, "old 0", "old 1", "old 2")
+    a = world.consumer(**AUTO)
+    a.assign({T0: None})
+    assert world.run(until=lambda: len(a.records) == 3)
+    a.pause(T0)
+    world.run(1_000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.elect("t", 0, 2)  # who led the old one knows no such partition
+    world.write("t", 0, *(f"new {i}" for i in range(5)))
+    core = a.engine.core
+    plan: Any = plans.partitions_of(core.view, "t", core.clock)
+    if asks == "list_offsets":
+        limits: Any = {"isolation": "read_uncommitted", "timeout_ms": 5_000}
+        plan = plans.list_offsets(core.view, {T0: "latest"}, core.clock, **limits)
+    done = a.run(plan)
+    assert world.run(until=lambda: done in a.done)
+    a.resume(T0)
+    world.run(5_000)
+    assert a.values()[3:] == [f"new {i}" for i in range(5)]
+
+
+def test_a_topics_partitions_are_those_that_it_has_now() -> None:
+    """Nothing else keeps a topic fresh that is not read."""
+    world = World({"t": 1})
+    a = world.consumer()
+
+    def found() -> Any:
+        done = a.run(plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+        assert world.run(until=lambda: done in a.done)
+        return a.done[done]
+
+    assert found() == ([T0], None)
+    world.grow("t", 2)
+    assert found() == ([T0, tp("t", 1)], None)
+    world.delete_topic("t")
+    assert isinstance(found()[1], UnknownTopic)

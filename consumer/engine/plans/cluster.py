@@ -86,12 +86,9 @@ def know_partitions(
             raise broker_error(UNKNOWN, "Metadata", detail)
 
 
-def partitions_of(
-    view: ClusterView, topic: str, clock: Callable[[], int], *, freshly: bool = False
-) -> Plan[list[TopicPartition]]:
-    """The topic's partitions, in order."""
-    if freshly:
-        yield from read_metadata(view, [topic], clock)
+def partitions_of(view: ClusterView, topic: str, clock: Callable[[], int]) -> Plan[list[TopicPartition]]:
+    """The topic's partitions, in order, as they are now."""
+    yield from read_metadata(view, [topic], clock)
     yield from know_topics(view, [topic], clock)
     return [TopicPartition(topic, index) for index in sorted(view.topics[topic].partitions)]
 
