@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
@@ -156,11 +157,17 @@ class Engine:
         positions = self.core.partitions
         self.leaving.give_up([partition for partition in positions if partition not in event.partitions])
         for partition, offset in event.partitions.items():
-            state = positions.get(partition) or positions.add(partition, announced=True)
+            state = positions.get(partition) or positions.add(
+                partition, self._id_of(partition.topic), announced=True
+            )
             if offset is not None:
                 state.start_at(offset)
         self.committer.start_timer()
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
+
+    def _id_of(self, topic: str) -> UUID | None:
+        """None for one that nothing was read of until now: whatever it was long ago, it may be another."""
+        return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
         self.leaving.unsubscribe(event)

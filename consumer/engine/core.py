@@ -217,9 +217,9 @@ class MetadataKeeper:
         if topics == self.topics and everything == self.everything:
             return
         asleep = self._next_at is None and self._call is None  # nothing mattered: what is known may be old
-        if (everything and not self.everything) or (
-            not everything and (topics - self._core.view.topics.keys() or (topics and asleep))
-        ):
+        # What didn't matter may have changed since it was told, too.
+        news = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
+        if (everything and not self.everything) or (not everything and news):
             self._soon(0)
         self.topics = topics
         self.everything = everything

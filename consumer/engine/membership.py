@@ -415,7 +415,9 @@ class Membership:
             core.partitions.drop(partition)
         for partition in action.owned:
             if partition not in core.partitions:
-                state = core.partitions.add(partition, new=partition in action.new)
+                state = core.partitions.add(
+                    partition, core.topic_ids.get(partition.topic), new=partition in action.new
+                )
                 self._seeks.apply(state)
         self._committer.restart_timer()
         core.report("assigned", action.added, owned=action.owned)

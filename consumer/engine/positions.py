@@ -24,6 +24,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from uuid import UUID
 
 import msgspec
 
@@ -92,13 +93,17 @@ class PartitionState:
         "retry_at",
         "revoking",
         "strays",
+        "topic_id",
         "unsaved",
         "validated",
     )
 
-    def __init__(self, home: Positions, partition: TopicPartition, *, announced: bool, new: bool) -> None:
+    def __init__(
+        self, home: Positions, partition: TopicPartition, topic_id: UUID | None, *, announced: bool, new: bool
+    ) -> None:
         self._home = home
         self.partition = partition
+        self.topic_id = topic_id  # of the topic that its position is in; None until that is told
         self.phase = Phase.finding
         self.position = 0
         self.processed: int | None = None
@@ -372,9 +377,18 @@ class Positions:
     def get(self, partition: TopicPartition) -> PartitionState | None:
         return self.states.get(partition)
 
-    def add(self, partition: TopicPartition, *, announced: bool = False, new: bool = False) -> PartitionState:
-        """Takes a partition in; it starts by finding out where."""
-        state = self.states[partition] = PartitionState(self, partition, announced=announced, new=new)
+    def add(
+        self,
+        partition: TopicPartition,
+        topic_id: UUID | None = None,
+        *,
+        announced: bool = False,
+        new: bool = False,
+    ) -> PartitionState:
+        """Takes a partition in; it starts by finding out where. `topic_id`: of its topic, if that is looked
+        after and known."""
+        state = PartitionState(self, partition, topic_id, announced=announced, new=new)
+        self.states[partition] = state
         state.touch()
         return state
 

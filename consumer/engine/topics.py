@@ -5,8 +5,9 @@ Rules that hold here:
 
 * Of each topic the newest id is known, and all that were one before: a broker that is behind may still say
   those.
-* A topic with a new id is another topic of the same name: no position in it means anything any more. All
-  topics that are told are looked at: who wants one by a pattern doesn't while it is gone.
+* A topic with a new id is another topic of the same name: no position in the old one means anything any more.
+  Who takes a partition in by hand means the topic that there is, whatever this client read of that name
+  before. All topics that are told are looked at: who wants one by a pattern doesn't while it is gone.
 * A partition that nobody leads is told as `refused` when that lasts, one that there is not as `missing`.
 """
 
@@ -37,18 +38,20 @@ class Topics:
         self._look_for_leaders(asked)
 
     def _look_for_new_ids(self, topics: Iterable[str]) -> None:
-        view, ids, anew = self._core.view, self._core.topic_ids, set[str]()
+        view, ids, told = self._core.view, self._core.topic_ids, set[str]()
         for name in topics:
             known, old = view.topic_id(name), ids.get(name)
-            if known is None or known == old or known in self._past_ids:
+            if known is None or (known != old and known in self._past_ids):
                 continue
-            ids[name] = known
-            if old is not None:
-                anew.add(name)
-                self._past_ids.add(old)
-        if anew:
-            for partition, state in list(self._core.partitions.states.items()):
-                if partition.topic in anew:
+            told.add(name)
+            if known != old:
+                ids[name] = known
+                if old is not None:
+                    self._past_ids.add(old)
+        for partition, state in list(self._core.partitions.states.items()):
+            if partition.topic in told and state.topic_id != ids[partition.topic]:
+                before, state.topic_id = state.topic_id, ids[partition.topic]
+                if before is not None:
                     self._finder.created_anew(state)
 
     def _look_for_leaders(self, asked: frozenset[str] | None) -> None:

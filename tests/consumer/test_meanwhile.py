@@ -359,3 +359,28 @@ def test_a_topics_partitions_are_those_that_it_has_now() -> None:
     assert found() == ([T0, tp("t", 1)], None)
     world.delete_topic("t")
     assert isinstance(found()[1], UnknownTopic)
+
+
+@pytest.mark.parametrize(("start", "policy"), [(3, "earliest"), (None, "latest")])
+@pytest.mark.parametrize("others", [[], [tp("u", 0)]], ids=["alone", "beside another"])
+def test_who_takes_a_topic_in_again_means_the_one_that_there_is(
+    others: list[Any], start: int | None, policy: str
+) -> None:
+    """Not the one that had its name when it was read the last time."""
+    world = World({"t": 1, "u": 1})
+    world.write("t", 0, "old")
+    a = world.consumer(auto_offset_reset=policy)
+    beside = dict.fromkeys(others)
+    a.assign({T0: 0, **beside})
+    assert world.run(until=lambda: len(a.records) == 1)
+    a.assign(beside)
+    world.run(1_000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, *(f"new {i}" for i in range(3)))
+    world.run(1_000)
+    a.assign({T0: start, **beside})
+    world.run(2_000)
+    world.write("t", 0, "more")
+    world.run(2_000)
+    assert a.values("t") == ["old", "more"]
