@@ -216,8 +216,8 @@ class ConsumerCalls(Polling):
 
     @call
     def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
-        """Goes on at "earliest", "latest", "committed" or a time in ms; all partitions unless some are
-        named."""
+        """Goes on at "earliest", "latest", "committed", a time in ms or another place of `list_offsets`; all
+        partitions unless some are named. Without a record that is so young: at the end."""
         self._give_back()
         self._do(ev.SeekTo(_set(partitions), where))
 
@@ -298,7 +298,8 @@ class ConsumerCalls(Polling):
     async def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Where "earliest", "latest" or a time in ms is, in this consumer's isolation level."""
+        """Where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or "latest_tiered" is,
+        in this consumer's isolation level; the offset is None where there is no such place."""
         core, level = self._engine.core, self.options.isolation_level
         timeout_ms = self._milliseconds(timeout)
         plan = plans.list_offsets(core.view, wants, core.clock, isolation=level, timeout_ms=timeout_ms)

@@ -36,6 +36,8 @@ from .requests import (
     EARLIEST,
     ISOLATION,
     LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
     CommittedOffset,
     list_offsets_request,
     most_for_ids,
@@ -47,6 +49,8 @@ from .requests import (
 Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the answer doesn't mention it"
+# Where to go on in a log that has no such place: the latest record of none, and where what is tiered ends.
+WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
 class Finder:
@@ -328,12 +332,13 @@ class Finder:
         self._refused(unanswered.values(), "ListOffsets", UNSAID)
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
-        if offset < 0 and reset.timestamp < 0:
-            self._refused([state], "ListOffsets", "the leader tells no offset")
-            return
         if offset < 0:
             # No record is that young: the end, as Kafka's by_duration has it.
-            state.find_out(Reset(LATEST, reset.reason, reset.save, reset.before))
+            instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
+            if instead is None:
+                self._refused([state], "ListOffsets", "the leader tells no offset")
+            else:
+                state.find_out(Reset(instead, reset.reason, reset.save, reset.before))
             return
         state.start_at(offset)
         if reset.reason:

@@ -35,13 +35,14 @@ from kproto.messages.offset_fetch import (
 from .connection import Prepared
 from .metadata import NO_TOPIC_ID, ClusterView
 
-EARLIEST, LATEST = -2, -1  # ListOffsets' timestamps
+# ListOffsets' timestamps.
+EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
 _SPECS = {
     "earliest": EARLIEST,
     "latest": LATEST,
-    "max_timestamp": -3,
-    "earliest_local": -4,
-    "latest_tiered": -5,
+    "max_timestamp": MAX_TIMESTAMP,
+    "earliest_local": EARLIEST_LOCAL,
+    "latest_tiered": LATEST_TIERED,
 }
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions

@@ -125,3 +125,23 @@ def test_a_third_generation_is_too_late() -> None:
     [mine] = c.owned
     [told] = [change for change in c.changes if change.kind == "unsought"]
     assert set(told.partitions) == {tp("t", index) for index in range(3)} - {mine}
+
+
+@pytest.mark.parametrize(("where", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
+def test_a_place_that_a_log_has_not_is_no_reason_to_wait(where: str, start: int) -> None:
+    """There is no latest record in an empty one, and nothing tiered."""
+    made = World({"t": 1})
+    a = made.consumer()
+    a.assign({T0: 5})
+    a.seek_to(where, T0)
+    assert made.run(1_000, until=lambda: a.position(T0) == start)
+    made.write("t", 0, "first")
+    assert made.run(1_000, until=lambda: a.values() == ["first"])
+
+
+def test_where_nothing_is_tiered_is_before_what_is_not() -> None:
+    made = world()
+    a = made.consumer()
+    a.assign({T0: 5})
+    a.seek_to("latest_tiered", T0)
+    assert made.run(1_000, until=lambda: len(a.records) == 10)
