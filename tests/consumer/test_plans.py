@@ -260,7 +260,7 @@ def test_a_refusal_of_another_time_is_not_believed() -> None:
         topics=[MetadataResponseTopic(error_code=29, name="t", partitions=[])],
     )
     with pytest.raises(NotAuthorized, match="topic 't'"):
-        play(plans.leader_of(view, P0, clock), denied)
+        play(plans.leader_of(view, P0, clock), denied, denied)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,21 @@ def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:
 def test_a_broker_that_was_lost_is_looked_for_before_the_next_request_to_it(route: Any) -> None:
     """It may lead nothing any more, or have come back elsewhere."""
     view = known()
+    first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):
-        play(plans.request(view, ListGroupsRequest(), route, clock), LOST)
+        play(plans.request(view, ListGroupsRequest(), route, clock), *first, LOST)
     with pytest.raises(ConnectionFailed):
         play(plans.request(view, ListGroupsRequest(), route, clock), CLUSTER, LOST)
+
+
+def test_who_leads_is_asked_each_time() -> None:
+    """An election is told to nobody, and what a request says of it is for its caller."""
+    view = known()
+    led = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=2, replica_nodes=[1, 2], isr_nodes=[]
+    )
+    elected = MetadataResponse(
+        brokers=[*CLUSTER.brokers, MetadataResponseBroker(node_id=2, host="another", port=9092)],
+        topics=[MetadataResponseTopic(error_code=0, name="t", partitions=[led])],
+    )
+    assert play(plans.leader_of(view, P0, clock), elected) == (2, ["Metadata"])

@@ -94,7 +94,8 @@ def partitions_of(view: ClusterView, topic: str, clock: Callable[[], int]) -> Pl
 
 
 def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], int]) -> Plan[int]:
-    """The node id of the partition's leader."""
+    """The node id of the partition's leader, as it is now: who heard that one leads no more told nobody."""
+    yield from read_metadata(view, [partition.topic], clock)
     yield from know_partitions(view, [partition], clock)
     leader = view.leader(partition)
     if leader is None:
@@ -143,9 +144,7 @@ def request(
     elif isinstance(route, tuple) and len(route) == 2 and route[0] == "group":
         node = yield from find_coordinator(view, route[1], clock)
     elif isinstance(route, tuple) and len(route) == 3 and route[0] == "leader":
-        partition = TopicPartition(route[1], route[2])
-        yield from know_partitions(view, [partition], clock)
-        node = view.leader(partition)
+        node = yield from leader_of(view, TopicPartition(route[1], route[2]), clock)
     elif route is not None:
         raise ConfigError(
             "node", route, 'None, a node id, "controller", ("group", name) or ("leader", topic, partition)'
