@@ -223,8 +223,9 @@ class ConsumerCalls(Polling):
 
     @call
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Returns nothing of these until `resume`; what is buffered is kept. A rebalance keeps the pause of
-        partitions that stay, and forgets it for those that go."""
+        """Returns nothing of these until `resume`; what is buffered is kept. A partition that is revoked or
+        lost is not paused when it comes back: in an eager rebalance, which is that of groups of the default
+        assignors, those are all; in a cooperative one the others keep their pause."""
         self._give_back()
         self._do(ev.Pause(_set(partitions)))
 
