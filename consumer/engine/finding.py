@@ -265,6 +265,14 @@ class Finder:
     def created_anew(self, state: PartitionState) -> None:
         """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""
         policy = self._core.options.on_new_partition
+        unread = state.known and not state.handed_out and state.has_committed(state.position)
+        ours = self._core.standing.in_group
+        if ours and (state.phase is Phase.finding or (unread and policy != "none")):
+            # It may be new to us alone: whoever had it before us knew, and committed where we go on.
+            state.begin_anew()
+            state.new = True
+            state.find_committed()
+            return
         if policy == "none":
             policy = "earliest"
         reason = f"the topic was created anew: {policy}"

@@ -384,3 +384,48 @@ def test_who_takes_a_topic_in_again_means_the_one_that_there_is(
     world.write("t", 0, "more")
     world.run(2_000)
     assert a.values("t") == ["old", "more"]
+
+
+@pytest.mark.parametrize("highest", [{}, {"OffsetFetch": 9, "OffsetCommit": 9}], ids=["by ids", "by names"])
+def test_what_another_member_read_of_a_topic_that_was_created_anew_is_not_read_again(highest: Any) -> None:
+    """Who takes it over may hear last that it is another one."""
+    world = World({"t": 1, "u": 1}, highest=highest)
+    members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]
+    for one in members:
+        one.subscribe("t", "u")
+        world.run(5_000)
+    [a] = [one for one in members if T0 in one.owns()]
+    [b] = [one for one in members if T0 not in one.owns()]
+    world.write("t", 0, "old")
+    assert world.run(until=lambda: a.values("t") == ["old"])
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, "new 0", "new 1")
+    assert world.run(until=lambda: a.values("t") == ["old", "new 0", "new 1"])
+    world.run(5_000)
+    a.close()
+    assert world.run(until=lambda: T0 in b.owns())
+    world.write("t", 0, "new 2")
+    assert world.run(until=lambda: len(b.records) > 0)
+    world.run(5_000)
+    assert b.values("t") == ["new 2"]
+
+
+def test_a_member_that_waits_in_a_topic_reads_the_one_that_is_made_in_its_place_from_the_start() -> None:
+    """Also where it went on behind what was committed, and has read nothing of it: no commit is left."""
+    world = filled()
+    options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
+    first = world.consumer(**options)
+    first.subscribe("t")
+    assert world.run(until=lambda: first.position(T0) == 10)
+    world.run(1_000)
+    first.close()
+    world.run(1_000)
+    a = world.consumer(**options)
+    a.subscribe("t")
+    assert world.run(until=lambda: a.position(T0) == 10)
+    world.run(1_000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, "new 0", "new 1")
+    assert world.run(until=lambda: a.values() == ["new 0", "new 1"])
