@@ -10,7 +10,8 @@ Rules that hold here:
   are automatic, and every commit that the application asked for is over; only then the partitions are given
   back (so nobody else reads them before the commit arrived). A commit that fails doesn't stop the rebalance,
   and is told. The partitions that stay are read on all the while.
-* Lost: the partitions are gone at once; nothing is committed; then the callback runs.
+* Lost: the partitions are gone at once; nothing is committed; then the callback runs. Who leaves while it
+  joins loses them, too, but commits before.
 * Assigned: partitions are looked up and fetched at once, but handed out only after the callback returned,
   so a seek inside it comes first.
 * As Java: what was processed is committed before the callback of a revocation, before each JoinGroup and when
@@ -48,6 +49,7 @@ from .interests import Interests
 from .network import GROUP, MAIN
 from .positions import PartitionState
 from .seeks import Apply, Seeks
+from .silence import ANSWER_PATIENCE_MS
 from .standing import Place
 
 # A coordinator that is silent for longer than the session has given the partitions to others by now.
@@ -114,6 +116,7 @@ class Membership:
         self._in_vain: set[str] = set()  # requests that were refused last, and assignments that were none
         self._seeks = Seeks(core.options.max_poll_interval_ms)
         self._unsubscribed = False  # from what was assigned by hand, before there was a member
+        self._before = False  # a commit is under way, behind which the group is left
 
     @property
     def member(self) -> Member | None:
@@ -161,14 +164,20 @@ class Membership:
 
     def unsubscribe(self) -> None:
         """Starts letting go; `settled` says when it is over."""
+
+        def go() -> None:
+            self.feed(machine.Unsubscribe())
+            if self.interests.any:  # subscribed again meanwhile
+                self.interests.tell()
+
         self._seeks.clear()
         self.interests.become(frozenset(), None)
-        self.feed(machine.Unsubscribe())
+        self._save_before(go, min(self._core.options.request_timeout_ms, ANSWER_PATIENCE_MS))
 
     @property
     def settled(self) -> bool:
         """True when nothing is left to be told, committed or given back."""
-        if self._callbacks or self._running is not None or self._letting_go is not None:
+        if self._callbacks or self._running is not None or self._letting_go is not None or self._before:
             return False
         if self.member is None or self._standing.over is not None:
             return True
@@ -180,7 +189,34 @@ class Membership:
         return self.interests.any
 
     def close(self, leave: bool, timeout_ms: int) -> None:
-        self.feed(machine.Close(leave, timeout_ms))
+        until = self._core.now + timeout_ms
+        self._save_before(
+            lambda: self.feed(machine.Close(leave, max(1, until - self._core.now))),
+            min(timeout_ms // 2, ANSWER_PATIENCE_MS),
+        )
+
+    def _save_before(self, leave: Callable[[], None], timeout_ms: int) -> None:
+        """Who leaves while it joins loses what it kept over that, as nobody knows whose it is in the next
+        generation. Until that begins a coordinator takes the commits of the one before."""
+        member, options = self.member, self._core.options
+        may = options.enable_auto_commit and not options.as_java and member is not None
+        if not may or member is None or member.generation is None or self._standing.identity is not None:
+            leave()
+            return
+        states = self._committer.consumed(tuple(self._core.partitions))
+        if not states:
+            leave()
+            return
+        self._before = True
+        who = Identity(member.generation, member.member_id, options.group_instance_id, member.protocol or "")
+
+        def done(error: KprotoError | None) -> None:
+            self._before = False
+            if error is not None and self._standing.identity is None:  # else it is committed with that
+                self.not_committed(states, error)
+            leave()
+
+        self._committer.commit_as(who, offsets_of(states), timeout_ms, done)
 
     def rejoin(self, reason: str) -> None:
         self.feed(machine.RequestRejoin(reason))

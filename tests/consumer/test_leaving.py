@@ -1,0 +1,92 @@
+"""Who closes, or unsubscribes, while the group rebalances. The whole engine in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import CommitFailed, RequestTimedOut
+from kproto.messages.offset_commit import OffsetCommitRequest
+from tests.consumer.test_promises import AUTO, answer_commits
+from tests.consumer.world import Consumer, World, tp
+
+PARTITIONS = [tp("t", number) for number in range(4)]
+
+
+def joining(**options: Any) -> tuple[World, Consumer]:
+    """A member that keeps two partitions while it joins, for as long as another one doesn't poll; it has read
+    five records of each since its last commit."""
+    world = World({"t": 4})
+    seldom: dict[str, Any] = {**AUTO, "auto_commit_interval_ms": 60_000, "max_poll_interval_ms": 60_000}
+    members = [world.consumer(**{**seldom, **options}) for _ in range(2)]
+    for one in members:
+        one.subscribe("t")
+    assert world.run(until=lambda: all(len(one.owns()) == 2 and one.is_stable() for one in members))
+    a, b = members
+    world.run(2_000)
+    for partition in PARTITIONS:
+        world.write("t", partition.partition, *map(str, range(5)))
+    assert world.run(until=lambda: len(a.records) == len(b.records) == 10)
+    world.run(1_000)
+    b.pause_polling()
+    world.run(10)
+    world.consumer(**AUTO).subscribe("t")
+    assert world.run(until=lambda: a.joins)
+    return world, a
+
+
+def committed(world: World, of: set[Any]) -> list[int | None]:
+    return [world.committed("g", partition) for partition in sorted(of)]
+
+
+@pytest.mark.parametrize("leave", [Consumer.close, Consumer.unsubscribe])
+def test_what_was_processed_is_committed_also_in_the_middle_of_a_rebalance(
+    leave: Callable[[Consumer], object],
+) -> None:
+    world, a = joining()
+    kept = a.owns()
+    assert committed(world, kept) == [0, 0]
+    done = leave(a)
+    assert world.run(1_000, until=lambda: done in a.done)
+    assert a.done[done][1] is None
+    assert committed(world, kept) == [5, 5]
+    assert not a.heard("uncommitted")
+
+
+def test_a_commit_that_the_next_generation_overtakes_is_told() -> None:
+    world, a = joining()
+    answer_commits(world, ErrorCode.REBALANCE_IN_PROGRESS)
+    done = a.close()
+    assert world.run(1_000, until=lambda: done in a.done)
+    assert isinstance(a.done[done][1], CommitFailed)
+    assert a.heard("uncommitted")
+
+
+def test_a_coordinator_that_says_nothing_holds_up_nobody_who_closes_while_joining() -> None:
+    world, a = joining()
+    world.fault("stall", a)
+    done = a.close(timeout_ms=6_000)
+    assert world.run(6_100, until=lambda: done in a.done)
+    assert isinstance(a.done[done][1], RequestTimedOut)
+    assert a.heard("uncommitted")
+
+
+def test_who_has_nothing_to_commit_leaves_at_once() -> None:
+    world, a = joining(enable_auto_commit=False)
+    asked = len(world.asked(a, OffsetCommitRequest))
+    done = a.close()
+    assert world.run(1_000, until=lambda: done in a.done)
+    assert len(world.asked(a, OffsetCommitRequest)) == asked
+
+
+def test_who_subscribes_again_before_that_commit_is_answered_is_a_member_again() -> None:
+    world, a = joining()
+    kept = a.owns()
+    done = a.unsubscribe()
+    a.subscribe("t")
+    assert world.run(1_000, until=lambda: done in a.done)
+    assert committed(world, kept) == [5, 5]
+    assert world.run(90_000, until=lambda: a.is_stable() and bool(a.owns()))
