@@ -69,6 +69,8 @@ UNDERSTOOD = {
     ErrorCode.FENCED_INSTANCE_ID,
 }
 AS_JAVA = machine.Policy(fenced_join_again=True)
+# What coordinators answer to commits of a generation when the next one begins.
+NEXT_BEGINS = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class _Callback(msgspec.Struct, eq=False):
@@ -207,8 +209,15 @@ class Membership:
         if not states:
             leave()
             return
-        self._before = True
+        self._before, until = True, self._core.now + timeout_ms
         who = Identity(member.generation, member.member_id, options.group_instance_id, member.protocol or "")
+
+        def overtaken(error: KprotoError | None) -> None:
+            if getattr(error, "code", None) in NEXT_BEGINS and until > self._core.now:
+                # The answer that makes this a member of the next one is under way.
+                self._committer.commit(offsets_of(states), until - self._core.now, done)
+            else:
+                done(error)
 
         def done(error: KprotoError | None) -> None:
             self._before = False
@@ -216,7 +225,7 @@ class Membership:
                 self.not_committed(states, error)
             leave()
 
-        self._committer.commit_as(who, offsets_of(states), timeout_ms, done)
+        self._committer.commit_as(who, offsets_of(states), timeout_ms, overtaken)
 
     def rejoin(self, reason: str) -> None:
         self.feed(machine.RequestRejoin(reason))
