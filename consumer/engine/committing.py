@@ -50,7 +50,7 @@ from ..options import ConsumerOptions
 from .answers import OFFSET_COMMIT, Do, to_do
 from .connection import Call, How
 from .coordinator import Coordinator
-from .core import Core
+from .core import Core, MetadataKeeper
 from .positions import PartitionState
 from .requests import ids_of, offset_commit_codes, offset_commit_request
 from .starts import Offsets, Starts, Then
@@ -94,6 +94,8 @@ class _Commit(msgspec.Struct, eq=False):
     ended: bool = False
     # Whose offsets these are: of the topics of these ids, and of no others of their names.
     ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
+    # The ids by which it went out: these, and what is known of the others.
+    sent_to: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
 
 
 class Committer:
@@ -107,13 +109,13 @@ class Committer:
         core: Core[ConsumerOptions],
         coordinator: Coordinator,
         answered: Callable[[int, Identity], None],
-        need: Callable[[], None],
+        metadata: MetadataKeeper,
     ) -> None:
         self._core = core
         self._standing = core.standing
         self._coordinator = coordinator
         self._answered = answered
-        self._need_metadata = need
+        self._metadata = metadata
         self._queue: deque[_Commit] = deque()
         self._open: _Commit | None = None
         self._deadlines: list[tuple[int, int, _Commit]] = []
@@ -253,8 +255,9 @@ class Committer:
             start=start,
             once=once,
         )
-        ids = self._core.topic_ids
-        commit.ids = {topic: ids[topic] for topic, _ in offsets if topic in ids}
+        for partition in offsets:
+            if (known := self._id_of(partition)) is not None:
+                commit.ids[partition.topic] = known
         if only_as is None:
             self._queue.append(commit)
             for partition, (offset, _, _) in offsets.items():
@@ -351,14 +354,21 @@ class Committer:
         core, before = self._core, commit.ids.get(topic)
         return not core.options.as_java and before is not None and core.topic_ids.get(topic) != before
 
+    def _id_of(self, partition: TopicPartition) -> UUID | None:
+        """Which topic an offset is of that is asked for now; None where nobody looks after it: what is known
+        of its name may be old."""
+        if (state := self._core.partitions.get(partition)) is not None:
+            return state.topic_id
+        return self._core.topic_ids.get(partition.topic) if self._metadata.watches(partition.topic) else None
+
     def _send(self, commit: _Commit, node: int, identity: Identity | None) -> None:
         core = self._core
         group = core.options.group_id
         assert group is not None
         commit.sent_as = identity
-        commit.ids = {**ids_of(core.view, commit.offsets), **commit.ids}
+        commit.sent_to = {**ids_of(core.view, commit.offsets), **commit.ids}
         request = offset_commit_request(
-            commit.ids,
+            commit.sent_to,
             group,
             commit.offsets,
             generation=-1 if identity is None else identity.generation,
@@ -366,7 +376,7 @@ class Committer:
             instance_id=None if identity is None else identity.group_instance_id,
         )
         # However short its own time is: a request that is late takes its connection with it.
-        named = core.options.as_java or any(topic not in commit.ids for topic, _ in commit.offsets)
+        named = core.options.as_java or any(topic not in commit.sent_to for topic, _ in commit.offsets)
         commit.call = core.ask(
             request,
             lambda call: self._finished(commit, call),
@@ -413,7 +423,7 @@ class Committer:
             else:
                 self._end(commit, call.error)
             return
-        codes = offset_commit_codes(commit.ids, call.response, call.version, commit.offsets)
+        codes = offset_commit_codes(commit.sent_to, call.response, call.version, commit.offsets)
         for partition, (offset, _, _) in commit.offsets.items():
             state = core.partitions.get(partition)
             same = state is not None and commit.held.get(partition, state) is state
@@ -462,7 +472,9 @@ class Committer:
                 self._again(commit, REBALANCING)
             case Do.retry | Do.refresh:
                 if do is Do.refresh:  # by which ids, or names, it goes out
-                    self._need_metadata()
+                    self._metadata.need()
+                    for topic in {one.topic for one in bad if not self._metadata.watches(one.topic)}:
+                        self._metadata.look_up(topic)
                 self._again(commit, why, error)
             case _:
                 by_itself = commit.once or (commit.trim and commit.only_as is None)

@@ -85,7 +85,7 @@ class Engine:
         self.coordinator = Coordinator(
             self.core, self._coordinator_found, self._coordinator_lost, self.metadata.need
         )
-        self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata.need)
+        self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
         self.finder = Finder(self.core, self.metadata, self.coordinator, self.committer)
         self.checker = Checker(self.core, self.metadata, self.finder)
         self.fetcher = Fetcher(self.core, self.metadata, self.finder)

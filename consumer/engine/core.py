@@ -228,6 +228,9 @@ class MetadataKeeper:
         if not topics and not everything:
             self._next_at, self._needed = None, False
 
+    def watches(self, topic: str) -> bool:
+        return self.everything or topic in self.topics
+
     def look_up(self, topic: str, *, waits: bool = False) -> None:
         """This topic matters from now on; it alone is asked for, soon, but not too often. `waits`: somebody
         waits for it just now, so that a look that was to come much later comes sooner."""

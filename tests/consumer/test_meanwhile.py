@@ -429,3 +429,35 @@ def test_a_member_that_waits_in_a_topic_reads_the_one_that_is_made_in_its_place_
     world.create("t", 1)
     world.write("t", 0, "new 0", "new 1")
     assert world.run(until=lambda: a.values() == ["new 0", "new 1"])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
+def test_a_commit_of_a_topic_that_is_only_asked_about_is_tried_again_as_any(code: ErrorCode) -> None:
+    """What was heard of it once is no reason to take it for another one."""
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    asked = a.run(plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+    assert world.run(until=lambda: asked in a.done)
+    answer_commits(world, code)
+    done = a.commit({T0: 5})
+    world.run(500)
+    world.tamper = None
+    assert world.run(until=lambda: done in a.done)
+    assert a.done[done] == (None, None)
+    assert world.committed("g", T0) == 5
+
+
+def test_a_commit_of_a_topic_that_was_read_once_is_of_the_one_that_there_is() -> None:
+    """Nothing keeps it fresh since: the id that it had then was asked for until the time was over."""
+    world = World({"t": 1, "u": 1})
+    a = world.consumer(**GROUP)
+    a.assign({T0: 0})
+    world.run(1_000)
+    a.assign({tp("u", 0): 0})
+    world.run(1_000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    done = a.commit({T0: 5})
+    assert world.run(until=lambda: done in a.done)
+    assert a.done[done] == (None, None)
+    assert world.committed("g", T0) == 5
