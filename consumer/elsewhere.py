@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, cast
 
 from kproto.errors import KprotoError
 
@@ -247,9 +247,7 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
                 f'{name}("host:9092", option=value, ...) takes no dict of options, but each by its name, '
                 f'with "_" for ".": {name}("host:9092", client_id="me", ...)'
             )
-        for option, value in kwargs.items():
-            if isinstance(value, Mapping) and option != "sasl_extensions":
-                kwargs[option] = {key: HIDDEN if is_secret(str(key)) else it for key, it in value.items()}
+        _hide_in_dicts(kwargs)
         try:
             init(self, *args, **kwargs)
         except KprotoError as error:
@@ -261,6 +259,14 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
             raise error.with_traceback(None)  # noqa: B904
 
     return checked
+
+
+def _hide_in_dicts(given: dict[str, Any]) -> None:
+    """What is secret in a dict that is given as one option, which is refused later and shown."""
+    for option, value in given.items():
+        if isinstance(value, Mapping) and option != "sasl_extensions":
+            found = cast("Mapping[object, object]", value)
+            given[option] = {key: HIDDEN if is_secret(str(key)) else it for key, it in found.items()}
 
 
 class Foreign:

@@ -226,9 +226,7 @@ def test_producers_refuse(broker: str, method: str, args: tuple[Any, ...], kwarg
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(
-    "bootstrap", [None, {"bootstrap.servers": "x"}, 9092, [9092], [None], b"x:1", "", ":1"]
-)
+@pytest.mark.parametrize("bootstrap", [None, 9092, [9092], [None], b"x:1", "", ":1"])
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, Cluster, AsyncCluster])
 def test_addresses_of_another_type_are_refused(kind: Any, bootstrap: Any) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):

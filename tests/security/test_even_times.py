@@ -56,7 +56,7 @@ def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
     steps: list[Challenge | Accepted | Refused] = []
     while said is not None:
         message = said
-        found += hashed(lambda: steps.append(door.take(message, 0)))  # noqa: B023
+        found += hashed(lambda: steps.append(door.take(message, 0, 0)))  # noqa: B023
         step = steps[-1]
         said = client.answer(step.data) if isinstance(step, Challenge) else None
     assert isinstance(steps[-1], Refused)
