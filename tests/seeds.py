@@ -8,7 +8,7 @@ for seed in seeds(3):
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from random import Random
 
@@ -29,3 +29,14 @@ def repeatable(seed: int, alone: str) -> Generator[None]:
     except BaseException as error:
         error.add_note(f"KPROTO_SEED={seed} {alone} plays it again")
         raise
+
+
+def found_out(check: Callable[[int], object], seeds: range, *errors: type[Exception]) -> None:
+    """Plays until a claim breaks, or one of these errors comes; raises RuntimeError where none does: for a
+    mutant, which has to be found."""
+    for seed in seeds:
+        try:
+            check(seed)
+        except (AssertionError, *errors):
+            return
+    raise RuntimeError(f"nothing that is claimed was broken with the seeds {seeds}")

@@ -25,7 +25,7 @@ from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
 from kproto.testing.world import World, tp
 from tests.consumer.test_transaction_chaos import BEFORE_KIP_890
-from tests.seeds import repeatable, seeds
+from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
 
@@ -281,9 +281,4 @@ def test_a_mutant_does_not_live_through_these_schedules(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    for seed in range(200):
-        try:
-            check(seed)
-        except (AssertionError, KprotoError):
-            return
-    raise RuntimeError("it lived")
+    found_out(check, range(200), KprotoError)

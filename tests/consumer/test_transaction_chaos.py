@@ -25,7 +25,7 @@ from kproto.errors import KprotoError
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kproto.messages.produce import ProduceRequest, ProduceResponse
 from kproto.testing.world import Producer, World, tp
-from tests.seeds import repeatable, seeds
+from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
 
@@ -418,9 +418,4 @@ def test_a_mutant_does_not_live_through_these_schedules(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    for seed in range(400):
-        try:
-            check(seed)
-        except (AssertionError, KprotoError):
-            return
-    raise RuntimeError("it lived")
+    found_out(check, range(400), KprotoError)
