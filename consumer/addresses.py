@@ -11,6 +11,7 @@ from .security.names import PROTOCOLS
 
 DEFAULT_PORT = 9092
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such texts; for IPv6 "[::1]:9092"'
+_OPTIONS = '; options are given each by its name, with "_" for ".", as client_id="me"'
 
 
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
@@ -22,7 +23,9 @@ def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> l
     whole: Any = bootstrap_servers
     if isinstance(whole, str):
         whole = whole.split(",")
-    elif isinstance(whole, bytes | Mapping) or not isinstance(whole, Iterable):
+    elif isinstance(whole, Mapping):
+        raise ConfigError("bootstrap_servers", bootstrap_servers, f"{_ALLOWED}{_OPTIONS}")
+    elif isinstance(whole, bytes) or not isinstance(whole, Iterable):
         raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
     texts: list[Any] = list(whole)  # pyright: ignore[reportUnknownArgumentType]
     if not all(isinstance(text, str) for text in texts):

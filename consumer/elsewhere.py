@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, cast
 
 from kproto.errors import KprotoError
 
+from .addresses import addresses
 from .security.secret import HIDDEN, is_secret
 
 P = ParamSpec("P")
@@ -241,15 +242,15 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
                 f'{type(self).__name__}("host:9092", option=value, ...) takes addresses, and all else by '
                 "name; " + (_OF_A_GROUP if hasattr(self, "consume") else _OF_OTHERS)
             )
-        if isinstance(args[0] if args else kwargs.get("bootstrap_servers"), Mapping):
-            name = type(self).__name__
-            raise TypeError(
-                f'{name}("host:9092", option=value, ...) takes no dict of options, but each by its name, '
-                f'with "_" for ".": {name}("host:9092", client_id="me", ...)'
-            )
-        _hide_in_dicts(kwargs)
+        given: Any = tuple(map(_without_secrets, args))
+        del args
+        for option in kwargs.keys() - {"sasl_extensions"}:
+            kwargs[option] = _without_secrets(kwargs[option])
+        first: Any = given[0] if given else kwargs.get("bootstrap_servers")
         try:
-            init(self, *args, **kwargs)
+            if isinstance(first, Mapping):
+                addresses(cast("Any", first))  # which refuses it, before somebody misses what may be in it
+            init(self, *given, **kwargs)
         except KprotoError as error:
             for option in filter(is_secret, kwargs):
                 kwargs[option] = HIDDEN
@@ -261,12 +262,12 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
     return checked
 
 
-def _hide_in_dicts(given: dict[str, Any]) -> None:
-    """What is secret in a dict that is given as one option, which is refused later and shown."""
-    for option, value in given.items():
-        if isinstance(value, Mapping) and option != "sasl_extensions":
-            found = cast("Mapping[object, object]", value)
-            given[option] = {key: HIDDEN if is_secret(str(key)) else it for key, it in found.items()}
+def _without_secrets(value: Any) -> Any:
+    """A dict of options, which no option is, will be refused and shown: so without what is secret in it."""
+    if not isinstance(value, Mapping):
+        return value
+    found = cast("Mapping[object, object]", value)
+    return {key: HIDDEN if is_secret(str(key)) else one for key, one in found.items()}
 
 
 class Foreign:

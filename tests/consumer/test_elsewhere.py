@@ -43,9 +43,9 @@ LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.pas
 @pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
 def test_a_dict_of_options_is_answered_with_how_they_are_given_and_shows_no_password(client: Any) -> None:
     """As confluent-kafka takes it: what was wrong with the address was told, with the whole dict."""
-    told = f'{client.__name__}("host:9092", option=value, ...) takes no dict of options'
+    told = 'options are given each by its name, with "_" for ".", as client_id="me"'
     for make in (lambda: client(LIBRDKAFKAS), lambda: client(bootstrap_servers=LIBRDKAFKAS)):
-        with pytest.raises(TypeError, match=re.escape(told)) as raised:
+        with pytest.raises(ConfigError, match=re.escape(told)) as raised:
             make()
         assert "hunter2" not in repr(raised.value)
     with pytest.raises(ConfigError, match="no such option") as refused:
