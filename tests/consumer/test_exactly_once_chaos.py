@@ -23,8 +23,8 @@ from consumer.engine.standing import Standing
 from consumer.engine.transaction_states import State, Wish
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
-from kproto.testing.world import World, tp
 from tests.consumer.test_transaction_chaos import BEFORE_KIP_890
+from tests.consumer.world import QUICK_AGAIN, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
@@ -60,12 +60,7 @@ class Worker:
             batch_size=random.choice([200, 2_000]),  # smaller ones are never in time
             request_timeout_ms=400,
             delivery_timeout_ms=random.choice([600, 3_000]),
-            retry_backoff_ms=10,
-            retry_backoff_max_ms=80,
-            reconnect_backoff_ms=10,
-            reconnect_backoff_max_ms=80,
-            metadata_max_age_ms=500,
-            socket_connection_setup_timeout_ms=100,
+            **QUICK_AGAIN,
         )
         machine = self.writer.engine.transactions
         assert machine is not None

@@ -28,7 +28,7 @@ from kproto.messages.produce import (
     TopicProduceResponse,
 )
 from kproto.records import rows
-from kproto.testing.world import Producer, World, tp
+from tests.consumer.world import QUICK_AGAIN, Producer, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
@@ -69,12 +69,7 @@ class Chaos:
             connections_per_broker=random.choice([1, 2, 3]),
             request_timeout_ms=patience,
             delivery_timeout_ms=self.timeout,
-            retry_backoff_ms=10,
-            retry_backoff_max_ms=80,
-            reconnect_backoff_ms=10,
-            reconnect_backoff_max_ms=80,
-            metadata_max_age_ms=500,
-            socket_connection_setup_timeout_ms=100,
+            **QUICK_AGAIN,
         )
         self.refusing = 0.0
         self.world.tamper = self.tamper

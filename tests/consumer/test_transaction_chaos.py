@@ -24,7 +24,7 @@ from consumer.records import GroupMetadata
 from kproto.errors import KprotoError
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kproto.messages.produce import ProduceRequest, ProduceResponse
-from kproto.testing.world import Producer, World, tp
+from tests.consumer.world import QUICK_AGAIN, Producer, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
@@ -100,12 +100,7 @@ class Chaos:
             connections_per_broker=random.choice([1, 3]),
             request_timeout_ms=400,
             delivery_timeout_ms=random.choice([600, 3_000]),
-            retry_backoff_ms=10,
-            retry_backoff_max_ms=80,
-            reconnect_backoff_ms=10,
-            reconnect_backoff_max_ms=80,
-            metadata_max_age_ms=500,
-            socket_connection_setup_timeout_ms=100,
+            **QUICK_AGAIN,
         )
 
     # ---- what an application does

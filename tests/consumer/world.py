@@ -1,7 +1,20 @@
-"""The world of `kproto.testing`, by the name under which the tests of the engine know it."""
+"""The world of `kproto.testing`, by the name under which the tests of the engine know it; and what their
+schedules of faults have in common."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from kproto.testing.world import Client, Consumer, Producer, World, tp
 
-__all__ = ["Client", "Consumer", "Producer", "World", "tp"]
+__all__ = ["QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
+
+QUICK_AGAIN: Final[dict[str, int]] = {
+    "retry_backoff_ms": 10,
+    "retry_backoff_max_ms": 80,
+    "reconnect_backoff_ms": 10,
+    "reconnect_backoff_max_ms": 80,
+    "metadata_max_age_ms": 500,
+    "socket_connection_setup_timeout_ms": 100,
+}
+"""Options of a producer that gets over a fault within tenths of a second."""
