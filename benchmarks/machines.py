@@ -33,8 +33,8 @@ from typing import Any
 
 from msgspec import structs
 
-from kproto.clients import contract as c
-from kproto.clients.index import available, client
+from kproto.models import contract as c
+from kproto.models.index import available, client
 from kproto.testing.world import World
 
 from . import report

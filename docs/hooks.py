@@ -235,7 +235,7 @@ def stories() -> str:
 
 def protocol() -> Iterator[tuple[str, str]]:
     """A page for each API and each other message, and one that lists them."""
-    from kproto.show import guide
+    from kproto.inspect import guide
 
     cited = _cited()
     listing = [

@@ -19,7 +19,7 @@ and the rest is in the modules:
     kproto.wire                how a message is declared; `kproto.wire.flat`: large answers as plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
     kproto.group               both halves of the group protocol, as state machines without I/O
-    kproto.clients             other clients' members (sarama, librdkafka, ...), as state machines without I/O
+    kproto.models             other clients' members (sarama, librdkafka, ...), as state machines without I/O
     kproto.broker.server       an embedded broker for any client
     kproto.testing.strategies  Hypothesis strategies for all of these messages and batches
     kproto.testing.plugin      pytest's fixture `kafka`: a broker for each test

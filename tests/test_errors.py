@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import consumer
-import kproto.json_lines
+import kproto.inspect.json_lines
 from kproto.errors import KprotoError
 from kproto.messages.headers import UnsupportedRequest, decode_request, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 
-_ = consumer, kproto.json_lines  # whose errors are among those below
+_ = consumer, kproto.inspect.json_lines  # whose errors are among those below
 
 
 def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:

@@ -21,8 +21,8 @@ ORDER = [
     "records",
     "security",
     "group",
-    "txn",
-    "clients",
+    "transactions",
+    "models",
     "broker",
     "testing",
     "scenarios",
@@ -31,17 +31,10 @@ SHELLS = {
     "cli",
     "__main__",
     "demo",
-    "trace",
-    "timeline",
-    "diagrams",
-    "dissect",
-    "json_lines",
-    "capture",
-    "pasted",
-    "show",
+    "inspect",
 }
 # What these rooms may use of what people look at.
-MAY_SHOW = {"scenarios": {"timeline", "diagrams", "show"}, "testing": {"show"}}
+MAY_SHOW = {"scenarios": {"inspect"}, "testing": {"inspect"}}
 WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
 MAY_TOUCH_THE_WORLD = ("broker/server.py", "broker/shell.py", "broker/client.py", "testing/", "cli/", "demo/")
 
@@ -82,7 +75,7 @@ def breaches(path: Path) -> set[str]:
                 (parts[0] == "consumer" and room[1] not in ("testing", "scenarios"))
                 or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *shells})
             ) and not late
-        elif len(room) > 1 and room[1] in {"trace", "timeline", "diagrams"}:
+        elif len(room) > 1 and room[1] == "inspect":
             forbidden = parts[0] == "consumer" or parts[:2] in (["kproto", "cli"], ["kproto", "demo"])
         else:
             forbidden = False

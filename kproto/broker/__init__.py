@@ -2,7 +2,7 @@
 
 `kproto.broker.server` has `Server` and `running`; `kproto.broker.machine` is what is behind them, and
 can be stepped in virtual time without any socket. The group coordinator is `kproto.group.coordinator` itself,
-the transaction coordinator `kproto.txn.coordinator`.
+the transaction coordinator `kproto.transactions.coordinator`.
 
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with
 sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,

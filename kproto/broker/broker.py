@@ -17,8 +17,8 @@ from ..errors import EncodeError
 from ..group import classic, coordinator
 from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
-from ..txn import coordinator as transactions
-from ..txn.transaction import OFFSETS_TOPIC
+from ..transactions import coordinator as transactions
+from ..transactions.transaction import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster

@@ -31,9 +31,9 @@ from ..messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from ..txn import coordinator as transactions
-from ..txn.transaction import Partition as Name
-from ..txn.transaction import offsets_partition, state_partition
+from ..transactions import coordinator as transactions
+from ..transactions.transaction import Partition as Name
+from ..transactions.transaction import offsets_partition, state_partition
 from ..wire.message import Message
 from .call import Node
 from .cleaning import Cleaning

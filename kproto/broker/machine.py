@@ -13,7 +13,7 @@ Rules:
   * A request is either answered, or refused by `Close` with the reason; no other connection is hurt.
   * The group coordinator is `kproto.group.coordinator`, the one that is specified and simulated; what it was
     told and what it did goes out as `Coordinated`, for whoever wants to watch. So is the transaction
-    coordinator `kproto.txn.coordinator`; its steps go out as `Transacted`.
+    coordinator `kproto.transactions.coordinator`; its steps go out as `Transacted`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..group import classic, coordinator
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
 from ..security.exchange import Refused
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
-from ..txn import coordinator as transactions
+from ..transactions import coordinator as transactions
 from ..wire.message import Message
+from .apis.api_versions import API_VERSIONS, unsupported_api_versions
+from .apis.authorized import gate
+from .apis.index import HANDLERS
+from .apis.lookup import find_partition
 from .broker import Action, Broker, Cleaned, Close, Connection, Reply
 from .call import PARKED, Call, Closing, Last
-from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
-from .handlers.authorized import gate
-from .handlers.index import HANDLERS
-from .handlers.lookup import find_partition
 from .security.door import ANONYMOUS, MOST_OUTSIDE, At, Door
 from .topics import MAX_PARTITIONS, Partition, grow
 

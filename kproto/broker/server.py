@@ -31,11 +31,11 @@ from ..arguments import checked
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
 from ..messages.index import API_NAMES, response_class
+from .apis.authorized import CAN_FAIL
+from .apis.index import HANDLERS, served
 from .broker import Broker
 from .call import Node
 from .client import Client
-from .handlers.authorized import CAN_FAIL
-from .handlers.index import HANDLERS, served
 from .machine import (
     CleanLogs,
     CreateTopic,
@@ -389,7 +389,7 @@ class Server:
         """Call `observer(event, actions, now)` in the broker's thread after each step of a coordinator.
 
         That of groups has the events and actions of `kproto.group.classic`, that of transactions those of
-        `kproto.txn.transaction`.
+        `kproto.transactions.transaction`.
         """
         self._observers.append(observer)
 

@@ -15,7 +15,7 @@ from ..group.settings import Settings as GroupSettings
 from ..java_numbers import trimmed, whole
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
-from ..txn.settings import Settings as TransactionSettings
+from ..transactions.settings import Settings as TransactionSettings
 from .topic_configs import TIMESTAMP_TYPES, check_topic_config, shown
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -16,9 +16,9 @@ from .watch import Teller, add_filters, refuse_filters
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ..capture import Frame
-    from ..dissect import Dissection
-    from ..show.exchanges import Conversation, Exchange
+    from ..inspect.capture import Frame
+    from ..inspect.dissect import Dissection
+    from ..inspect.exchanges import Conversation, Exchange
 
 _CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
 """How pcap and pcapng files begin."""
@@ -97,7 +97,7 @@ def _decode(options: argparse.Namespace) -> int:
     data = _bytes(" ".join(options.data) if options.data else "-")
     if options.records:
         return _decode_records(data, options)
-    from .. import dissect, pasted
+    from ..inspect import dissect, hexdump
 
     if options.message:
         return _tell(dissect.dissect_message(data, *options.message), options)
@@ -109,7 +109,7 @@ def _decode(options: argparse.Namespace) -> int:
     found = [dissect.dissect(frame) for frame in frames]
     wrong = max(_tell(one, options) for one in found)
     word = " ".join(options.data)
-    if wrong and pasted.is_base64(word) and not os.path.exists(word):
+    if wrong and hexdump.is_base64(word) and not os.path.exists(word):
         print(f"kproto decode: there is no file {word!r}, so it was read as base64", file=sys.stderr)
     elif any(one.error is not None and len(one.parts) < 2 for one in found):  # no header of a request
         print(
@@ -121,7 +121,7 @@ def _decode(options: argparse.Namespace) -> int:
 
 
 def _tell(found: Dissection, options: argparse.Namespace) -> int:
-    from ..dissect import lines
+    from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 
     if not options.json:
@@ -137,7 +137,7 @@ def _tell(found: Dissection, options: argparse.Namespace) -> int:
 
 
 def _decode_lines(options: argparse.Namespace) -> int:
-    from .. import json_lines
+    from ..inspect import json_lines
 
     if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
         raise ConfigError("--lines", True, "the lines come from stdin and say themselves what they are")
@@ -145,8 +145,8 @@ def _decode_lines(options: argparse.Namespace) -> int:
 
 
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
-    from ..dissect import record_lines
-    from ..json_lines import decode_records
+    from ..inspect.dissect import record_lines
+    from ..inspect.json_lines import decode_records
     from ..messages.json_form import one_line
 
     told = decode_records({"hex": data.hex()})
@@ -158,7 +158,7 @@ def _decode_records(data: bytes, options: argparse.Namespace) -> int:
 
 
 def _decode_capture(options: argparse.Namespace) -> int:
-    from ..capture import frames
+    from ..inspect.capture import frames
 
     for name in ("all", "html"):
         if getattr(options, name) and not options.short:
@@ -197,7 +197,7 @@ def _exchange(
     talks: dict[str, Conversation], names: dict[UUID, str], frame: Frame
 ) -> tuple[Exchange | None, bool]:
     """What a frame is a part of, None for what can't be read; and whether that is over now."""
-    from ..show.exchanges import Conversation
+    from ..inspect.exchanges import Conversation
 
     if frame.dissection is None:
         return None, False
@@ -215,7 +215,7 @@ def _exchange(
 def _tell_frame(frame: Frame, options: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
-    from ..dissect import lines
+    from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 
     found = frame.dissection
@@ -234,7 +234,7 @@ def _tell_frame(frame: Frame, options: argparse.Namespace) -> None:
 
 def _bytes(text: str) -> bytes:
     """The bytes that an argument means: hex, base64, or a file (- is stdin) of these or of raw bytes."""
-    from .. import pasted
+    from ..inspect import hexdump
 
     if text == "-":
         if sys.stdin.isatty():
@@ -245,23 +245,23 @@ def _bytes(text: str) -> bytes:
             return _content(Path(text).read_bytes())
         except OSError as error:
             raise ConfigError("data", text, error.strerror or str(error)) from None
-    found = pasted.read(text)
+    found = hexdump.read(text)
     if found is None:
         raise ConfigError(
             "data",
             text if len(text) <= 60 else text[:57] + "...",
-            f"no such file is there; allowed: {pasted.FORMS}",
+            f"no such file is there; allowed: {hexdump.FORMS}",
         )
     return found
 
 
 def _content(data: bytes) -> bytes:
-    from .. import pasted
+    from ..inspect import hexdump
 
     if data[:4].hex() in _CAPTURES:
         raise ConfigError("data", "a capture", "say --pcap FILE")
     try:
-        found = pasted.read(data.decode("ascii"))
+        found = hexdump.read(data.decode("ascii"))
     except UnicodeDecodeError:
         found = None
     return data if found is None else found

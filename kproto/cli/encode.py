@@ -25,6 +25,6 @@ def add(commands: Commands) -> None:
 
 
 def _encode(options: argparse.Namespace) -> int:
-    from .. import json_lines
+    from ..inspect import json_lines
 
     return answer(json_lines.encode_records if options.records else json_lines.encode)

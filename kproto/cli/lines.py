@@ -15,7 +15,7 @@ def answer(answer: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
 
     The exit code: 1 if an answer has an error.
     """
-    from ..json_lines import answers
+    from ..inspect.json_lines import answers
     from ..messages.json_form import one_line
 
     if sys.stdin.isatty():

@@ -47,7 +47,7 @@ def _message(text: str) -> str:
 
 def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from ..errors import ConfigError
-    from ..show import guide
+    from ..inspect import guide
 
     for word, path in (("--html", options.html), ("--life", options.life)):
         if path is not None and (options.message or options.version is not None):

@@ -14,7 +14,7 @@ from .arguments import Commands, address, api, let_in, write
 if TYPE_CHECKING:
     import ssl
 
-    from ..show.exchanges import Address, Exchange
+    from ..inspect.exchanges import Address, Exchange
     from ..testing.proxy import Frames
 
 
@@ -150,7 +150,7 @@ def captured(path: Path) -> Generator[Frames]:
     import sys
     import time
 
-    from ..show.pcap import Capture
+    from ..inspect.pcap import Capture
 
     file = None
     try:
@@ -269,10 +269,10 @@ class Teller:
     """Prints exchanges as they end, and at the end what they were together."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ..show.lives import Lives
-        from ..show.names import Names
-        from ..show.picking import Picker
-        from ..show.transactions import Transactions
+        from ..inspect.lives import Lives
+        from ..inspect.names import Names
+        from ..inspect.picking import Picker
+        from ..inspect.transactions import Transactions
 
         self.options = options
         if options.html is not None:
@@ -293,8 +293,8 @@ class Teller:
 
     def tell(self, exchange: Exchange) -> None:
         """One exchange is over."""
+        from ..inspect.exchange_lines import line, to_json
         from ..messages.json_form import one_line
-        from ..show.exchange_lines import line, to_json
 
         if self.began is None:
             self.began = exchange.asked_at
@@ -311,14 +311,14 @@ class Teller:
             print(told, flush=True)
 
     def _shown(self, exchange: Exchange) -> bool:
-        from ..show.exchange_lines import is_quiet
+        from ..inspect.exchange_lines import is_quiet
 
         options = self.options
         return self.lets_through(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
 
     def lets_through(self, exchange: Exchange) -> bool:
         """What the filters let through."""
-        from ..show.exchange_lines import groups_of
+        from ..inspect.exchange_lines import groups_of
 
         options = self.options
         if options.api and exchange.api not in options.api:
@@ -345,7 +345,7 @@ class Teller:
             self.say(f"the groups' life, and who asked what: {self.options.html}")
 
     def _page(self) -> str:
-        from ..diagrams import conversation, page, section
+        from ..inspect.diagrams import conversation, page, section
 
         events, asked = self.lives.all(), self.picker.picked()
         title = f"Groups: {', '.join(sorted(self.lives.events))}" if events else "No group was seen"

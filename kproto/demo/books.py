@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..group.subscription import TopicPartition
-from ..timeline import GroupEvent, cause, ownerships, shared, standstills
+from ..inspect.timeline import GroupEvent, cause, ownerships, shared, standstills
 from . import flights
 from .flights import Total
 from .member import Read

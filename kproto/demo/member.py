@@ -18,7 +18,7 @@ from typing import cast
 from consumer import Consumer, ConsumerRecord, GroupChange, RebalanceListener, TopicPartition
 from consumer.security import SecurityConfig, client_properties
 
-from ..timeline import GroupEvent, Kind
+from ..inspect.timeline import GroupEvent, Kind
 from .flights import ORIGINS
 
 

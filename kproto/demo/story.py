@@ -21,8 +21,8 @@ from typing import Any
 from consumer import Cluster, Delivery, Producer
 from consumer.security import SecurityConfig, client_properties
 
-from ..diagrams import timeline
 from ..errors import IllegalState, KprotoError, MissingExtra
+from ..inspect.diagrams import timeline
 
 try:
     from tqdm import tqdm
@@ -30,7 +30,7 @@ except ImportError as error:
     raise MissingExtra("the demo", "tqdm", "demo") from error
 
 from ..group.subscription import TopicPartition
-from ..timeline import GroupEvent
+from ..inspect.timeline import GroupEvent
 from . import flights, member
 from .books import Books, Outcome, judge
 from .flights import Departure

@@ -8,7 +8,7 @@
 
 A module tells one document: what is said there, in our words, and what comes out. `frame` says what a
 scenario is; `teller` writes it for people; `matrices` runs many at once. The clients are the machines of
-`kproto.clients` and kproto's own consumer, the cluster is the embedded broker's: what comes out is what these
+`kproto.models` and kproto's own consumer, the cluster is the embedded broker's: what comes out is what these
 programs do, and not what somebody wrote down.
 """
 

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ..clients.index import CLIENTS
 from ..group.subscription import TopicPartition
+from ..inspect.exchanges import Exchange
+from ..inspect.picking import Note, Picked, Picker
+from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
-from ..show.exchanges import Exchange
-from ..show.picking import Note, Picked, Picker
+from ..models.index import CLIENTS
 from ..testing.world import Consumer, Member, Seen
 from ..testing.world.trace import exchanges as traced
-from ..timeline import GroupEvent, Kind
 from .frame import Act, Moment, Told
 
 _KINDS: dict[str, Kind] = {

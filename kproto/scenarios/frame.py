@@ -24,10 +24,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, cast
 
-from ..clients.contract import OURS
-from ..clients.index import available, client
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
+from ..models.contract import OURS
+from ..models.index import available, client
 from ..testing.world import World
 from ..testing.world.machines import Machine
 

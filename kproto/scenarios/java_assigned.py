@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..clients.kafka_clients.plugins import OwnAssignor
-from ..clients.kafka_clients.rules import CALLBACK
 from ..group.assignors import ASSIGNORS
 from ..group.subscription import Subscription, TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.offset_fetch import OffsetFetchRequest
+from ..models.kafka_clients.plugins import OwnAssignor
+from ..models.kafka_clients.rules import CALLBACK
 from .frame import Told, join, offsets, produce, scenario
 from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..clients import contract
 from ..group.subscription import TopicPartition
 from ..messages.fetch import FetchRequest
 from ..messages.join_group import JoinGroupRequest
@@ -15,6 +14,7 @@ from ..messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..models import contract
 from ..testing.world import Client, World
 from ..wire.message import Message
 from .frame import Told, join, offsets, produce, scenario

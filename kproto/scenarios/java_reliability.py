@@ -12,10 +12,10 @@ from typing import Any
 
 from consumer.options import consumer_options
 
-from ..clients import zookeeper as zk
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
+from ..models import zookeeper as zk
 from .frame import Told, join, lost_and_doubled, offsets, produce, read, scenario
 from .java_stage import OLD, T0, member_of
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import diagrams
 from ..errors import IllegalState
+from ..inspect import diagrams
 from ..testing.world import World
 from ..testing.world.world import START
 from . import acts

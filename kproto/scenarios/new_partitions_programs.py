@@ -7,15 +7,15 @@ from __future__ import annotations
 from itertools import groupby, pairwise
 from typing import Any, Final
 
-from ..clients import contract, librdkafka, sasl
-from ..clients.index import client
-from ..clients.librdkafka import conf
 from ..error_codes import ErrorCode
 from ..errors import ConfigError
 from ..messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ..messages.heartbeat import HeartbeatRequest
 from ..messages.index import API_NAMES
 from ..messages.join_group import JoinGroupRequest
+from ..models import contract, librdkafka, sasl
+from ..models.index import client
+from ..models.librdkafka import conf
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
 from .frame import Told, clients, join, offsets, produce, scenario

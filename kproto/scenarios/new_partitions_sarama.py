@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from ..clients import contract, sarama, sasl
 from ..error_codes import ErrorCode
 from ..group.subscription import TopicPartition
 from ..messages.headers import decode_request
@@ -22,6 +21,7 @@ from ..messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..models import contract, sarama, sasl
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
 from .frame import Told, join, offsets, produce, scenario

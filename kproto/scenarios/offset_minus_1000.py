@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..clients import contract, librdkafka
-from ..clients.common import Committing, offset_commit
-from ..clients.librdkafka.names import INVALID, STORED, name_of_offset
 from ..errors import ConfigError, IllegalState
 from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
+from ..models import contract, librdkafka
+from ..models.common import Committing, offset_commit
+from ..models.librdkafka.names import INVALID, STORED, name_of_offset
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
 from .frame import Told, offsets, scenario

@@ -14,10 +14,10 @@ from consumer import Consumer as BlockingConsumer
 from consumer.engine import events as ev
 
 from ..broker.server import running
-from ..clients import contract, librdkafka
-from ..clients.common import Committing, offset_commit
-from ..clients.librdkafka import conf
 from ..errors import ConfigError, IllegalState
+from ..models import contract, librdkafka
+from ..models.common import Committing, offset_commit
+from ..models.librdkafka import conf
 from ..testing.two_threads import refusal
 from ..testing.world import World
 from .frame import Told, offsets, scenario

@@ -9,8 +9,6 @@ from typing import Any
 
 from consumer.sarama.messages import must_return
 
-from ..clients import contract, sarama
-from ..clients.common import Committing, offset_commit
 from ..error_codes import ErrorCode
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
@@ -23,6 +21,8 @@ from ..messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ..models import contract, sarama
+from ..models.common import Committing, offset_commit
 from ..testing.world import Client, Member, Producer, World
 from ..wire.message import Message
 from .frame import Told, offsets, scenario

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, cast
 
-from .. import diagrams
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
-from ..show import sequence
-from ..timeline import ownerships
+from ..inspect import diagrams, sequence
+from ..inspect.timeline import ownerships
 from . import acts
 from .frame import Act, Moment, Scenario, Told
 

@@ -41,10 +41,10 @@ from typing import Any, TextIO
 from consumer.addresses import addresses
 from consumer.blocking.sockets import Sockets
 
-from ..clients import contract as c
-from ..clients.index import Client, available, client
 from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
+from ..models import contract as c
+from ..models.index import Client, available, client
 from .wires import BOOTSTRAP, Wires
 
 POLL_MS = 50

@@ -8,7 +8,6 @@ from typing import Any
 
 from consumer import Consumer, RebalanceListener
 
-from ..clients.contract import OURS
 from ..error_codes import RETRIABLE, ErrorCode
 from ..errors import (
     AuthenticationFailed,
@@ -25,6 +24,7 @@ from ..errors import (
     RequestTimedOut,
 )
 from ..group.subscription import TopicPartition
+from ..models.contract import OURS
 from .driver import AFTER_ERROR_MS, DRIVERS_OWN, POLL_MS, Commands, partition, say, written
 
 OPTIONS = {**OURS, "max_records": "max_poll_records"}

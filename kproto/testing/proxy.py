@@ -24,7 +24,7 @@ from consumer.security.tls import sentence
 
 from ..broker.shell import stop_listening
 from ..errors import ConnectionFailed, IllegalState
-from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
+from ..inspect.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
 from .places import place
 
 log: Final = logging.getLogger("kproto.proxy")

@@ -9,7 +9,7 @@
 A story is decided by its seed: `play(4711)` is the same today and tomorrow, in every process. `Story` is
 the same in pieces: change its `options` to try your own assignors or policies, `world.watch(...)` your own
 claims, or drop `moves` that your application never makes. With `others` a story's group is mixed: members of
-other clients, which are named as in `kproto.clients.index`, come, work, and go as well.
+other clients, which are named as in `kproto.models.index`, come, work, and go as well.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from random import Random
 from typing import Any, Final, cast
 
 from ..arguments import checked
-from ..clients.index import client
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
+from ..models.index import client
 from ..records import BatchBuilder
 from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World

@@ -14,11 +14,11 @@ from itertools import count
 from consumer.blocking.sockets import Sockets
 from consumer.engine.transport import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
 
-from ..clients.contract import Address, Answered, Disconnected, Failed, Hangup, Send
 from ..errors import KprotoError
 from ..messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..messages.headers import decode_response, encode_request
 from ..messages.index import response_class
+from ..models.contract import Address, Answered, Disconnected, Failed, Hangup, Send
 from ..wire.frame import frame
 from ..wire.message import Message
 

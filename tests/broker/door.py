@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kproto.broker.apis.index import served
 from kproto.broker.broker import Broker, Close, Reply
 from kproto.broker.call import Node
-from kproto.broker.handlers.index import served
 from kproto.broker.machine import Connected, Received, Sent, step
 from kproto.broker.security.users import Users
 from kproto.broker.settings import Settings

@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kproto.broker.apis.index import served
 from kproto.broker.broker import Action, Broker, Cleaned, Close, Coordinated, Reply, Transacted
 from kproto.broker.call import Node
-from kproto.broker.handlers.index import served
 from kproto.broker.log import Log
 from kproto.broker.machine import (
     Connected,

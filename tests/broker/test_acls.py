@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.broker.handlers.authorized import _RULES
-from kproto.broker.handlers.index import HANDLERS
+from kproto.broker.apis.authorized import _RULES
+from kproto.broker.apis.index import HANDLERS
 from kproto.broker.machine import Connected, CreateTopic
 from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
 from kproto.broker.security.acls import Operation as Op

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproto.broker.apis import index
 from kproto.broker.broker import Coordinated
-from kproto.broker.handlers import index
 from kproto.broker.machine import next_deadline
 from kproto.error_codes import ErrorCode
 from kproto.group import classic

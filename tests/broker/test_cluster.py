@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from kproto.broker.apis.index import served
 from kproto.broker.broker import Broker, Reply
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
-from kproto.broker.handlers.index import served
 from kproto.broker.machine import (
     Connected,
     CreateTopic,

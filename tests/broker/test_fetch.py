@@ -272,7 +272,7 @@ def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
     """However many clients ask and don't read, or the memory of the broker would be theirs."""
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))
-    monkeypatch.setattr("kproto.broker.handlers.fetch.MOST_UNSENT", 5000)
+    monkeypatch.setattr("kproto.broker.apis.fetch.MOST_UNSENT", 5000)
     lazy = [stage.client() for _ in range(3)]
     for one in lazy:
         one.reads = False

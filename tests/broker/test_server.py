@@ -31,7 +31,7 @@ from kproto.messages.index import response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
 from kproto.testing.certificates import certificates
-from kproto.txn import transaction
+from kproto.transactions import transaction
 from kproto.wire.frame import frame
 from tests.broker.sockets import PATIENCE, Socket, connected
 from tests.broker.stage import batch_of, fetching, joining, wanted

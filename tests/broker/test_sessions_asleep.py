@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.handlers.fetch import ParkedFetch
+from kproto.broker.apis.fetch import ParkedFetch
 from kproto.broker.machine import ElectLeader, Truncate
 from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permission, Resource
 from kproto.broker.sessions import Plan, Session

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.apis.index import served
 from kproto.broker.broker import Broker, Transacted
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
-from kproto.broker.handlers.index import served
 from kproto.broker.machine import CreateTopic, Fail, Truncate
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID
@@ -25,7 +25,7 @@ from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsReques
 from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import batches, rows
-from kproto.txn.coordinator import WriteMarkers
+from kproto.transactions.coordinator import WriteMarkers
 from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
 from tests.broker.transacting import Producer, committed, read, seen
 
@@ -353,7 +353,7 @@ def test_an_end_fails_when_the_operator_says_so(stage: Stage, client: Client, pr
 
 @pytest.mark.parametrize("key", [22, 24, 25, 26, 28, 61, 65, 66])
 def test_every_request_of_transactions_can_fail(key: int) -> None:
-    from kproto.broker.handlers.authorized import CAN_FAIL
+    from kproto.broker.apis.authorized import CAN_FAIL
 
     assert key in CAN_FAIL
 

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from kproto.broker import topics
+from kproto.broker.apis import produce, transactions
 from kproto.broker.broker import Broker
-from kproto.broker.handlers import produce, transactions
 from kproto.broker.producers import Producers
 from kproto.broker.stable import Transactions
 from kproto.error_codes import ErrorCode as E
 from kproto.group import classic
-from kproto.txn import adding, coordinator, ending, naming
-from kproto.txn.coordinator import TABLE, Cell, Kind, Reply, WriteMarkers
-from kproto.txn.transaction import S, Turn
+from kproto.transactions import adding, coordinator, ending, naming
+from kproto.transactions.coordinator import TABLE, Cell, Kind, Reply, WriteMarkers
+from kproto.transactions.transaction import S, Turn
 from tests.broker.stage import Stage, batch_of
 from tests.broker.transacting import Producer, committed, read, seen
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from kproto.broker.apis.fetch import ParkedFetch
 from kproto.broker.call import Call
-from kproto.broker.handlers.fetch import ParkedFetch
 from kproto.broker.sessions import Session
 from kproto.broker.topics import Partition
 from kproto.broker.waiting import Waiting

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from kproto.broker.handlers.index import HANDLERS
+from kproto.broker.apis.index import HANDLERS
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -32,7 +32,7 @@ from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestG
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kproto.records import Record, batches, encode_batch
-from kproto.txn.transaction import OFFSETS_TOPIC
+from kproto.transactions.transaction import OFFSETS_TOPIC
 from kproto.wire.fields import REQUIRED
 from kproto.wire.message import Message
 from tests.broker.sockets import Socket

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from consumer import Cluster, Producer
-from kproto.clients.index import available
+from kproto.models.index import available
 from tests.conformance import originals
 from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage, only_some
 from tests.conformance.tap import Tap, told

@@ -30,9 +30,9 @@ from consumer.options import ProducerConfig
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription
+from kproto.inspect.timeline import GroupEvent, ownerships, shared
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kproto.messages.sync_group import SyncGroupRequest
-from kproto.timeline import GroupEvent, ownerships, shared
 
 _names = count(int(time.time() * 1000))
 

@@ -27,10 +27,10 @@ from typing import Any
 
 import pytest
 
-from kproto.clients import contract, librdkafka
-from kproto.clients.common import Committing, offset_commit
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest
+from kproto.models import contract, librdkafka
+from kproto.models.common import Committing, offset_commit
 from kproto.testing.world import Member, World
 from tests.conformance import judges
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.json_lines import decode_records, encode_records
+from kproto.inspect.json_lines import decode_records, encode_records
 from kproto.records import BatchBuilder, Record, encode_batch, rows
 from kproto.records.compression import CODECS
 from kproto.records.legacy import encode_messages

@@ -18,11 +18,11 @@ import pytest
 
 from consumer import Cluster
 from kproto.broker.server import running
+from kproto.inspect.exchanges import Exchange
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
-from kproto.show.exchanges import Exchange
 from kproto.testing.proxy import Proxy
 from tests.broker.sockets import Socket, connected
 from tests.conformance.secured_members import ALL, one_of_each

@@ -15,7 +15,7 @@ import pytest
 
 from consumer import Consumer, Producer
 from kproto.broker.server import running
-from kproto.capture import frames
+from kproto.inspect.capture import frames
 from kproto.testing.certificates import certificates
 from tests.conformance.judges import missing
 from tests.conformance.test_watch import watching

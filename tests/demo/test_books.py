@@ -10,7 +10,7 @@ from kproto.demo.books import Books, judge  # noqa: E402
 from kproto.demo.flights import ORIGINS, Total, hourly  # noqa: E402
 from kproto.demo.member import Read  # noqa: E402
 from kproto.group.subscription import TopicPartition  # noqa: E402
-from kproto.timeline import GroupEvent  # noqa: E402
+from kproto.inspect.timeline import GroupEvent  # noqa: E402
 
 P0 = TopicPartition("flights", 0)
 HOUR = 3_600_000

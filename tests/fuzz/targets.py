@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kproto.dissect import dissect, lines
 from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
+from kproto.inspect.dissect import dissect, lines
 from kproto.messages import index
 from kproto.messages.headers import encode_request
 from kproto.records import batches, columns, convert, parts, reading, rows, vectors

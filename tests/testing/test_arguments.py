@@ -87,7 +87,7 @@ OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
     ("kind", "a class", lambda bad: World({"t": 1}).asked("a", bad), [None, "Fetch"]),
     ("until", "a function", lambda bad: World({"t": 1}).run(1, until=bad), [True, 1]),
     ("path", "a file's name", lambda bad: World({"t": 1}).save(bad), [None, "", b"x"]),
-    ("machine", "kproto.clients", lambda bad: World({"t": 1}).join("a", bad), [True, "java"]),
+    ("machine", "kproto.models", lambda bad: World({"t": 1}).join("a", bad), [True, "java"]),
     ("request", "a request", lambda bad: World({"t": 1}).operator(bad, 1), [None, "Fetch"]),
 ]  # fmt: skip
 

@@ -21,11 +21,11 @@ import pytest
 
 from kproto.broker.server import Server, running
 from kproto.cli import main
-from kproto.clients import contract as c
-from kproto.clients.index import CLIENTS, client
 from kproto.errors import ConfigError, ConnectionFailed
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
+from kproto.models import contract as c
+from kproto.models.index import CLIENTS, client
 from kproto.testing.driver import WORDS, Commands, Machine, configuration, say
 from kproto.testing.wires import Wires
 
@@ -163,7 +163,7 @@ def test_a_word_that_a_client_does_not_have_is_refused_with_those_it_has(
 def test_each_word_that_a_client_asks_its_configuration_for_is_allowed() -> None:
     asked = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
     for name, room in CLIENTS.items():
-        place = Path(import_module(f"kproto.clients.{room}").__file__ or "")
+        place = Path(import_module(f"kproto.models.{room}").__file__ or "")
         files = place.parent.glob("*.py") if place.name == "__init__.py" else [place]
         assert {word for file in files for word in asked.findall(file.read_text())} <= WORDS[name]
 

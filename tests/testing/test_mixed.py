@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from kproto.clients.index import available
+from kproto.models.index import available
 from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.schedules import play
 from kproto.testing.world import Member

@@ -12,9 +12,9 @@ import pytest
 from kproto import AsyncCluster, AsyncConsumer, AsyncProducer, running
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
+from kproto.inspect.exchanges import Address, Exchange
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
-from kproto.show.exchanges import Address, Exchange
 from kproto.testing.brokers import free_port
 from kproto.testing.certificates import certificates
 from kproto.testing.proxy import Proxy

@@ -42,12 +42,12 @@ from consumer import (
 )
 from consumer.security import Token, client_properties
 from kproto.errors import AuthenticationFailed, KprotoError
+from kproto.inspect.exchange_lines import line, to_json
+from kproto.inspect.exchanges import Conversation, Exchange
 from kproto.messages import alter_configs, incremental_alter_configs
 from kproto.messages.headers import encode_request
 from kproto.messages.json_form import one_line
 from kproto.security.oauthbearer import unsecured_token
-from kproto.show.exchange_lines import line, to_json
-from kproto.show.exchanges import Conversation, Exchange
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.proxy import Proxy
 from kproto.testing.secured import SecuredKafka, secured

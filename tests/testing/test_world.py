@@ -16,10 +16,10 @@ import pytest
 
 import kproto.testing.world
 from consumer.engine import finding
-from kproto.clients.common import Committing, offset_commit
-from kproto.clients.index import client
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.models.common import Committing, offset_commit
+from kproto.models.index import client
 from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.world import Consumer, Stuck, World, tp
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import kproto.clients
+import kproto.models
 from kproto.errors import ConfigError
 from kproto.testing.groups import Group
 from kproto.testing.invariants import check
@@ -80,7 +80,7 @@ def test_a_coroutine_is_refused(given: str) -> None:
 
 def test_a_coroutine_is_no_listener_of_another_clients_member() -> None:
     with pytest.raises(ConfigError, match=r"^listener=.*nobody awaits what it returns"):
-        set_on("listener")(*world_of(kproto.clients.sarama))
+        set_on("listener")(*world_of(kproto.models.sarama))
 
 
 def test_a_claim_that_returns_false_does_not_pass() -> None:

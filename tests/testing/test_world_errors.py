@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import kproto.clients
+import kproto.models
 from kproto import RebalanceListener
 from kproto.errors import ConfigError, Fenced, IllegalState
 from kproto.group.assignors import Assignor
@@ -71,7 +71,7 @@ def test_an_assignor_that_always_fails_is_asked_less_and_less_often() -> None:
 
 def test_a_page_counts_what_a_client_of_another_kind_raises_too() -> None:
     world = World({"t": 2})
-    member = world.join("a", kproto.clients.java, topics=["t"], group_id="g", assignors=("range",))
+    member = world.join("a", kproto.models.java, topics=["t"], group_id="g", assignors=("range",))
     for number in range(500):
         world.saw(member, "raised", detail=("KafkaException", "the same"))
         world.run(number % 3)
@@ -153,7 +153,7 @@ def test_what_is_called_on_a_closed_consumer_is_refused_and_a_second_close_is_no
     check(world)
 
 
-@pytest.mark.parametrize("client", [None, kproto.clients.sarama], ids=["kproto", "another"])
+@pytest.mark.parametrize("client", [None, kproto.models.sarama], ids=["kproto", "another"])
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import kproto.clients
-from kproto.clients.index import CLIENTS
+import kproto.models
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.models.index import CLIENTS
 from kproto.testing.world import World
 
 MINE = Assignor("mine", ASSIGNORS["range"].assign)
@@ -18,13 +18,13 @@ MINE = Assignor("mine", ASSIGNORS["range"].assign)
 @pytest.mark.parametrize("name", CLIENTS.values())
 def test_each_client_is_an_attribute_of_the_room(name: str) -> None:
     world = World({"t": 2})
-    member = world.join("a", getattr(kproto.clients, name), topics=["t"], group_id="g")
+    member = world.join("a", getattr(kproto.models, name), topics=["t"], group_id="g")
     assert world.run(20_000, until=lambda: len(member.owned) == 2)
 
 
 def test_a_client_that_there_is_not_is_answered_with_those_that_there_are() -> None:
     with pytest.raises(AttributeError, match="the clients are java, java_2_6, kafka_go"):
-        _ = kproto.clients.kafka_python  # type: ignore[attr-defined]
+        _ = kproto.models.kafka_python  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_option_that_other_clients_do_not_have_is_told_by_its_name(
     options: dict[str, Any], hint: str
 ) -> None:
     with pytest.raises(ConfigError) as found:
-        World({"t": 2}).join("a", kproto.clients.sarama, topics=["t"], **options)
+        World({"t": 2}).join("a", kproto.models.sarama, topics=["t"], **options)
     assert hint in str(found.value)
 
 

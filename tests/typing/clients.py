@@ -8,8 +8,8 @@ from typing import assert_type
 
 import consumer.sarama
 import consumer.security
-import kproto.clients
 import kproto.errors
+import kproto.models
 from consumer import (
     AsyncCluster,
     AsyncConsumer,
@@ -128,5 +128,5 @@ def names_that_there_are_not_are_refused() -> None:
     _ = consumer.Konsumer  # type: ignore[attr-defined]
     _ = consumer.sarama.Konsumer  # type: ignore[attr-defined]
     _ = consumer.security.Konsumer  # type: ignore[attr-defined]
-    _ = kproto.clients.konsumer  # type: ignore[attr-defined]
+    _ = kproto.models.konsumer  # type: ignore[attr-defined]
     _ = kproto.errors.Konsumed  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-import kproto.clients
+import kproto.models
 from kproto.group.subscription import TopicPartition
 from kproto.testing.world import World
 from kproto.testing.world.consumers import Consumer
@@ -15,4 +15,4 @@ def who_joins_is_known(world: World) -> None:
     ours = world.join("a", topics=["flights"], group_id="g")
     assert_type(ours, Consumer)
     assert_type(ours.owned, set[TopicPartition])
-    assert_type(world.join("b", kproto.clients.sarama, topics=["flights"], group_id="g"), Member)
+    assert_type(world.join("b", kproto.models.sarama, topics=["flights"], group_id="g"), Member)

@@ -15,7 +15,7 @@ every run repeats bit for bit.
     assert a.owned == set(world.partitions())
 
 What takes part: `join` starts kproto's whole consumer, or the machine of another client
-(`kproto.clients`), `producer` kproto's producer. What they do is called on them (`subscribe`, `seek`,
+(`kproto.models`), `producer` kproto's producer. What they do is called on them (`subscribe`, `seek`,
 `commit`, `close`, `freeze`), and how their application behaves is set on them (`works_ms`, `callback_ms`,
 `listener`); one that calls its client is given by `behaves`, so that a world that is played again makes its
 own. What befalls the cluster and the network is called on the world: `grow`, `elect`, `truncate`,

@@ -36,7 +36,7 @@ KEPT = "_kept"
 SET: Final = "set"
 OF_APPLICATIONS: Final = frozenset({"listener", "worker", "behaves"})
 """Code that no file can hold, and without which the rest is worth keeping."""
-MACHINES = "kproto.clients."
+MACHINES = "kproto.models."
 
 
 class Command(NamedTuple):

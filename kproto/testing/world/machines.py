@@ -1,4 +1,4 @@
-"""Other clients' machines in a world: whatever keeps the contract of `kproto.clients.contract`."""
+"""Other clients' machines in a world: whatever keeps the contract of `kproto.models.contract`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...clients import contract
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
 from ...messages.headers import decode_response, encode_request
 from ...messages.index import response_class
 from ...messages.join_group import JoinGroupResponse
+from ...models import contract
 from ...wire.frame import Frames, frame
 from .clients import Client
 from .code import ran
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """What a module of `kproto.clients` has."""
+    """What a module of `kproto.models` has."""
 
     VERSIONS: dict[int, int]
 

@@ -20,10 +20,10 @@ import msgspec
 
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
+from ...inspect.exchanges import Conversation, Exchange
 from ...messages.headers import Envelope, decode_request, decode_response
 from ...messages.index import API_NAMES, response_class
 from ...messages.json_form import one_line, to_json
-from ...show.exchanges import Conversation, Exchange
 from ...wire.message import Message, Struct
 
 

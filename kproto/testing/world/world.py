@@ -24,10 +24,10 @@ from typing import Any, Final, TypeVar, cast, overload
 from uuid import UUID
 
 from ...arguments import checked
+from ...broker.apis.index import served
 from ...broker.broker import Broker
 from ...broker.call import Node
 from ...broker.cluster import Cluster
-from ...broker.handlers.index import served
 from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
@@ -162,9 +162,9 @@ class World(Operator, Exchange):
     def join(
         self, name: str, machine: Machine | None = None, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
-        """Start a consumer: kproto's own, or the machine of another client (a module of `kproto.clients`).
+        """Start a consumer: kproto's own, or the machine of another client (a module of `kproto.models`).
 
-        `options` are those of `consumer.Consumer`, or of `kproto.clients.contract.Config`. With `topics` it
+        `options` are those of `consumer.Consumer`, or of `kproto.models.contract.Config`. With `topics` it
         subscribes at once. Returns the `Consumer` or `Member`. Each name is that of one process: where one
         that died comes back, `join("a-2", client_id="a")` is what the brokers take for the same client.
         """

@@ -3,7 +3,7 @@
 //   {"hex": "..."}                                ->  {"valid": true, "batches": [...], "rows": [...]}
 //   {"magic": 2, "batches": [...], "rows": [...]}  ->  {"hex": "..."}    batches take the next "count" of the rows
 //
-// The form of batches and rows is that of kproto/json_lines.py. Broken bytes are {"valid": false, "error": "text"},
+// The form of batches and rows is that of kproto/inspect/json_lines.py. Broken bytes are {"valid": false, "error": "text"},
 // and what the builder refuses is {"error": "text"}.
 
 import com.fasterxml.jackson.databind.JsonNode;

@@ -9,9 +9,9 @@ from typing import Any
 from consumer.blocking.threads import Threaded
 from consumer.engine import consumer as engine
 from consumer.engine import events as ev
-from kproto.clients import contract, librdkafka
-from kproto.clients.librdkafka import assigning, calling, conf, names, toppars
-from kproto.clients.librdkafka.state import Position, State
+from kproto.models import contract, librdkafka
+from kproto.models.librdkafka import assigning, calling, conf, names, toppars
+from kproto.models.librdkafka.state import Position, State
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 _add, _hand_over, _subscribe, _start = assigning.add, calling._hand_over, calling.subscribe, librdkafka.start

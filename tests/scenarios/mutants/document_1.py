@@ -7,20 +7,20 @@ from importlib import import_module
 from typing import Any
 
 from consumer.engine import finding
-from kproto.clients import contract as c
-from kproto.clients import kafka_go, sarama, sarama_cluster
-from kproto.clients.kafka_go import generation
-from kproto.clients.kafka_go import state as of_kafka_go
-from kproto.clients.librdkafka import conf, knowing
-from kproto.clients.librdkafka.state import State
-from kproto.clients.sarama import leaving
-from kproto.clients.sarama.offsets import Managed
-from kproto.clients.sarama.session import Session
-from kproto.clients.sarama_cluster import plan
-from kproto.clients.sarama_cluster.consumer import Consumer as ClusterConsumer
+from kproto.models import contract as c
+from kproto.models import kafka_go, sarama, sarama_cluster
+from kproto.models.kafka_go import generation
+from kproto.models.kafka_go import state as of_kafka_go
+from kproto.models.librdkafka import conf, knowing
+from kproto.models.librdkafka.state import State
+from kproto.models.sarama import leaving
+from kproto.models.sarama.offsets import Managed
+from kproto.models.sarama.session import Session
+from kproto.models.sarama_cluster import plan
+from kproto.models.sarama_cluster.consumer import Consumer as ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-of_sarama = import_module("kproto.clients.sarama.settings")  # the package has a function of that name
+of_sarama = import_module("kproto.models.sarama.settings")  # the package has a function of that name
 _mark, _divide, _start = Managed.mark, plan.divide, kafka_go.start
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import structs
 
 from consumer import options
-from kproto.clients import contract as c
-from kproto.clients import zookeeper
-from kproto.clients.kafka_clients import (
+from kproto.group.subscription import Assignment
+from kproto.models import contract as c
+from kproto.models import zookeeper
+from kproto.models.kafka_clients import (
     beating,
     calling,
     committing,
@@ -20,9 +21,8 @@ from kproto.clients.kafka_clients import (
     plugins,
     rebalancing,
 )
-from kproto.clients.kafka_clients.measuring import PollTimes
-from kproto.clients.kafka_clients.state import Block, State, Then
-from kproto.group.subscription import Assignment
+from kproto.models.kafka_clients.measuring import PollTimes
+from kproto.models.kafka_clients.state import Block, State, Then
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 _known = options._known

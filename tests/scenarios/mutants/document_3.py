@@ -7,14 +7,14 @@ from itertools import count
 from typing import Any
 
 from consumer.engine import partitioning
-from kproto.clients.sarama import balance, fanout, joining, leaving, opening, partition, session
-from kproto.clients.sarama.application import Application
-from kproto.clients.sarama.errors import Trouble
-from kproto.clients.sarama.offsets import Committer, Managed, Offsets
-from kproto.clients.sarama.partition import Feeder, PartitionConsumer
-from kproto.clients.sarama.session import Heartbeat, Session
 from kproto.error_codes import ErrorCode
 from kproto.group import joining as coordinator
+from kproto.models.sarama import balance, fanout, joining, leaving, opening, partition, session
+from kproto.models.sarama.application import Application
+from kproto.models.sarama.errors import Trouble
+from kproto.models.sarama.offsets import Committer, Managed, Offsets
+from kproto.models.sarama.partition import Feeder, PartitionConsumer
+from kproto.models.sarama.session import Heartbeat, Session
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 _request, _parse, _finish = fanout._request, partition.parse, joining._finish

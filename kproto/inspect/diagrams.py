@@ -1,0 +1,263 @@
+"""Pictures of the protocol, drawn from what runs, as one HTML file with inline SVG: a group's timeline, and
+its conversation with the brokers (`kproto.inspect.sequence`).
+
+`timeline` takes the events of `kproto.inspect.timeline`. A lane is a member, a bar is a partition that the
+member owned. A partition keeps its colour when it moves. The top lane shows when a partition was not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from ..group.subscription import TopicPartition
+from .picking import Picked
+from .sequence import COLOURS, NARROW, WIDE, drawing
+from .sequence import STYLE as SEQUENCE
+from .timeline import GroupEvent, Standstill, cause, ownerships, places, shared, standstills
+
+_COLOURS = (
+    *("#3b7dd8", "#e07b39", "#3a9e6e", "#b8529b", "#c9a227"),
+    *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
+)
+_RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
+_LABEL = 72  # the room that the label of a generation takes
+_STILL = "standing still"  # the lane of partitions that nobody reads
+_STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
+_LANES = """
+svg text { font: 12px system-ui, sans-serif; fill: currentColor }
+.dim { opacity: .65 }
+.lane { fill: currentColor; opacity: .05 } .generation { stroke: currentColor; opacity: .3 }
+.edge { stroke: currentColor } .rejoining { fill: currentColor; opacity: .5 }
+.grown { stroke: #3a9e6e; stroke-width: 1.5; stroke-dasharray: 5 4 }
+.killed { stroke: #c4524f; stroke-width: 2.5 }
+"""
+_STYLE = """
+body { font: 14px/1.5 system-ui, sans-serif; margin: 0; background: var(--paper); color: var(--ink) }
+main { max-width: 1120px; margin: 2em auto; padding: 0 1em }
+h1 { font-size: 1.4em; margin-bottom: 0 }
+h2 { font-size: 1.15em; margin: 2em 0 0 } svg { max-width: 100%; height: auto }
+.narrow { display: none }
+.table { overflow-x: auto }
+table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .8em; text-align: right }
+th { border-bottom: 1px solid #8888; white-space: nowrap }
+td:first-child, td:last-child, th:last-child { text-align: left }
+caption { text-align: left; padding: .5em 0 }
+i { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin: 0 .35em -.1em 1em }
+@media (max-width: 760px) { .wide { display: none } .narrow { display: block; overflow-x: auto }
+  .narrow svg { max-width: none } main { padding: 0 12px } ul { padding-left: 1.2em } }
+"""
+
+
+def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()) -> str:
+    """The group's life as a complete HTML page; `facts` are lines of plain text under the title."""
+    return page(title, facts, [section(events)])
+
+
+def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
+    """A complete HTML page: `parts` are sections, `facts` lines of plain text above them."""
+    told = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
+    return "".join(
+        [
+            "<!doctype html><html lang=en><meta charset=utf-8>",
+            "<meta name=viewport content='width=device-width, initial-scale=1'>",
+            f"<title>{escape(title)}</title><style>{COLOURS}{_LANES}{_STYLE}{SEQUENCE}</style>",
+            f"<main><h1>{escape(title)}</h1>{told}",
+            *parts,
+            "</main></html>\n",
+        ]
+    )
+
+
+def section(events: Sequence[GroupEvent]) -> str:
+    """The group's life, as a part of a page. Raises ValueError when nothing happened."""
+    if not events:
+        raise ValueError("a timeline needs at least one event")
+    wide, narrow = _Drawing(events, WIDE), _Drawing(events, NARROW)
+    swatches = [f'<i style="background:{wide.colour(p)}"></i>{escape(str(p))}' for p in wide.partitions]
+    return "".join(
+        [
+            "<section><p class=dim>A bar is a partition that the member owns. The lane above all shows when ",
+            f"a partition stood still. Point at anything to read it.</p><p>{' '.join(swatches)}</p>",
+            f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
+            f"<div class=table>{_table(events, wide.partitions)}</div></section>",
+        ]
+    )
+
+
+def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:
+    """The group's life as a file of its own, an SVG. Raises ValueError when nothing happened."""
+    if not events:
+        raise ValueError("a timeline needs at least one event")
+    found = _Drawing(events, width)
+    found.svg()
+    found.root.set("xmlns", "http://www.w3.org/2000/svg")
+    paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
+    style = Element("style")
+    style.text = f"{COLOURS}{_LANES}svg {{ color: var(--ink) }}\n"
+    found.root[0:0] = [style, paper]
+    return tostring(found.root, encoding="unicode") + "\n"
+
+
+def conversation(picked: Picked) -> str:
+    """Who asked whom what, as a part of a page."""
+    wide, narrow = drawing(picked, WIDE), drawing(picked, NARROW)
+    return "".join(
+        [
+            "<section><p class=dim>Time runs downwards. An arrow is a request or its answer; a shaded part ",
+            "is a rebalance. What repeats and goes well is counted. Point at anything to read all of it.</p>",
+            f"<div class=wide>{wide}</div><div class=narrow>{narrow}</div></section>",
+        ]
+    )
+
+
+class _Drawing:
+    """Where things are: one lane per member, one row per partition in it, time from left to right."""
+
+    def __init__(self, events: Sequence[GroupEvent], width: int) -> None:
+        self.events = sorted(events, key=lambda event: event.at)
+        self.partitions = sorted({p for event in events for p in event.partitions})
+        self.members = [_STILL, *dict.fromkeys(event.member for event in self.events if event.member)]
+        self.start = self.events[0].at
+        self.span = max(self.events[-1].at - self.start, 1)
+        self.width = width
+        self.left = 130 if width > NARROW else 92
+        self.lane = _BAR * max(len(self.partitions), 1) + 8
+        self.height = _TOP + len(self.members) * (self.lane + _GAP) + 30
+        self.root = Element("svg", viewBox=f"0 0 {width} {self.height}", width=str(width), role="img")
+
+    def svg(self) -> str:
+        self._axis()
+        self._generations()
+        self._lanes()
+        self._bars()
+        for event in self.events:
+            self._mark(event)
+        return tostring(self.root, encoding="unicode")
+
+    def colour(self, partition: TopicPartition) -> str:
+        return _COLOURS[self.partitions.index(partition) % len(_COLOURS)]
+
+    def x(self, at: int) -> float:
+        return round(self.left + (at - self.start) / self.span * (self.width - self.left - _RIGHT), 1)
+
+    def y(self, member: str) -> int:
+        return _TOP + self.members.index(member) * (self.lane + _GAP)
+
+    def seconds(self, at: int) -> str:
+        return f"{(at - self.start) / 1000:.3f} s"
+
+    def _add(self, name: str, told: str = "", **attributes: object) -> None:
+        """One shape; `told` is what it says when pointed at."""
+        shape = SubElement(self.root, name, {key: str(value) for key, value in attributes.items()})
+        if told:
+            SubElement(shape, "title").text = told
+
+    def _text(self, text: str, x: float, y: float, anchor: str = "start", kind: str = "") -> None:
+        where = {"x": str(x), "y": str(y), "text-anchor": anchor, "class": kind}
+        SubElement(self.root, "text", where).text = text
+
+    def _upright(self, kind: str, x: float, top: float, bottom: float, told: str) -> None:
+        self._add("line", told, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
+
+    def _axis(self) -> None:
+        step = next((s for s in _STEPS if self.span / s <= self.width / 80), _STEPS[-1])
+        for at in range(0, self.span + 1, step):
+            self._text(f"{at / 1000:g} s", self.x(self.start + at), self.height - 8, "middle", "dim")
+
+    def _generations(self) -> None:
+        first: dict[int, int] = {}
+        for event in self.events:
+            if event.kind == "assigned" and event.generation >= 0:
+                first.setdefault(event.generation, event.at)
+        labels: list[list[tuple[int, float]]] = []
+        for generation, at in sorted(first.items()):
+            x = self.x(at)
+            self._upright("generation", x, _TOP - 14, self.height - 24, f"generation {generation}")
+            if not labels or x - labels[-1][-1][1] >= _LABEL:
+                labels.append([])
+            labels[-1].append((generation, x))
+        for near in labels:  # those of a moment share one
+            (low, left), (high, right) = near[0], near[-1]
+            text = f"gen {low} to {high}" if high > low else f"gen {low}"
+            self._text(text, (left + right) / 2, _TOP - 18, "middle", "dim")
+
+    def _lanes(self) -> None:
+        for member in self.members:
+            y, width = self.y(member), self.width - self.left - _RIGHT
+            self._add("rect", **{"class": "lane"}, x=self.left, y=y, width=width, height=self.lane)
+            self._text(member, self.left - 10, y + self.lane / 2 + 4, "end")
+
+    def _bars(self) -> None:
+        for one in ownerships(self.events):
+            told = f"{one.partition} owned by {one.member}, generation {one.generation}"
+            self._bar(one.member, one.partition, one.start, one.end, told)
+        for still in standstills(self.events):
+            told = f"{still.partition} stood still for {still.ms} ms, until generation {still.generation}"
+            self._bar(_STILL, still.partition, still.start, still.end, told)
+
+    def _bar(self, lane: str, partition: TopicPartition, start: int, end: int, told: str) -> None:
+        x = self.x(start)
+        y = self.y(lane) + 4 + _BAR * self.partitions.index(partition)
+        width = max(round(self.x(end) - x, 1), 1.5)
+        told = f"{told}, {self.seconds(start)} to {self.seconds(end)}"
+        self._add("rect", told, x=x, y=y, width=width, height=_BAR - 2, rx=1.5, fill=self.colour(partition))
+
+    def _mark(self, event: GroupEvent) -> None:
+        x = self.x(event.at)
+        y = self.y(event.member) if event.member else 0
+        below, middle = y + self.lane + 17, y + self.lane / 2
+        told = f"{event.kind} at {self.seconds(event.at)}: {event.reason or event.member}"
+        match event.kind:
+            case "grown":
+                self._upright("grown", x, 14, self.height - 24, told)
+                self._text(f"topic grows by {len(event.partitions)}", x + 4, 12)
+            case "started":
+                self._upright("edge", x, y, y + self.lane, told)
+                self._text("▸ joins", x, below)
+            case "left":
+                self._upright("edge", x, y, y + self.lane, told)
+                self._text("leaves ▸", x, below, "end")
+            case "killed":
+                self._add(
+                    "path", told, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
+                )
+                self._text("killed", x + 10, middle + 4)
+            case "rejoining":
+                self._add("circle", told, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
+            case "assigned" | "releasing" | "revoked" | "lost" | "ended":
+                pass  # the ends of the bars
+
+
+def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
+    still: dict[int, list[Standstill]] = {}
+    for one in standstills(events):
+        if one.after == one.before:
+            still.setdefault(one.generation, []).append(one)
+    generations = {e.generation for e in events if e.kind == "assigned" and e.generation >= 0}
+    # By generation; in each what began it first, then who took a place in it, in the order of time.
+    told = {(one, -1, cause(events, one)): still.get(one, []) for one in generations} | places(events)
+    rows: list[str] = []
+    for (generation, _, why), found in sorted(told.items(), key=lambda row: row[0]):
+        by = {one.partition: one for one in found}
+        cells = [
+            f"<td>{by[one].ms} ms{' (new)' if by[one].found else ''}" if one in by else "<td>·"
+            for one in partitions
+        ]
+        rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(why)}</tr>")
+    overlaps = len(shared(ownerships(events)))
+    verdict = (
+        f"{overlaps} times two members owned one partition"
+        if overlaps
+        else "no partition ever had two owners"
+    )
+    return "".join(
+        [
+            "<table><caption>How long each partition stood still, by the generation that ended it ",
+            f"(· = it never stopped); {verdict}</caption>",
+            f"<tr><th>generation{''.join(f'<th>{escape(str(p))}' for p in partitions)}<th>why</tr>",
+            *rows,
+            "</table>",
+        ]
+    )

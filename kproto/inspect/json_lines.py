@@ -1,0 +1,302 @@
+"""JSON in, JSON out, one object per line: what `kproto decode --json` and `kproto encode --json` answer.
+
+A question says which bytes it means; `kproto.messages.json_form` says how a message looks as JSON.
+
+    messages   {"kind", "name", "api_key", "version", "hex"}   ->  {"json": {...}}      decode
+               {"kind", "name", "api_key", "version", "json"}  ->  {"hex": "..."}       encode
+    records    {"hex"}                                         ->  {"valid", "batches", "rows"}
+               {"batches", "rows"}                             ->  {"hex": "..."}
+
+`kind` is request, response, header, data or record; `name` is Kafka's name of the message. The bytes are the
+body alone: no size, no header, and for data and records no int16 version in front. Every line has its answer,
+in order; that of a line that can't be answered is {"error": "why"}, and so is what is wrong with records.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from ..errors import ConfigError, EncodeError, KprotoError, RecordError
+from ..messages.index import key_of, kind_of, message_class, no_message
+from ..messages.json_form import from_json, to_json
+from ..records import batches, encode_batch
+from ..records.record import Record
+from ..wire.message import Message
+
+Question = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class BadQuestion(KprotoError, ValueError):
+    """A line that is not a question of the form above; the text says what is wrong with it."""
+
+
+def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[Answer]:
+    """An answer for each line of JSON; an error answers its own line only."""
+    for line in lines:
+        try:
+            yield answer(_question(line))
+        except (KprotoError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            yield {"error": why}
+
+
+def _question(line: str | bytes) -> Question:
+    try:
+        found = _parse(line if isinstance(line, str) else line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadQuestion(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        why = f"{error.msg} at character {error.pos}" if line.strip() else "an empty line"
+        raise BadQuestion(f"not JSON: {why}") from None
+    except BadQuestion:
+        raise
+    except ValueError:
+        raise BadQuestion("a number with more digits than any type of Kafka has") from None
+    if not isinstance(found, dict):
+        raise BadQuestion("not a JSON object")
+    return cast("Question", found)
+
+
+def _no_number(name: str) -> object:
+    raise BadQuestion(f'not JSON: {name}; a float64 says "{name}"')
+
+
+_parse = json.JSONDecoder(parse_constant=_no_number).decode
+
+
+def decode(question: Question) -> Answer:
+    """The JSON form of a message's bytes."""
+    cls, version = _message(question)
+    return {"json": to_json(cls.decode(_hex(question), version), version)}
+
+
+def encode(question: Question) -> Answer:
+    """The bytes of a message's JSON form."""
+    cls, version = _message(question)
+    return {"hex": from_json(cls, _get(question, "json", dict), version).encode(version).hex()}
+
+
+def decode_records(question: Question) -> Answer:
+    """What a records field holds; `valid` is false, and `error` says why, when a complete batch is broken."""
+    told: list[Answer] = []
+    rows: list[Answer] = []
+    data = _hex(question)
+    try:
+        for batch in batches(data):
+            records = batch.records()
+            told.append(
+                {
+                    "baseOffset": batch.base_offset,
+                    "lastOffset": batch.last_offset,
+                    "magic": batch.magic,
+                    "compression": batch.compression,
+                    "timestampType": batch.timestamp_type,
+                    "maxTimestamp": batch.max_timestamp,
+                    "producerId": batch.producer_id,
+                    "producerEpoch": batch.producer_epoch,
+                    "baseSequence": batch.base_sequence,
+                    "isTransactional": batch.is_transactional,
+                    "isControl": batch.is_control,
+                    "partitionLeaderEpoch": batch.partition_leader_epoch,
+                    "deleteHorizonMs": batch.delete_horizon_ms,
+                    "count": len(records),
+                }
+            )
+            rows += [_row(record, batch.timestamp_type) for record in records]
+    except RecordError as error:
+        return {"valid": False, "batches": told, "rows": rows, "error": str(error)}
+    return {"valid": True, "batches": told, "rows": rows}
+
+
+def encode_records(question: Question) -> Answer:
+    """The bytes of batches of magic 2; each batch takes the next `count` of the rows."""
+    rows = [_record(row, index) for index, row in enumerate(_get(question, "rows", list))]
+    out: list[bytes] = []
+    at = 0
+    for index, batch in enumerate(_get(question, "batches", list)):
+        if not isinstance(batch, Mapping):
+            raise BadQuestion(f"batches[{index}] is not an object")
+        told = cast("Question", batch)
+        count = _number(told, "count", 32, f"batches[{index}].")
+        if count < 0 or at + count > len(rows):
+            raise BadQuestion(f"batches[{index}].count is {count}, but {len(rows) - at} rows are left")
+        out.append(_batch(told, rows[at : at + count], index))
+        at += count
+    if at != len(rows):
+        raise BadQuestion(f"the batches count {at} rows, but there are {len(rows)}")
+    return {"hex": b"".join(out).hex()}
+
+
+# Parts
+
+
+def _message(question: Question) -> tuple[type[Message], int]:
+    name, kind = _get(question, "name", str), _get(question, "kind", str)
+    try:
+        cls, its_kind, its_key = message_class(name), kind_of(name), key_of(name)
+    except KeyError:
+        raise BadQuestion(no_message(name)) from None
+    if kind != its_kind:
+        raise BadQuestion(f"{name} is of the kind {its_kind!r}, not {kind!r}")
+    if its_key is not None and "api_key" in question and question["api_key"] != its_key:
+        what = "type" if kind == "record" else "API key"
+        raise BadQuestion(f"{name} has the {what} {its_key}, not {_short(question['api_key'])}")
+    return cls, _get(question, "version", int)
+
+
+_WORDS = {
+    str: "text",
+    int: "a whole number",
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+}
+
+
+def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
+    """The value of a key, which must be there and of that kind; errors have `where` in front of the key."""
+    if key not in question:
+        raise BadQuestion(f"the key {where + key!r} is missing")
+    value = question[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise BadQuestion(f"{where}{key} is {_short(value)}, not {_WORDS[kind]}")
+    return value
+
+
+def _number(question: Question, key: str, bits: int, where: str) -> int:
+    value: int = _get(question, key, int, where)
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise BadQuestion(f"{where}{key} is {_short(value)}, which doesn't fit into int{bits}")
+    return value
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _hex(question: Question) -> bytes:
+    text: str = _get(question, "hex", str)
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        wrong = re.search(r"[^0-9A-Fa-f\s]", text)
+        why = (
+            f"{wrong[0]!r} at {wrong.start()} is no digit" if wrong else f"{len(text)} digits, so half a byte"
+        )
+        raise BadQuestion(f"hex: {why}") from None
+
+
+def _row(record: Record, timestamp_type: str) -> Answer:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestampType": timestamp_type,
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[name, _base64(value)] for name, value in record.headers],
+    }
+
+
+def _record(row: object, index: int) -> Record:
+    if not isinstance(row, Mapping):
+        raise BadQuestion(f"rows[{index}] is not an object")
+    where = f"rows[{index}]."
+    told = _known(cast("Question", row), _ROW, where)
+    headers: list[tuple[str, bytes | None]] = []
+    for pair in _get(told, "headers", list, where):
+        match pair:
+            case [str(name), value]:
+                headers.append((_utf8(name, where), _bytes(cast("object", value), f"{where}headers")))
+            case _:
+                raise BadQuestion(f"{where}headers is not a list of [text, base64 or null]")
+    return Record(
+        offset=_number(told, "offset", 64, where),
+        timestamp=_number(told, "timestamp", 64, where),
+        key=_bytes(told.get("key"), f"{where}key"),
+        value=_bytes(told.get("value"), f"{where}value"),
+        headers=tuple(headers),
+    )
+
+
+_NUMBERS = {
+    "baseOffset": ("base_offset", 64),
+    "lastOffset": ("last_offset", 64),
+    "maxTimestamp": ("max_timestamp", 64),
+    "producerId": ("producer_id", 64),
+    "producerEpoch": ("producer_epoch", 16),
+    "baseSequence": ("base_sequence", 32),
+    "partitionLeaderEpoch": ("partition_leader_epoch", 32),
+}
+_DEFAULTS = {
+    "magic": 2,
+    "compression": "none",
+    "timestampType": "CreateTime",
+    "producerId": -1,
+    "producerEpoch": -1,
+    "baseSequence": -1,
+    "isTransactional": False,
+    "isControl": False,
+    "partitionLeaderEpoch": -1,
+    "deleteHorizonMs": None,
+}
+_BATCH = {*_NUMBERS, *_DEFAULTS, "count"}
+_ROW = {"offset", "timestamp", "timestampType", "key", "value", "headers"}
+
+
+def _batch(told: Question, records: Sequence[Record], index: int) -> bytes:
+    where = f"batches[{index}]."
+    told = {**_DEFAULTS, **_known(told, _BATCH, where)}
+    if (magic := _get(told, "magic", int, where)) != 2:
+        raise BadQuestion(f"{where}magic is {magic}, but only 2 is written")
+    numbers = {name: _number(told, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
+    no_horizon = told["deleteHorizonMs"] is None
+    try:
+        return encode_batch(
+            records,
+            **numbers,
+            compression=_get(told, "compression", str, where),
+            timestamp_type=_get(told, "timestampType", str, where),
+            is_transactional=_get(told, "isTransactional", bool, where),
+            is_control=_get(told, "isControl", bool, where),
+            delete_horizon_ms=None if no_horizon else _number(told, "deleteHorizonMs", 64, where),
+        )
+    except (EncodeError, ConfigError) as error:
+        raise BadQuestion(f"batches[{index}]: {error}") from None
+
+
+def _known(told: Question, keys: Collection[str], where: str) -> Question:
+    """The same, if it has no other keys: a mistyped one would be lost."""
+    for key in told:
+        if key not in keys:
+            raise BadQuestion(f"{where}{key} is no key of the form; there are {', '.join(sorted(keys))}")
+    return told
+
+
+def _utf8(name: str, where: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise BadQuestion(f"{where}headers: {name!r} has no UTF-8 form: {error.reason}") from None
+    return name
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: object, where: str) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise BadQuestion(f"{where} is {_short(text)}, not base64 or null")

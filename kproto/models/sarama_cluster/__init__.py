@@ -1,0 +1,246 @@
+"""bsm/sarama-cluster 2.1.15 as a machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
+
+The last released sarama-cluster, unmaintained since 2019. What is below the group is sarama's
+(`kproto.models.sarama`: client, cluster, lookup, broker, partition, fanout), in its dialect of that time.
+
+* `consumer`: the main loop and its cycle, by `states`; `ending`: what goes wrong, and Close; `loops`:
+  heartbeats, the topic watcher, commits, partitions; `asking`: how the coordinator is asked; `plan`:
+  subscription and division.
+
+Known to differ: the original's background refresher asks for an empty list of topics, which from Metadata v1
+on means none, so that it forgets all topics until it next needs one; this one asks for all of them.
+
+Versions are the lowest that a broker of today reads; those of the group are written into sarama-cluster. A
+Consumer is made by Subscribe and closed by Unsubscribe, by another Subscribe, and by Close: it leaves the
+group each time. A pattern is a whitelist ("Whitelist" and "Blacklist" in `extra`, too). "assigned" and
+"revoked" are told where a notification says the same, and nobody waits for them. "PartitionStrategy" is the
+leader's; what a configuration says of assignors is not looked at, as in the original (S1-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ...group.subscription import TopicPartition
+from ...messages.fetch import FetchRequest
+from ...messages.find_coordinator import FindCoordinatorRequest
+from ...messages.heartbeat import HeartbeatRequest
+from ...messages.join_group import JoinGroupRequest
+from ...messages.leave_group import LeaveGroupRequest
+from ...messages.list_offsets import ListOffsetsRequest
+from ...messages.metadata import MetadataRequest
+from ...messages.offset_commit import OffsetCommitRequest
+from ...messages.offset_fetch import OffsetFetchRequest
+from ...messages.sync_group import SyncGroupRequest
+from ..contract import (
+    Action,
+    Answered,
+    Assign,
+    Close,
+    Commit,
+    Committed,
+    Config,
+    Event,
+    Failed,
+    Pause,
+    Poll,
+    Rebalance,
+    Report,
+    Resume,
+    Seek,
+    Started,
+    Subscribe,
+    Tick,
+    Told,
+    Unsubscribe,
+)
+from ..sarama.application import Application
+from ..sarama.client import OLD, Client
+from ..sarama.errors import Trouble
+from ..sarama.routines import Routine, States, Table, only
+from ..sarama.settings import key, settings
+from .asking import CommitOffsets
+from .consumer import Consumer
+from .states import ConsumerState
+
+__all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
+
+VERSIONS: dict[int, int] = {
+    key(FetchRequest): 4,
+    key(ListOffsetsRequest): 1,
+    key(MetadataRequest): 1,
+    key(OffsetCommitRequest): 2,
+    key(OffsetFetchRequest): 1,
+    key(FindCoordinatorRequest): 0,
+    key(JoinGroupRequest): 0,
+    key(HeartbeatRequest): 0,
+    key(LeaveGroupRequest): 0,
+    key(SyncGroupRequest): 0,
+}
+SEES_GROWTH = False
+"""Its leader doesn't look for new partitions: `loops`."""
+SILENT_WHEN_FENCED = False
+"""What is fetched goes on to the application until the main loop releases the partitions, and after a
+rebalance before "assigned": partitions and notifications are goroutines of their own (consumer.go, nextTick).
+"""
+
+
+CLOSED = ConsumerState.closed
+
+
+class State(Client):
+    """Everything that one sarama-cluster process knows. Only `step` changes it; read what you like."""
+
+    def __init__(self, config: Config) -> None:
+        known = settings(replace(config, assignors=None, instance=None, rack=None))
+        session = 30_000 if config.session_ms is None else config.session_ms
+        super().__init__(replace(known, group_session_timeout=session), VERSIONS, OLD)
+        self.notifies = bool(config.extra.get("Return.Notifications", True))
+        self.strategy = str(config.extra.get("PartitionStrategy", "range"))
+        self.whitelist = _text(config, "Whitelist")
+        self.blacklist = _text(config, "Blacklist")
+        self.application = Application(self)
+        self.consumer = Consumer(self, self.application)
+
+    @property
+    def member_id(self) -> str:
+        """The member id; empty while there is none."""
+        return self.consumer.member_id
+
+    @property
+    def generation(self) -> int:
+        """The last generation that was joined."""
+        return self.consumer.generation
+
+    @property
+    def works_on(self) -> frozenset[TopicPartition]:
+        """What it consumes: where a cycle failed, not what its last notification said."""
+        return frozenset(self.consumer.partitions)
+
+    def leave_request(self, member_id: str) -> LeaveGroupRequest:
+        return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)
+
+
+def _text(config: Config, name: str) -> str | None:
+    given = config.extra.get(name)
+    return None if given is None else str(given)
+
+
+def start(config: Config) -> State:
+    """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
+    return State(config)
+
+
+def step(state: State, event: Event, now: int) -> list[Action]:
+    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    out: list[Action] = []
+    state.now, state.out = now, out
+    state.expire()
+    TABLE[type(event)](state, event)
+    state.run()
+    return out
+
+
+def next_deadline(state: State) -> int | None:
+    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    return None if state.consumer.state is CLOSED else state.next_deadline()
+
+
+class CallState(States):
+    committing = "committing"
+    done = "done"
+
+
+class CommitCall(Routine):
+    """The application's CommitOffsets: once, and its error is returned."""
+
+    __slots__ = ("state_of_client", "token")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {CallState.committing: {CallState.done}, CallState.done: set()}
+
+    def __init__(self, state: State, event: Commit) -> None:
+        super().__init__(CallState.committing)
+        self.state_of_client, self.token = state, event.token
+        managed = state.consumer.managed()
+        for partition, offset in (event.offsets or {}).items():
+            if partition in managed:
+                managed[partition].mark(offset)
+        CommitOffsets(state.consumer, self, 0).start()
+
+
+def _committed(call: CommitCall, trouble: Trouble | None) -> None:
+    call.move(CallState.done)
+    error = None if trouble is None else (trouble.name, trouble.text)
+    call.state_of_client.out.append(Committed(call.token, error))
+
+
+CommitCall.TABLE = {"committed": only(CallState, committing=_committed)}
+
+
+def _started(state: State, event: Started) -> None:
+    state.bootstrap(event)
+    state.consumer.connect()
+
+
+def _answered(state: State, event: Answered) -> None:
+    state.answered(event)
+
+
+def _failed(state: State, event: Failed) -> None:
+    state.failed(event)
+
+
+def _subscribe(state: State, event: Subscribe) -> None:
+    if event.pattern is not None:
+        state.whitelist = event.pattern
+    state.consumer.subscribe(event.topics)
+
+
+def _unsubscribe(state: State, event: Unsubscribe) -> None:
+    state.consumer.subscribe(None)
+
+
+def _poll(state: State, event: Poll) -> None:
+    state.application.poll(event)
+
+
+def _told(state: State, event: Told) -> None:
+    """Nobody waits for a callback."""
+
+
+def _commit(state: State, event: Commit) -> None:
+    CommitCall(state, event)
+
+
+def _close(state: State, event: Close) -> None:
+    state.consumer.close()
+
+
+def _absent(state: State, event: Event) -> None:
+    """sarama-cluster has no such call."""
+    state.out.append(Report("error", "UnknownCommand", f"sarama-cluster has no {type(event).__name__}"))
+
+
+def _tick(state: State, event: Tick) -> None:
+    """Whose time has come was woken already."""
+
+
+TABLE: dict[type[Any], Callable[[State, Any], None]] = {
+    Started: _started,
+    Answered: _answered,
+    Failed: _failed,
+    Subscribe: _subscribe,
+    Unsubscribe: _unsubscribe,
+    Poll: _poll,
+    Told: _told,
+    Commit: _commit,
+    Close: _close,
+    Assign: _absent,
+    Seek: _absent,
+    Pause: _absent,
+    Resume: _absent,
+    Rebalance: _absent,
+    Tick: _tick,
+}

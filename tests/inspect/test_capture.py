@@ -1,0 +1,233 @@
+"""Frames out of a capture, however the network has cut, doubled or shuffled them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.inspect.capture import Frame, frames
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.headers import encode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.wire.frame import Frames, frame
+
+pytest.importorskip("dpkt")
+
+Segment = tuple[bool, int, bytes]  # to the broker, sequence number, bytes
+BEATS = 20
+FIRST = 0xFFFF_FFF0  # so that sequence numbers wrap
+
+
+def conversation() -> tuple[bytes, bytes]:
+    beats = [HeartbeatRequest(group_id="g" * n, generation_id=n, member_id="m") for n in range(BEATS)]
+    asked = b"".join(frame(encode_request(beat, 4, n, "me")) for n, beat in enumerate(beats))
+    told = b"".join(frame(encode_response(HeartbeatResponse(error_code=n), 4, n)) for n in range(BEATS))
+    return asked, told
+
+
+def cut(to_broker: bool, data: bytes, size: int) -> list[Segment]:
+    return [
+        (to_broker, (FIRST + 1 + at) % (1 << 32), data[at : at + size]) for at in range(0, len(data), size)
+    ]
+
+
+def ethernet(packet: bytes, tag: bytes = b"") -> bytes:
+    return bytes(12) + tag + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
+
+
+LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "ethernet": (1, ethernet),
+    "vlan": (1, lambda packet: ethernet(packet, b"\x81\x00\x00\x05")),
+    "loopback of BSD": (0, lambda packet: struct.pack("<I", 2 if packet[0] >> 4 == 4 else 30) + packet),
+    "loopback of OpenBSD": (108, lambda packet: struct.pack(">I", 2 if packet[0] >> 4 == 4 else 24) + packet),
+    "cooked": (113, lambda packet: bytes(14) + (b"\x08\0" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet),
+    "cooked 2": (
+        276,
+        lambda packet: (b"\x08\0" if packet[0] >> 4 == 4 else b"\x86\xdd") + bytes(18) + packet,
+    ),
+    "raw": (101, lambda packet: packet),
+}
+"""Kinds of captures: their number, and what stands in front of an IP packet."""
+
+
+def packet(segment: Segment, syn: bool, v6: bool) -> bytes:
+    """A TCP segment in an IP packet, written without the library that reads it."""
+    to_broker, sequence, data = segment
+    ports = (5000, 9092) if to_broker else (9092, 5000)
+    tcp = struct.pack(">HHIIBBHHH", *ports, sequence, 0, 5 << 4, 2 if syn else 16, 9, 0, 0) + data
+    if v6:
+        return struct.pack(">IHBB32s", 6 << 28, len(tcp), 6, 64, bytes(15) + b"\1" + bytes(15) + b"\1") + tcp
+    return struct.pack(">BBHIBBHII", 0x45, 0, 20 + len(tcp), 0, 64, 6, 0, 0x7F000001, 0x7F000001) + tcp
+
+
+def capture(
+    path: Path, segments: list[Segment], *, syn: bool = True, v6: bool = False, link: str = "ethernet"
+) -> Path:
+    kind, wrap = LINKS[link]
+    starts = [(True, FIRST, b""), (False, FIRST, b"")] if syn else []
+    out = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, kind)]
+    for number, segment in enumerate([*starts, *segments]):
+        raw = wrap(packet(segment, number < len(starts), v6))
+        out.append(struct.pack("<IIII", number, 0, len(raw), len(raw)) + raw)
+    path.write_bytes(b"".join(out))
+    return path
+
+
+def one_by_one() -> list[Segment]:
+    """Every frame in its own segment: all requests, then all answers."""
+    found: list[Segment] = []
+    for to_broker, data in zip((True, False), conversation(), strict=True):
+        sequence = FIRST + 1
+        for body in Frames().feed(data):
+            found.append((to_broker, sequence % (1 << 32), frame(body)))
+            sequence += 4 + len(body)
+    return found
+
+
+def read(found: list[Frame], kind: str) -> int:
+    return sum(f"Heartbeat{kind}" in one.title for one in found)
+
+
+@pytest.mark.parametrize("v6", [False, True])
+@pytest.mark.parametrize("link", LINKS)
+def test_every_kind_of_capture_is_read(tmp_path: Path, link: str, v6: bool) -> None:
+    asked, told = conversation()
+    path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)], link=link, v6=v6)
+    found = list(frames(path))
+    assert whole(found)
+    assert found[0].connection == ("[::1]:5000 -> [::1]:9092" if v6 else "127.0.0.1:5000 -> 127.0.0.1:9092")
+
+
+def test_what_one_lost_segment_held_is_missing_and_nothing_else(tmp_path: Path) -> None:
+    segments = one_by_one()
+    found = list(
+        frames(capture(tmp_path / "c", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :]))
+    )
+    assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 2)
+    assert [one.note for one in found if one.note] == [
+        f"{len(segments[3][2])} bytes are missing, or in no frame whose start is here",
+        f"{len(segments[BEATS + 5][2])} bytes are missing, or in no frame whose start is here",
+        "no question is here for these answers: 1",
+    ]
+
+
+def test_a_capture_may_begin_in_the_middle_of_a_frame(tmp_path: Path) -> None:
+    segments = one_by_one()
+    for at in (0, BEATS):
+        to_broker, sequence, data = segments[at]
+        segments[at] = to_broker, sequence + 7, data[7:]
+    found = list(frames(capture(tmp_path / "c", segments, syn=False)))
+    assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 1)
+
+
+def test_a_port_that_is_used_again_takes_nothing_from_the_connection_before(tmp_path: Path) -> None:
+    segments = one_by_one()
+    once = capture(tmp_path / "once", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :])
+    twice = tmp_path / "twice"
+    twice.write_bytes(once.read_bytes() + once.read_bytes()[24:])
+    titles = [one.title for one in frames(once)]
+    assert [one.title for one in frames(twice)] == 2 * titles
+
+
+def test_a_last_frame_that_is_cut_is_told(tmp_path: Path) -> None:
+    asked, told = conversation()
+    found = list(frames(capture(tmp_path / "c", [*cut(True, asked[:-3], 50), *cut(False, told, 50)])))
+    assert "the last frame is not whole: 3 bytes are missing" in [one.note for one in found]
+
+
+def test_tls_is_told(tmp_path: Path) -> None:
+    hello = b"\x16\x03\x01\x02\x00" + bytes(500)
+    (found,) = frames(capture(tmp_path / "c", cut(True, hello, 5000)))
+    assert found.note == "505 bytes are encrypted (TLS)"
+
+
+def as_pcapng(pcap: bytes) -> bytes:
+    """The same packets in blocks."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(
+        1, struct.pack("<HHI", 1, 0, 0)
+    )
+    at = 24
+    while at < len(pcap):
+        size = struct.unpack_from("<I", pcap, at + 8)[0]
+        raw = pcap[at + 16 : at + 16 + size]
+        out += block(6, struct.pack("<IIIII", 0, 0, 0, size, size) + raw)
+        at += 16 + size
+    return out
+
+
+@pytest.mark.parametrize("lost", [60, 3])
+@pytest.mark.parametrize("written", [bytes, as_pcapng])
+def test_a_file_may_be_cut_and_says_so(tmp_path: Path, written: Callable[[bytes], bytes], lost: int) -> None:
+    asked, told = conversation()
+    path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])
+    whole_file = written(path.read_bytes())
+    path.write_bytes(whole_file)
+    assert "the file ends" not in " ".join(one.note for one in frames(path))
+    path.write_bytes(whole_file[:-lost])
+    found = list(frames(path))
+    assert read(found, "Request") == BEATS
+    assert found[-1].note == "the file ends in the middle of a packet"
+
+
+def test_another_port_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+    path = capture(tmp_path / "c", one_by_one())
+    with pytest.raises(ConfigError, match=r"its TCP ports: 5000 \(42 segments\), 9092"):
+        list(frames(path, 9093))
+
+
+def test_a_broker_that_lacks_the_version_answers_in_the_first(tmp_path: Path) -> None:
+    asked = frame(
+        encode_request(ApiVersionsRequest(client_software_name="k", client_software_version="1"), 4, 7, "")
+    )
+    told = frame(encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7))
+    found = list(frames(capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])))
+    assert [one.title for one in found] == ["ApiVersionsRequest v4 #7", "ApiVersionsResponse v0 #7"]
+
+
+def whole(found: list[Frame]) -> bool:
+    titles = [one.title for one in found]
+    expected = {f"Heartbeat{kind} v4 #{n}" for kind in ("Request", "Response") for n in range(BEATS)}
+    return set(titles) == expected and len(titles) == len(expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_every_frame_is_read_however_it_was_cut(tmp_path: Path, size: int) -> None:
+    asked, told = conversation()
+    found = list(frames(capture(tmp_path / "c", [*cut(True, asked, size), *cut(False, told, size)])))
+    assert whole(found)
+    assert all(one.dissection and one.dissection.error is None for one in found)
+
+
+def test_segments_that_come_twice_or_out_of_order_are_put_right(tmp_path: Path) -> None:
+    asked, told = conversation()
+    draw = random.Random(7)
+    requests = cut(True, asked, 11)
+    requests += draw.sample(requests, 10)
+    draw.shuffle(requests)
+    answers = cut(False, told, 5)
+    draw.shuffle(answers)
+    assert whole(list(frames(capture(tmp_path / "c", [*requests, *answers]))))
+
+
+def test_answers_without_their_questions_are_counted(tmp_path: Path) -> None:
+    asked, told = conversation()
+    first = frame(encode_response(HeartbeatResponse(error_code=0), 4, 99))
+    found = list(frames(capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, first + told, 50)])))
+    assert [one.note for one in found if one.note] == ["no question is here for these answers: 1"]
+
+
+def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    path.write_bytes(b"not a capture at all, sorry")
+    with pytest.raises(ConfigError, match="neither pcap nor pcapng"):
+        list(frames(path))

@@ -1,0 +1,150 @@
+"""`kproto decode --pcap`: the filters and the short form are those of `kproto watch`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kproto.cli import main
+from kproto.inspect.pcap import Capture
+from kproto.messages.headers import encode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.wire.frame import frame
+from kproto.wire.message import Message
+from tests.inspect.test_capture import Segment, capture, cut
+
+pytest.importorskip("dpkt")
+
+ASKED: list[tuple[str, Message, Message | None]] = [
+    (
+        "flights-1",
+        HeartbeatRequest(group_id="flights", generation_id=1, member_id="m"),
+        HeartbeatResponse(error_code=27),
+    ),
+    (
+        "books-1",
+        HeartbeatRequest(group_id="books", generation_id=1, member_id="m"),
+        HeartbeatResponse(error_code=0),
+    ),
+    ("flights-1", LeaveGroupRequest(group_id="flights", member_id="m"), LeaveGroupResponse(error_code=0)),
+    ("books-1", HeartbeatRequest(group_id="books", generation_id=2, member_id="m"), None),
+]
+
+
+@pytest.fixture
+def conversation(tmp_path: Path) -> Path:
+    segments: list[Segment] = []
+    asked = told = b""
+    for number, (client, request, response) in enumerate(ASKED):
+        asked += frame(encode_request(request, 2, number, client))
+        if response is not None:
+            told += frame(encode_response(response, 2, number))
+    segments = [*cut(True, asked, 1000), *cut(False, told, 1000)]
+    return capture(tmp_path / "c.pcap", segments)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    main(["decode", "--pcap", *map(str, words)])
+    return capsys.readouterr().out
+
+
+def test_the_short_form_is_a_line_for_each_request_and_a_summary(
+    conversation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = told(capsys, conversation, "--short", "--all")
+    assert re.search(r"0\.000  flights-1 +Heartbeat v2 .* -> REBALANCE_IN_PROGRESS", text)
+    assert re.search(r"books-1 +Heartbeat v2 .*generation=2.* !! ", text)
+    assert re.search(r"\nHeartbeat +2 +1 ", text)
+
+
+def test_what_goes_on_all_the_time_is_left_out_as_by_watch(
+    conversation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = told(capsys, conversation, "--short")
+    assert "generation=1" in text
+    assert not re.search(r"books-1 .*generation=1", text)
+
+
+@pytest.mark.parametrize("form", [[], ["--short", "--all"], ["--json"]])
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (["--client", "flights"], 2),
+        (["--group", "books"], 2),
+        (["--api", "LeaveGroup"], 1),
+        (["--not-api", "LeaveGroup"], 3),
+    ],
+)
+def test_the_filters_hold_for_every_form(
+    conversation: Path,
+    capsys: pytest.CaptureFixture[str],
+    form: list[str],
+    words: list[str],
+    count: int,
+) -> None:
+    text = told(capsys, conversation, *form, *words)
+    shown = re.findall(r"Request v2 #" if form != ["--short", "--all"] else r"^ .* v2 ", text, re.MULTILINE)
+    assert len(shown) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; with --pcap FILE"),
+        (["--short", "00"], "with --pcap FILE"),
+        (["--pcap", "x.pcap", "--all"], "with --short"),
+        (["--pcap", "x.pcap", "00"], "--pcap='x.pcap' is not allowed; without other bytes beside it"),
+        (["--pcap", "x.pcap", "--html", "x.html"], "with --short"),
+    ],
+)
+def test_what_is_of_captures_only_says_so(
+    capsys: pytest.CaptureFixture[str], words: list[str], needs: str
+) -> None:
+    assert main(["decode", *words]) == 2
+    assert needs in capsys.readouterr().err
+
+
+def test_a_page_is_made_of_a_capture_too(
+    conversation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(capsys, conversation, "--short", "--html", tmp_path / "page.html")
+    assert "LeaveGroup" in (tmp_path / "page.html").read_text()
+
+
+def test_topics_have_their_names_though_another_connection_was_told_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flights, broker = UUID(int=7), ("10.0.0.1", 9092)
+    asked = MetadataRequest(topics=None)
+    known = MetadataResponseTopic(name="flights", topic_id=flights, error_code=0, partitions=[])
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=1,
+        member_id="m",
+        topics=[
+            OffsetCommitRequestTopic(
+                topic_id=flights,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+                ],
+            )
+        ],
+    )
+    with (tmp_path / "c.pcap").open("wb") as file:
+        seen, at = Capture(file), 10**18
+        learns, works = ("10.0.0.7", 5000), ("10.0.0.7", 5001)
+        seen.take(learns, broker, True, encode_request(asked, 13, 1, "me"), at)
+        answer = MetadataResponse(brokers=[], topics=[known])
+        seen.take(learns, broker, False, encode_response(answer, 13, 1), at)
+        seen.take(works, broker, True, encode_request(commit, 10, 1, "me"), at)
+    assert "flights-0@5" in told(capsys, tmp_path / "c.pcap", "--short", "--group", "g")

@@ -1,0 +1,249 @@
+"""What `kproto decode` prints: every byte under its field, and an arrow at the byte that is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kproto.cli import main
+from kproto.group.subscription import Subscription
+from kproto.inspect.dissect import dissect, dissect_message, lines, record_lines, split
+from kproto.messages.headers import encode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kproto.messages.metadata import MetadataResponse, MetadataResponseBroker
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.records import Record, encode_batch
+
+
+def join(**tags: bytes) -> bytes:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=45_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"abc")],
+    )
+    request.protocols[0].__unknown_tags__ = {int(tag[1:]): data for tag, data in tags.items()}
+    return encode_request(request, 9, 7, "me")
+
+
+def subscribed() -> bytes:
+    """`join`, with a subscription as consumers write it."""
+    body = Subscription(topics=("t",)).encode()
+    return join().replace(b"\x04abc", bytes([len(body) + 1]) + body)
+
+
+def test_the_spans_cover_every_byte_once() -> None:
+    found = dissect(join(t9=b"xx"))
+    at = 0
+    for part in found.parts:
+        for span in part.reading.spans:
+            assert span.start == at
+            at = span.end
+    assert at == found.end == len(found.data)
+
+
+def test_a_field_stands_beside_its_bytes_and_offset() -> None:
+    assert '000d  02 67                     group_id: string = "g"' in list(lines(dissect(join())))
+
+
+def test_an_unknown_tag_is_shown() -> None:
+    assert any('(tag 9): tagged bytes = 2 bytes "xx"' in line for line in lines(dissect(join(t9=b"xx"))))
+
+
+def test_a_size_in_front_is_taken_off() -> None:
+    frame = join()
+    framed = dissect(len(frame).to_bytes(4, "big") + frame)
+    assert framed.error is None
+    assert framed.parts[1].reading.message == dissect(frame).parts[1].reading.message
+
+
+@pytest.mark.parametrize("cut", range(4, len(join())))
+def test_a_cut_frame_is_pointed_at_where_it_ends(cut: int) -> None:
+    found = dissect(join()[:cut])
+    assert found.error is not None
+    assert 0 <= found.error.offset <= cut
+    assert list(lines(found))[-1].count("<--") == 1
+
+
+def test_the_size_of_a_cut_frame_is_told_from_a_header() -> None:
+    frame = join()
+    found = dissect((len(frame).to_bytes(4, "big") + frame)[:-3])
+    assert found.error is not None
+    assert found.error.message == "JoinGroupRequest"
+    assert next(lines(found)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes are here")
+
+
+def test_a_wrong_byte_in_a_response_with_its_size_is_pointed_at() -> None:
+    frame = encode_response(HeartbeatResponse(error_code=25), 4, 1)[:-1] + b"\x0b"
+    found = dissect(len(frame).to_bytes(4, "big") + frame, ("Heartbeat", 4))
+    assert found.error is not None
+    assert found.error.offset == 4 + len(frame)
+
+
+def test_a_correlation_id_may_look_like_a_size() -> None:
+    frame = encode_response(HeartbeatResponse(error_code=25), 4, 8)
+    assert len(frame) == 12
+    found = dissect(frame, ("Heartbeat", 4))
+    assert (found.error, found.end) == (None, 12)
+
+
+def test_frames_behind_each_other_are_split() -> None:
+    frame = len(join()).to_bytes(4, "big") + join()
+    assert split(frame * 3) == [frame] * 3
+    assert split(frame * 3 + b"x") == [frame * 3 + b"x"]
+    assert split(join()) == [join()]
+
+
+def test_what_does_not_print_is_escaped() -> None:
+    request = HeartbeatRequest(group_id='a"\n\x7f\u2028\u202eb', generation_id=1, member_id="é")
+    told = list(lines(dissect(encode_request(request, 4, 1, ""))))
+    assert any('group_id: string = "a\\"\\n\\u007f\\u2028\\u202eb"' in line for line in told)
+    assert any('member_id: string = "é"' in line for line in told)
+
+
+def test_a_uuid_is_shown_as_kafka_prints_it() -> None:
+    uuid = "AAAAAAAAAAEAAAAAAAAAAg"
+    data = bytes.fromhex("00000000 0000 00000000 02 00000000000000010000000000000002 01 00 00")
+    assert any(
+        f"topic_id: uuid = {uuid}" in line for line in lines(dissect_message(data, "FetchResponse", 17))
+    )
+
+
+def test_an_error_code_and_an_api_key_have_their_names() -> None:
+    answer = encode_response(HeartbeatResponse(error_code=25), 4, 1)
+    assert any("= 25 (UNKNOWN_MEMBER_ID)" in line for line in lines(dissect(answer, ("Heartbeat", 4))))
+    assert any("= 11 (JoinGroup)" in line for line in lines(dissect(join())))
+
+
+@pytest.mark.parametrize("code", [-2, 999])
+def test_an_error_code_that_nobody_knows_stays_a_number(code: int) -> None:
+    answer = encode_response(HeartbeatResponse(error_code=code), 4, 1)
+    assert any(
+        line.endswith(f"error_code: int16 = {code}") for line in lines(dissect(answer, ("Heartbeat", 4)))
+    )
+
+
+RECORDS = [Record(n, 1_700_000_000_000 + n, b"k", b"\xff" if n else None, (("h", None),)) for n in range(12)]
+
+
+def test_the_records_of_a_field_stand_below_it() -> None:
+    partition = PartitionProduceData(index=0, records=encode_batch(RECORDS))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[partition])]
+    )
+    told = [line.strip() for line in lines(dissect(encode_request(request, 11, 1, "")))]
+    at = told.index('0  2023-11-14T22:13:20.000Z  key "k"  value null  header "h" null')
+    assert told[at - 1].startswith("batch at 0000")
+    assert told[at + 10] == "... and 2 more (--hex shows all)"
+
+
+def test_all_records_are_shown_when_asked_for() -> None:
+    assert len(list(record_lines(encode_batch(RECORDS), whole=True))) == 13
+
+
+def test_a_marker_of_a_transaction_is_named() -> None:
+    marker = Record(0, -1, b"\0\0\0\1", bytes(6))
+    data = encode_batch([marker], is_control=True, is_transactional=True, producer_id=1)
+    assert "marker COMMIT" in list(record_lines(data))[1]
+
+
+def test_a_broken_batch_is_pointed_at_behind_the_whole_ones() -> None:
+    good = encode_batch(RECORDS[:1])
+    told = list(record_lines(good + good[:-1] + b"\xee"))
+    assert told[0].startswith("batch at 0000")
+    assert told[-1].startswith(f"<-- RecordBatch v2: field crc at offset {len(good) + 17}")
+
+
+def test_a_cut_batch_is_said_to_be_cut() -> None:
+    good = encode_batch(RECORDS[:1])
+    assert list(record_lines(good + good[:-1]))[-1].startswith(
+        f"{len(good) - 1} bytes of a batch that is cut"
+    )
+
+
+def test_a_response_is_read_as_the_answer_to_what_was_asked() -> None:
+    answer = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)], topics=[])
+    found = dissect(encode_response(answer, 13, 5), ("Metadata", 13))
+    assert found.parts[1].reading.message == answer
+
+
+@pytest.mark.parametrize(
+    ("frame", "at", "why"),
+    [
+        ("00ff0003 00000001 0000", 0, "no API with the key 255"),
+        ("000c0063 00000001 0000", 2, "Heartbeat has the versions 0-4"),
+        ("0000000a 00ff0003 00000001 0000", 4, "no API with the key 255"),
+    ],
+)
+def test_a_request_that_nobody_knows_is_pointed_at_in_its_header(frame: str, at: int, why: str) -> None:
+    found = dissect(bytes.fromhex(frame))
+    assert found.error is not None
+    assert found.error.offset == at
+    assert why in list(lines(found))[-1]
+
+
+def test_the_command_prints_kafkas_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", subscribed().hex(), "--json"]) == 0
+    header, body = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (header["name"], body["json"]["groupId"]) == ("RequestHeader", "g")
+
+
+def test_the_command_reads_base64_and_files(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    import base64
+    from pathlib import Path
+
+    raw = Path(str(tmp_path), "frame")
+    raw.write_bytes(subscribed())
+    printed = set()
+    for argument in (subscribed().hex(" "), base64.b64encode(subscribed()).decode(), str(raw)):
+        assert main(["decode", argument]) == 0
+        printed.add(capsys.readouterr().out)
+    assert len(printed) == 1
+
+
+def test_the_command_fails_on_a_wrong_byte(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", join()[:-3].hex()]) == 1
+    assert "<--" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (join().hex(), "topics at offset"),
+        (subscribed().hex() + "0000", "2 bytes"),
+        ((len(subscribed()) + 2).to_bytes(4, "big").hex() + subscribed().hex(), "size"),
+    ],
+)
+def test_the_command_fails_on_what_is_wrong_inside_behind_and_in_front(
+    data: str, why: str, form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["decode", data, *form]) == 1
+    assert why in "".join(capsys.readouterr())
+
+
+def test_the_command_fails_on_a_wrong_byte_in_a_records_field(capsys: pytest.CaptureFixture[str]) -> None:
+    batch = encode_batch([Record(0, 0, None, b"x")])
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+    asked = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "me")
+    assert main(["decode", asked.hex()]) == 0
+    wrong = asked.replace(batch, batch[:-1] + b"y")
+    assert main(["decode", wrong.hex()]) == 1
+    assert "<-- " in capsys.readouterr().out
+
+
+def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "zz!"]) == 2
+    assert "base64, the name of a file" in capsys.readouterr().err
+
+
+def test_versions_lists_every_api(capsys: pytest.CaptureFixture[str]) -> None:
+    from kproto.messages.index import API_NAMES
+
+    assert main(["versions"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in API_NAMES.values())
+    assert "  11  JoinGroup                      0-9       6" in printed

@@ -1,0 +1,220 @@
+"""Conversations as a proxy sees them, and the lines that people read."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.inspect.exchange_lines import groups_of, is_quiet, line, to_json
+from kproto.inspect.exchanges import Conversation, Exchange, brokers_in, readdressed
+from kproto.inspect.lives import Lives
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kproto.messages.headers import decode_response, encode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
+from kproto.messages.produce import ProduceRequest
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from kproto.wire.message import Message
+
+BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="me-1")
+
+
+def talk(request: Message, version: int, response: Message, *, client: str = "me") -> tuple[bytes, Exchange]:
+    conversation = Conversation("127.0.0.1:5", 1)
+    conversation.asked(encode_request(request, version, 7, client), 1_000)
+    frame = encode_response(response, version, 7)
+    found = conversation.answered(frame, 1_012)
+    assert found is not None
+    return frame, found
+
+
+def metadata(host: str = "kafka-1") -> MetadataResponse:
+    broker = MetadataResponseBroker(node_id=1, host=host, port=9092)
+    return MetadataResponse(brokers=[broker], topics=[])
+
+
+def test_an_exchange_has_both_sides_and_its_time() -> None:
+    _, found = talk(BEAT, 4, HeartbeatResponse(error_code=25))
+    assert (found.client, found.api, found.version, found.ms) == ("me", "Heartbeat", 4, 12)
+    assert found.request == BEAT
+    assert "UNKNOWN_MEMBER_ID" in line(found)
+
+
+def test_addresses_are_replaced_and_nothing_else() -> None:
+    frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
+    assert brokers_in(found) == [("kafka-1", 9092)]
+    passed = readdressed(frame, found, {("kafka-1", 9092): ("127.0.0.1", 19093)})
+    _, read = decode_response(passed, MetadataResponse, 9)
+    assert (read.brokers[0].host, read.brokers[0].port) == ("127.0.0.1", 19093)
+    read.brokers[0].host, read.brokers[0].port = "kafka-1", 9092
+    assert read == metadata()
+    assert found.response == metadata()  # what is shown is what the cluster said
+
+
+def test_an_answer_without_known_addresses_stays_as_it_is() -> None:
+    frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
+    assert readdressed(frame, found, {("kafka-2", 9092): ("127.0.0.1", 1)}) is frame
+    frame, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
+    assert readdressed(frame, found, {}) is frame
+
+
+def test_nobody_answers_a_produce_without_acks() -> None:
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
+    conversation = Conversation("127.0.0.1:5", 1)
+    assert conversation.asked(encode_request(request, 9, 7, "me"), 0)[1]
+    assert conversation.ended() == []
+
+
+def test_a_request_of_the_future_goes_by_with_its_client_and_a_reason() -> None:
+    frame = bytearray(encode_request(BEAT, 4, 7, "me"))
+    frame[2:4] = (99).to_bytes(2, "big")
+    conversation = Conversation("127.0.0.1:5", 1)
+    found, _ = conversation.asked(bytes(frame), 0)
+    assert (found.client, found.api, found.version, found.request) == ("me", "Heartbeat", 99, None)
+    assert "99" in found.trouble
+    assert conversation.answered(b"\x00\x00\x00\x07anything", 5) is found
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\x00", b"\xff" * 40, b"GET / HTTP/1.1\r\n\r\n"])
+def test_garbage_goes_by(garbage: bytes) -> None:
+    conversation = Conversation("127.0.0.1:5", 1)
+    found, _ = conversation.asked(garbage, 0)
+    assert found.trouble
+    assert line(found)
+    assert conversation.answered(garbage[4:8], 1) in (None, found)
+
+
+def test_what_was_never_answered_says_so() -> None:
+    conversation = Conversation("127.0.0.1:5", 1)
+    conversation.asked(encode_request(BEAT, 4, 7, "me"), 0)
+    [left] = conversation.ended()
+    assert "the connection ended before the answer" in line(left)
+
+
+def test_an_old_brokers_answer_to_api_versions_is_read() -> None:
+    conversation = Conversation("127.0.0.1:5", 1)
+    conversation.asked(encode_request(ApiVersionsRequest(), 4, 7, "me"), 0)
+    answer = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
+    found = conversation.answered(answer, 1)
+    assert found is not None
+    assert "UNSUPPORTED_VERSION" in line(found)
+
+
+def test_subscriptions_are_opened_and_members_ids_are_short() -> None:
+    owned = (TopicPartition("t", 0),)
+    data = Subscription(topics=("t", "u"), owned=owned).encode()
+    member = "me-0f8fad5b-d9cb-469f-a165-70867728950e"
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        member_id=member,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=data)],
+        reason="why not",
+    )
+    answer = JoinGroupResponse(
+        error_code=0, generation_id=4, protocol_name="range", leader="x", member_id=member, members=[]
+    )
+    told = line(talk(request, 9, answer)[1])
+    assert "group=g member=me-0f8fad5b range(t, u owns t-0) because 'why not' -> generation=4" in told
+
+
+def test_transactions_are_told_in_words() -> None:
+    own: dict[str, Any] = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 2}
+    named = InitProducerIdRequest(transaction_timeout_ms=9, **own)
+    taken = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
+    told = line(talk(named, 5, taken)[1])
+    assert "x producer=7/2 timeout=9 ms -> producer id=7 epoch=3" in told
+    plain = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=9)
+    assert "for no transactions ->" in line(talk(plain, 5, taken)[1])
+
+    ended = EndTxnResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
+    told = line(talk(EndTxnRequest(committed=True, **own), 5, ended)[1])
+    assert "x producer=7/2 commit -> producer id=7 epoch=3" in told
+    late = EndTxnResponse(throttle_time_ms=0, error_code=48)
+    assert "abort -> INVALID_TXN_STATE" in line(talk(EndTxnRequest(committed=False, **own), 4, late)[1])
+
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
+    added = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
+    codes = [AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=51)]
+    results = [AddPartitionsToTxnTopicResult(name="t", results_by_partition=codes)]
+    busy = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+    assert "x t-0, t-1 -> CONCURRENT_TRANSACTIONS (t-0)" in line(talk(added, 3, busy)[1])
+
+    offsets = AddOffsetsToTxnRequest(group_id="g", **own)
+    fine = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+    assert "x producer=7/2 group=g -> ok" in line(talk(offsets, 3, fine)[1])
+    place = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
+    kept = TxnOffsetCommitRequest(
+        group_id="g", topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[place])], **own
+    )
+    told = line(talk(kept, 3, TxnOffsetCommitResponse(throttle_time_ms=0, topics=[]))[1])
+    assert "x producer=7/2 group=g" in told
+    assert "t-0@5 -> ok" in told
+
+
+def test_topics_by_id_have_the_names_that_metadata_told() -> None:
+    id_ = UUID(int=5)
+    conversation = Conversation("127.0.0.1:5", 1)
+    conversation.asked(encode_request(MetadataRequest(topics=None), 12, 1, "me"), 0)
+    topic = MetadataResponseTopic(error_code=0, name="flights", topic_id=id_, partitions=[])
+    answer = MetadataResponse(brokers=[], topics=[topic])
+    conversation.answered(encode_response(answer, 12, 1), 1)
+    request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[_fetch_topic(id_)], forgotten_topics_data=[])
+    found, _ = conversation.asked(encode_request(request, 13, 2, "me"), 2)
+    assert "flights-0@7" in line(found)
+
+
+def _fetch_topic(id_: UUID) -> FetchTopic:
+    partition = FetchPartition(partition=0, fetch_offset=7, partition_max_bytes=1)
+    return FetchTopic(topic_id=id_, partitions=[partition])
+
+
+def test_a_heartbeat_is_quiet_until_it_has_news() -> None:
+    assert is_quiet(talk(BEAT, 4, HeartbeatResponse(error_code=0))[1])
+    assert not is_quiet(talk(BEAT, 4, HeartbeatResponse(error_code=27))[1])
+
+
+def test_groups_are_found_and_json_is_kafkas() -> None:
+    _, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
+    assert groups_of(found) == {"g"}
+    assert to_json(found)["request"]["generationId"] == 3
+
+
+def test_a_life_is_what_the_syncs_gave_and_an_error_took() -> None:
+    lives = Lives()
+    given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m-1", assignments=[])
+    lives.take(talk(sync, 5, SyncGroupResponse(error_code=0, assignment=given))[1])
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m-1")
+    lives.take(talk(beat, 4, HeartbeatResponse(error_code=25))[1])
+    told = [(event.kind, event.member, event.partitions) for event in lives.events["g"]]
+    assert told == [("assigned", "me", (TopicPartition("t", 0),)), ("lost", "me", (TopicPartition("t", 0),))]
+    assert "UNKNOWN_MEMBER_ID" in "\n".join(lives.lines(0))

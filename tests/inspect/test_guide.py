@@ -1,0 +1,158 @@
+"""`kproto show`: the tables of the protocol are those of the declarations."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kproto.cli import main
+from kproto.inspect import guide
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.index import message_class, names
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def test_a_table_has_every_field_with_its_range_and_its_meaning() -> None:
+    lines = guide.text("JoinGroupRequest", width=200).splitlines()
+    row = next(line for line in lines if "group_instance_id" in line)
+    assert row.split() == ["group_instance_id", "string", "5+", "yes", "null", "KIP-345"]
+    assert "JoinGroupRequest, versions 0-9, flexible from 6" in lines
+
+
+def test_one_version_has_its_fields_alone() -> None:
+    assert [row.field.name for row in guide.rows(JoinGroupRequest, 0)] == [
+        "group_id",
+        "session_timeout_ms",
+        "member_id",
+        "protocol_type",
+        "protocols",
+        "name",
+        "metadata",
+    ]
+
+
+def test_a_part_follows_its_whole_one_step_further_in() -> None:
+    found = [(row.depth, row.field.name) for row in guide.rows(JoinGroupRequest)]
+    at = found.index((0, "protocols"))
+    assert found[at + 1 : at + 3] == [(1, "name"), (1, "metadata")]
+
+
+def test_what_a_version_changed_is_told_once_with_its_kip() -> None:
+    told = dict(guide.changes(JoinGroupResponse))
+    assert told["v5"] == ["+ members.group_instance_id (KIP-345)"]
+    assert told["v7"] == ["+ protocol_type (KIP-559)", "protocol_name may be null"]
+    assert told["v3 to v4"] == []
+
+
+def test_a_new_part_is_told_without_its_fields() -> None:
+    told = dict(guide.changes(FetchRequest))
+    assert told["v7"] == ["+ session_id (KIP-227)", "+ session_epoch", "+ forgotten_topics_data"]
+
+
+def test_a_field_that_ended_is_told() -> None:
+    assert "- topics.topic" in dict(guide.changes(FetchRequest))["v13"]
+
+
+@pytest.mark.parametrize("width", [60, 300])
+def test_no_message_is_wider_than_its_page_but_for_its_table(width: int) -> None:
+    for name in names():
+        for line in guide.text(name, width=width).splitlines():
+            assert len(line) <= max(width, 130), (name, line)
+
+
+class Tags(HTMLParser):
+    """Fails on a tag that is closed where it wasn't opened; collects links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "html"):
+            self.open.append(tag)
+        self.links += [value for key, value in attrs if key == "href" and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "html":
+            assert self.open.pop() == tag
+
+
+def test_the_guide_is_written_with_links_that_lead_somewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "--html", str(tmp_path / "guide")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'guide' / 'index.html'}\n"
+    files = {path.name for path in (tmp_path / "guide").iterdir()}
+    reached = set()
+    for path in (tmp_path / "guide").iterdir():
+        tags = Tags()
+        tags.feed(path.read_text())
+        assert tags.open == []
+        reached |= set(tags.links)
+    assert reached == files
+
+
+def test_every_message_is_in_the_guide() -> None:
+    told = "".join(html for _, html in guide.pages())
+    for name in names():
+        assert name.removesuffix("Request").removesuffix("Response") in told
+        assert all(f"<code>{field.name}</code>" in told for field in message_class(name).__fields__)
+
+
+@pytest.mark.parametrize("name", ["JoinGroup", "joingroup", "11", "JoinGroupRequest", "joingrouprequest"])
+def test_a_message_may_be_called_in_many_ways(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name]) == 0
+    assert "JoinGroupRequest, versions 0-9" in capsys.readouterr().out
+
+
+def test_also_what_is_no_api_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "ConsumerProtocolSubscription", "--version", "3"]) == 0
+    assert "owned_partitions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["JoinGroup", "--version", "12"], "JoinGroup has the versions 0-9"),
+        (["JoinGroup", "--html", "guide"], "it is about no single message"),
+    ],
+)
+def test_what_can_not_be_shown_is_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_who_names_no_message_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["show"])
+    said = capsys.readouterr().err
+    assert "error: name a MESSAGE, such as JoinGroup" in said
+    assert "''" not in said
+
+
+def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["show", "--html", str(tmp_path / "file")]) == 2
+    assert "a place to write in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "hinted"),
+    [("sync", "SyncGroupRequest"), ("Joingrup", "JoinGroupRe"), ("x", "JoinGroupRequest")],
+)
+def test_a_misspelt_name_is_answered_with_those_that_are_like_it(
+    typed: str, hinted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", typed])
+    assert hinted in capsys.readouterr().err
+
+
+def test_what_stands_between_backticks_is_code_on_a_page() -> None:
+    page = "".join(html for _, html in guide.fragments("Fetch"))
+    assert "Followers moved to <code>replica_state</code> in v15" in page

@@ -1,0 +1,188 @@
+"""JSON lines in and out: the samples of Kafka's JSON form, and an answer for every line."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from kproto.inspect.json_lines import answers, decode, decode_records, encode, encode_records
+from kproto.messages.json_form import one_line
+
+MESSAGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"kind": "request", "name": "HeartbeatRequest", "api_key": 12, "version": 4},
+        {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None},
+        "026700000003046d2d310000",
+    ),
+    (
+        {"kind": "request", "name": "ApiVersionsRequest", "api_key": 18, "version": 3},
+        {
+            "clientSoftwareName": "k",
+            "clientSoftwareVersion": "1",
+            "_unknownTaggedFields": [{"tag": 77, "data": "AQI="}],
+        },
+        "026b0231014d020102",
+    ),
+    (
+        {"kind": "record", "name": "OffsetCommitValue", "api_key": 1, "version": 4},
+        {
+            "offset": 5,
+            "leaderEpoch": -1,
+            "metadata": "",
+            "commitTimestamp": 1700000000000,
+            "topicId": "AAAAAAAAAAEAAAAAAAAAAg",
+        },
+        "0000000000000005ffffffff010000018bcfe5680001001000000000000000010000000000000002",
+    ),
+    (
+        {"kind": "header", "name": "RequestHeader", "api_key": None, "version": 2},
+        {"requestApiKey": 18, "requestApiVersion": 3, "correlationId": 1, "clientId": "c"},
+        "001200030000000100016300",
+    ),
+]
+RECORDS_HEX = (
+    "000000000000002800000045ffffffff02ab50b5fc0000000000010000018bcfe568000000018bcfe5680100000000000000090001"
+    "000000030000000216000000026b0276020268010e00020201027700"
+)
+RECORDS = {
+    "valid": True,
+    "batches": [
+        {
+            "baseOffset": 40,
+            "lastOffset": 41,
+            "magic": 2,
+            "compression": "none",
+            "timestampType": "CreateTime",
+            "maxTimestamp": 1700000000001,
+            "producerId": 9,
+            "producerEpoch": 1,
+            "baseSequence": 3,
+            "isTransactional": False,
+            "isControl": False,
+            "partitionLeaderEpoch": -1,
+            "deleteHorizonMs": None,
+            "count": 2,
+        }
+    ],
+    "rows": [
+        {
+            "offset": 40,
+            "timestamp": 1700000000000,
+            "timestampType": "CreateTime",
+            "key": "aw==",
+            "value": "dg==",
+            "headers": [["h", None]],
+        },
+        {
+            "offset": 41,
+            "timestamp": 1700000000001,
+            "timestampType": "CreateTime",
+            "key": None,
+            "value": "dw==",
+            "headers": [],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize(("what", "form", "data"), MESSAGES, ids=[what["name"] for what, _, _ in MESSAGES])
+def test_a_message_goes_both_ways(what: dict[str, object], form: dict[str, object], data: str) -> None:
+    assert decode({**what, "hex": data}) == {"json": form}
+    assert encode({**what, "json": form}) == {"hex": data}
+
+
+def test_a_record_set_goes_both_ways() -> None:
+    assert decode_records({"hex": RECORDS_HEX}) == RECORDS
+    assert encode_records(RECORDS) == {"hex": RECORDS_HEX}
+
+
+def test_a_cut_last_batch_is_not_there() -> None:
+    assert decode_records({"hex": RECORDS_HEX + RECORDS_HEX[:-2]}) == RECORDS
+
+
+def test_a_wrong_checksum_is_not_valid() -> None:
+    told = decode_records({"hex": RECORDS_HEX[:-2] + "02"})
+    assert told["valid"] is False
+    assert "crc" in told["error"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ('{"kind": "request", "version": 1, "hex": ""}', "the key 'name' is missing"),
+        ("", "an empty line"),
+        ("[" * 100_000, "nested too deeply"),
+        ("1" * 5000, "more digits"),
+        ('{"version": NaN}', "NaN"),
+        (b"\xff{}", "not UTF-8: invalid start byte at byte 0"),
+        ('{"kind": "request", "name": "X", "version": 1, "hex": ""}', "no message 'X'"),
+        ('{"kind": "request", "name": "Heartbeat", "version": 1, "hex": ""}', "such as HeartbeatRequest"),
+        ('{"kind": "record", "name": "OffsetCommitKey", "api_key": 0, "version": 1}', "the type 1, not 0"),
+        ('{"kind": "response", "name": "FetchRequest", "version": 4, "hex": ""}', "is of the kind 'request'"),
+        ('{"kind": "request", "name": "FetchRequest", "api_key": 2, "version": 4, "hex": ""}', "API key 1"),
+        ('{"kind": "request", "name": "FetchRequest", "version": 99, "hex": ""}', "99"),
+        ('{"kind": "request", "name": "FetchRequest", "version": 4, "hex": "000"}', "3 digits"),
+        ('{"kind": "request", "name": "FetchRequest", "version": 4, "hex": "00 zz"}', "'z' at 3 is no digit"),
+        ('{"kind": "request", "name": "FetchRequest", "version": true, "hex": ""}', "not a whole number"),
+        ('{"kind": "request", "name": "FetchRequest", "version": 4, "hex": "00"}', "replica_id"),
+    ],
+)
+def test_a_bad_line_is_answered_with_its_error_and_the_next_one_still_answered(
+    line: str | bytes, why: str
+) -> None:
+    what, form, data = MESSAGES[0]
+    first, second = answers([line, json.dumps({**what, "hex": data})], decode)
+    assert why in first["error"]
+    assert second == {"json": form}
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value", "why"),
+    [
+        ("batches", "baseOffset", 1 << 63, "baseOffset is 9223372036854775808, which doesn't fit into int64"),
+        ("batches", "producerEpoch", 40000, "producerEpoch is 40000, which doesn't fit into int16"),
+        ("batches", "baseSequence", "3", 'baseSequence is "3", not a whole number'),
+        ("batches", "isControl", 1, "isControl is 1, not true or false"),
+        ("batches", "compression", [], "compression is [], not text"),
+        ("batches", "compression", "brotli", "one of none, gzip, snappy, lz4, zstd"),
+        ("batches", "timestampType", "NoTimestampType", "NoTimestampType doesn't exist in magic 2"),
+        ("batches", "deleteHorizonMs", "x", 'deleteHorizonMs is "x", not a whole number'),
+        ("batches", "lastOffset", 39, "the last offset is below the first"),
+        ("batches", "magic", 1, "magic is 1, but only 2 is written"),
+        ("batches", "count", 3, "count is 3, but 2 rows are left"),
+        ("batches", "isTransactonal", True, "isTransactonal is no key of the form"),
+        ("rows", "Key", "aw==", "Key is no key of the form"),
+        ("rows", "offset", None, "offset is null, not a whole number"),
+        ("rows", "timestamp", 1 << 63, "timestamp is 9223372036854775808, which doesn't fit into int64"),
+        ("rows", "value", "?", 'value is "?", not base64 or null'),
+        ("rows", "headers", [["h"]], "headers is not a list of [text, base64 or null]"),
+        ("rows", "headers", [["\ud800", None]], "has no UTF-8 form"),
+    ],
+)
+def test_a_wrong_value_in_a_record_set_is_named(where: str, key: str, value: object, why: str) -> None:
+    wrong: dict[str, Any] = copy.deepcopy(RECORDS)
+    wrong[where][0][key] = value
+    (line,) = answers([json.dumps(wrong)], encode_records)
+    assert f"{where}[0]" in line["error"]
+    assert why in line["error"]
+
+
+def test_half_a_surrogate_pair_comes_back_escaped() -> None:
+    (line,) = answers(['{"kind": "\\ud800", "name": "FetchRequest", "version": 4, "hex": ""}'], decode)
+    assert "\\ud800" in one_line(line).encode().decode()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_line() -> None:
+    what, form, data = MESSAGES[0]
+    line = json.dumps({**what, "hex": data}).encode("utf-8-sig")
+    assert list(answers([line], decode)) == [{"json": form}]
+
+
+def test_rows_and_counts_that_do_not_agree_are_refused() -> None:
+    (line,) = answers([json.dumps({**RECORDS, "rows": []})], encode_records)
+    assert "0 rows are left" in line["error"]

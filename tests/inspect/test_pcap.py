@@ -1,0 +1,157 @@
+"""Frames as a capture: what was said is read out of it again.
+
+tshark's word is asked in tests/conformance/test_tshark.py.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import pytest
+
+from kproto.cli.watch import captured
+from kproto.errors import ConfigError
+from kproto.inspect.capture import frames
+from kproto.inspect.exchanges import Conversation
+from kproto.inspect.pcap import Capture
+from kproto.messages.headers import encode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
+from kproto.messages.sasl_handshake import SaslHandshakeRequest
+
+pytest.importorskip("dpkt")
+CLIENT, BROKER = ("10.0.0.7", 50312), ("10.0.0.1", 9092)
+AT = 1_700_000_000_123_456_789
+
+
+def beat(number: int, group: str = "g") -> bytes:
+    return encode_request(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 4, number, "me")
+
+
+def answer(number: int) -> bytes:
+    return encode_response(HeartbeatResponse(error_code=27), 4, number)
+
+
+def titles(path: Path) -> list[str]:
+    assert [frame.note for frame in frames(path) if frame.note] == []
+    return [frame.title for frame in frames(path)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "seen.pcap"
+
+
+@pytest.mark.parametrize(
+    ("client", "broker"),
+    [
+        (CLIENT, BROKER),
+        (("::1", 50312), ("fe80::1%eth0", 9092)),
+        (("127.0.0.1", 50312), ("::1", 9092)),
+    ],
+)
+def test_what_was_asked_and_answered_is_read_again(
+    path: Path, client: tuple[str, int], broker: tuple[str, int]
+) -> None:
+    with path.open("wb") as file:
+        capture = Capture(file)
+        for number in range(3):
+            capture.take(client, broker, True, beat(number), AT)
+            capture.take(client, broker, False, answer(number), AT)
+        capture.over(client, broker, AT)
+    assert titles(path) == [f"Heartbeat{half} v4 #{n}" for n in range(3) for half in ("Request", "Response")]
+    assert next(frames(path)).at == pytest.approx(AT / 1e9, abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [32_763, 32_764, 32_765, 200_000])
+def test_a_long_frame_goes_over_several_segments(path: Path, size: int) -> None:
+    long = HeartbeatResponse(error_code=0)
+    long.__unknown_tags__ = {9: bytes(size)}
+    frame = encode_response(long, 4, 0)
+    with path.open("wb") as file:
+        capture = Capture(file)
+        capture.take(CLIENT, BROKER, True, beat(0), AT)
+        capture.take(CLIENT, BROKER, False, frame, AT)
+        capture.take(CLIENT, BROKER, True, beat(1), AT)
+    assert titles(path) == ["HeartbeatRequest v4 #0", "HeartbeatResponse v4 #0", "HeartbeatRequest v4 #1"]
+
+
+def test_a_port_that_is_used_again_is_another_connection(path: Path) -> None:
+    with path.open("wb") as file:
+        capture = Capture(file)
+        for _ in range(2):
+            capture.take(CLIENT, BROKER, True, beat(7), AT)
+            capture.over(CLIENT, BROKER, AT)
+    assert titles(path) == ["HeartbeatRequest v4 #7"] * 2
+
+
+def test_both_checksums_are_right() -> None:
+    file = io.BytesIO()
+    Capture(file).take(CLIENT, BROKER, True, beat(0), AT)
+    data, at, seen = file.getvalue(), 24, 0
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 8)[0]
+        ip, tcp = data[at + 16 : at + 36], data[at + 36 : at + 16 + size]
+        between = ip[12:20] + struct.pack(">HH", 6, len(tcp))
+        for covered in (ip, between + tcp):
+            padded = covered + b"\0" * (len(covered) % 2)
+            assert sum(struct.unpack(f">{len(padded) // 2}H", padded)) % 0xFFFF == 0
+        at += 16 + size
+        seen += 1
+    assert seen == 4
+
+
+def shown(version: int, then: bytes) -> tuple[bytes, bytes]:
+    """What may be kept of a request behind a SaslHandshake, and of its answer."""
+    talk = Conversation("p:1", 1)
+    hello = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
+    exchange, _ = talk.asked(hello, 0)
+    assert talk.shown(hello, exchange, asking=True) == hello
+    exchange, _ = talk.asked(then, 0)
+    back = then[4:8] + b"secret"
+    return talk.shown(then, exchange, asking=True), talk.shown(back, talk.answered(back, 0), asking=False)
+
+
+def test_what_lets_somebody_in_is_not_kept() -> None:
+    login = encode_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2, 2, "me")
+    kept = shown(1, login)
+    assert b"secret" not in b"".join(kept)
+    assert b"[hidden]" in kept[0]
+
+
+def test_nor_is_a_token_without_a_header_or_one_that_is_cut() -> None:
+    login = encode_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2, 2, "me")
+    for version, then in ((0, b"\0alice\0secret"), (1, login[:-1])):
+        assert b"secret" not in b"".join(shown(version, then))
+
+
+def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--pcap"), captured(tmp_path / "no" / "seen.pcap"):
+        pass
+
+
+def test_a_full_disk_is_told_at_once() -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    with pytest.raises(ConfigError, match="No space left"), captured(full):
+        pass
+
+
+def test_a_disk_that_fills_up_ends_the_capture_and_nothing_else(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with captured(path) as take:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+        try:
+            for number in range(20):
+                take(CLIENT, BROKER, True, beat(number))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        take(CLIENT, BROKER, True, None)
+    assert capsys.readouterr().err == f"kproto watch: {path} ends here: File too large\n"
+    assert next(frames(path)).title == "HeartbeatRequest v4 #0"

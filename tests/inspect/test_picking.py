@@ -1,0 +1,219 @@
+"""What of a conversation is drawn, where a rebalance is seen, and the picture itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kproto.inspect.exchanges import Exchange
+from kproto.inspect.names import Names
+from kproto.inspect.picking import Note, Picked, Picker, Row
+from kproto.inspect.sequence import NARROW, drawing, picture
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.wire.message import Message
+
+JOIN = JoinGroupRequest(
+    group_id="g", session_timeout_ms=1, member_id="a-1", protocol_type="consumer", protocols=[]
+)
+SYNC = SyncGroupRequest(group_id="g", generation_id=1, member_id="a-1", assignments=[])
+BEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="a-1")
+COMMIT = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=1, member_id="a-1", topics=[])
+
+
+def exchange(
+    at: int,
+    request: Message,
+    response: Message | None,
+    *,
+    client: str = "a",
+    took: int = 1,
+    connection: int = 1,
+) -> Exchange:
+    api = type(request).__name__.removesuffix("Request")
+    answered = None if response is None else at + took
+    return Exchange(connection, "p:1", client, api, 4, 1, at, request, answered, response, broker="broker 1")
+
+
+def joined(generation: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=generation,
+        protocol_name="range",
+        leader="b-1",
+        member_id="a-1",
+        members=[],
+    )
+
+
+def picked(*exchanges: Exchange, notes: tuple[Note, ...] = (), most: int = 100) -> Picked:
+    picker = Picker(lambda one: one.client, most=most)
+    for one in exchanges:
+        picker.take(one)
+    for note in notes:
+        picker.note(note)
+    found = picker.picked()
+    assert found is not None
+    return found
+
+
+def apis(found: Picked) -> list[str]:
+    return [row.text.split()[0] for row in found.rows if row.kind == "ask"]
+
+
+def metadata(topic: str) -> MetadataResponse:
+    found = MetadataResponseTopic(error_code=0, name=topic, partitions=[])
+    return MetadataResponse(brokers=[], topics=[found])
+
+
+def only(found: Picked, kind: str) -> list[Row]:
+    return [row for row in found.rows if row.kind == kind]
+
+
+def join(at: int, generation: int = 1) -> list[Exchange]:
+    return [
+        exchange(at, JOIN, joined(generation)),
+        exchange(at + 10, SYNC, SyncGroupResponse(error_code=0, assignment=b"")),
+    ]
+
+
+def test_what_repeats_is_drawn_once_and_counted() -> None:
+    commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 1_000, 2_000)]
+    found = picked(*commits)
+    assert apis(found) == ["OffsetCommit"]
+    assert only(found, "quiet")[0].text == "2.0 s later; a: 2 OffsetCommit"
+
+
+def test_behind_a_join_everything_is_news_again() -> None:
+    commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 100)]
+    assert apis(picked(commits[0], *join(50), commits[1])) == [
+        "OffsetCommit", "JoinGroup", "SyncGroup", "OffsetCommit",
+    ]  # fmt: skip
+
+
+def test_metadata_that_says_something_new_is_drawn() -> None:
+    one, other = (metadata(name) for name in "tu")
+    found = [exchange(at, MetadataRequest(topics=[]), said) for at, said in enumerate((one, one, other))]
+    assert len(apis(picked(*found))) == 2
+
+
+def test_a_heartbeat_is_drawn_when_it_fails_and_named() -> None:
+    found = picked(
+        exchange(0, BEAT, HeartbeatResponse(error_code=27)),
+        exchange(5, BEAT, HeartbeatResponse(error_code=0)),
+    )
+    assert apis(found) == ["Heartbeat"]
+    assert only(found, "error")[0].text == "Heartbeat: REBALANCE_IN_PROGRESS"
+
+
+def test_the_same_failure_is_drawn_twice_and_then_counted() -> None:
+    found = picked(*(exchange(at, BEAT, HeartbeatResponse(error_code=15)) for at in range(9)))
+    assert len(apis(found)) == 2
+
+
+def test_a_member_id_that_is_required_is_no_error() -> None:
+    required = JoinGroupResponse(
+        error_code=79, generation_id=-1, protocol_name="", leader="", member_id="a-1", members=[]
+    )
+    assert not only(picked(exchange(0, JOIN, required)), "error")
+
+
+def test_a_rebalance_is_marked_from_the_first_join_to_the_last_sync() -> None:
+    found = picked(
+        exchange(0, BEAT, HeartbeatResponse(error_code=27)), *join(100, 7), exchange(900, COMMIT, None)
+    )
+    assert [row.text for row in found.rows if row.kind == "rebalance"] == ["rebalance to generation 7"]
+    assert {row.at for row in found.rows if row.inside} == {100, 101, 110, 111}
+
+
+def test_a_rebalance_ends_when_who_is_missing_dies() -> None:
+    found = picked(
+        exchange(0, JOIN, joined(1)),
+        exchange(500, COMMIT, None),
+        notes=(Note(100, "a", "killed", gone=True),),
+    )
+    assert not [row for row in found.rows if row.at == 500 and row.inside]
+
+
+def test_a_note_comes_behind_the_answer_of_its_moment() -> None:
+    found = picked(exchange(0, JOIN, joined(1), took=4), notes=(Note(4, "a", "is assigned t-0"),))
+    assert [row.kind for row in found.rows][-2:] == ["answer", "note"]
+
+
+def test_no_answer_is_drawn_as_none() -> None:
+    assert only(picked(exchange(0, JOIN, None)), "silence")[0].text == "no answer"
+
+
+def test_of_too_many_the_middle_is_counted() -> None:
+    found = picked(*(one for at in range(50) for one in join(at * 1_000, at)), most=10)
+    assert len(apis(found)) == 10
+    assert any("JoinGroup" in row.text for row in only(found, "quiet"))
+
+
+def test_nobody_asked_is_no_picture() -> None:
+    assert Picker(Names().of).picked() is None
+
+
+def test_a_member_keeps_its_name_when_its_id_changes_on_its_connection() -> None:
+    names = Names()
+    again = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="a-2", protocol_type="c", protocols=[]
+    )
+    assert names.of(exchange(0, JOIN, joined(1))) == "a"
+    assert names.of(exchange(1, again, joined(2))) == "a"
+    assert names.of(exchange(2, again, joined(2), connection=2)) == "a"
+
+
+def test_two_members_with_one_client_id_have_two_names() -> None:
+    names = Names()
+    other = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="a-2", protocol_type="c", protocols=[]
+    )
+    assert names.of(exchange(0, JOIN, joined(1))) == "a"
+    assert names.of(exchange(1, other, joined(1), connection=2)) == "a (2)"
+    fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
+    assert names.of(exchange(2, fetch, None, connection=2)) == "a (2)"
+
+
+@pytest.mark.parametrize("width", [1080, NARROW])
+def test_the_picture_has_lanes_arrows_and_what_each_says(width: int) -> None:
+    told = drawing(picked(*join(0), exchange(20, BEAT, HeartbeatResponse(error_code=27))), width)
+    for part in (
+        ">a<",
+        ">broker 1<",
+        "REBALANCE_IN_PROGRESS",
+        'class="error"',
+        'class="rebalance"',
+        "<title>",
+    ):
+        assert part in told
+
+
+@pytest.mark.parametrize("width", [1080, 820, NARROW])
+def test_words_stay_inside_of_the_picture(width: int) -> None:
+    long = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="a-1",
+        protocol_type="c",
+        protocols=[],
+        reason="because " * 40,
+    )
+    told = drawing(picked(exchange(0, long, joined(1))), width)
+    texts = re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([^<]*)<', told)
+    assert texts
+    for x, text in texts:
+        half = len(text) * 6.4 / 2
+        assert float(x) - half >= 0
+        assert float(x) + half <= width + 1
+
+
+def test_what_users_chose_is_escaped() -> None:
+    told = picture(picked(exchange(0, JOIN, joined(1), client="<b>&")))
+    assert "<b>" not in told
+    assert told.startswith("<svg")

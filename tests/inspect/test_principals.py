@@ -1,0 +1,94 @@
+"""Whom SASL let in is told of every exchange behind it: in lines, JSON and the lives of groups."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.inspect.exchange_lines import line, to_json
+from kproto.inspect.exchanges import Conversation, Exchange
+from kproto.inspect.lives import Lives
+from kproto.messages.headers import encode_request, encode_response
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kproto.security.exchange import Accepted, Challenge, SaslClient, SaslServer
+from kproto.security.named import named
+from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured, unsecured_token
+from kproto.security.plain import PlainClient, PlainServer
+from kproto.security.scram import HASHES, ScramClient, ScramServer, credential, salted
+from kproto.wire.message import Message
+
+NAME, PASSWORD, SALT = "al,ice=", "right", b"salt of alice"
+MECHANISMS = ["PLAIN", *HASHES, "OAUTHBEARER"]
+
+
+def halves(mechanism: str, password: str = PASSWORD) -> tuple[SaslClient, SaslServer]:
+    if mechanism == "PLAIN":
+        return PlainClient(NAME, password), PlainServer({NAME: PASSWORD}.get)
+    if mechanism == "OAUTHBEARER":
+        token = unsecured_token(NAME, 0 if password == PASSWORD else 10**9, 60_000)
+        return OAuthBearerClient(token), OAuthBearerServer(unsecured(lambda: 1))
+    made = credential(mechanism, salted(mechanism, PASSWORD, SALT, 4096), SALT, 4096)
+    server = ScramServer(mechanism, lambda name: made, "n", lambda name: made)
+    return ScramClient(mechanism, NAME, password, "n"), server
+
+
+def exchange(talk: Conversation, request: Message, version: int, response: Message) -> Exchange:
+    talk.asked(encode_request(request, version, 7, "me"), 0)
+    found = talk.answered(encode_response(response, version, 7), 1)
+    assert found is not None
+    return found
+
+
+def after(mechanism: str, password: str = PASSWORD) -> Exchange:
+    """A JoinGroup behind a login."""
+    talk = Conversation("p:1", 1)
+    exchange(
+        talk, SaslHandshakeRequest(mechanism=mechanism), 1, SaslHandshakeResponse(error_code=0, mechanisms=[])
+    )
+    client, server = halves(mechanism, password)
+    said: bytes | None = client.begin()
+    while said is not None:
+        step = server.take(said)
+        assert named(mechanism, said) in (NAME, None)
+        code, data = (0, step.data) if isinstance(step, Challenge | Accepted) else (58, b"")
+        answer = SaslAuthenticateResponse(error_code=code, error_message=None, auth_bytes=data)
+        assert exchange(talk, SaslAuthenticateRequest(auth_bytes=said), 2, answer).principal == ""
+        said = client.answer(data) if isinstance(step, Challenge) else None
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        member_id="m",
+        protocol_type="consumer",
+        protocols=[],
+    )
+    answer = JoinGroupResponse(
+        error_code=0, generation_id=4, protocol_name="range", leader="m", member_id="m", members=[]
+    )
+    return exchange(talk, request, 5, answer)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_was_let_in_is_told_from_then_on(mechanism: str) -> None:
+    found = after(mechanism)
+    assert found.principal == f"User:{NAME}"
+    assert f"me ({NAME})" in line(found)
+    assert to_json(found)["principal"] == f"User:{NAME}"
+    lives = Lives()
+    lives.take(found)
+    assert f"rejoining  as User:{NAME}" in "\n".join(lives.lines(0))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_was_refused_is_nobody(mechanism: str) -> None:
+    found = after(mechanism, "left")
+    assert found.principal == ""
+    assert "principal" not in to_json(found)
+
+
+@given(st.sampled_from([*MECHANISMS, "GSSAPI"]), st.binary())
+def test_a_first_message_that_makes_no_sense_names_nobody_or_somebody(mechanism: str, first: bytes) -> None:
+    assert named(mechanism, first) != ""

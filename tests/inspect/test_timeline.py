@@ -1,0 +1,188 @@
+"""A group's timeline: ownership, sharing, standing still, and the picture of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kproto.group.subscription import TopicPartition
+from kproto.inspect.diagrams import timeline
+from kproto.inspect.timeline import (
+    GroupEvent,
+    Kind,
+    Ownership,
+    cause,
+    ownerships,
+    places,
+    shared,
+    standstills,
+)
+
+T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
+
+
+def event(
+    at: int, kind: Kind, member: str = "a", *partitions: TopicPartition, generation: int = 1, reason: str = ""
+) -> GroupEvent:
+    return GroupEvent(at, kind, member, generation, partitions, reason)
+
+
+def test_an_ownership_lasts_from_assigned_to_revoked() -> None:
+    events = [event(10, "assigned", "a", T0), event(30, "revoked", "a", T0)]
+    assert ownerships(events) == [Ownership(T0, "a", 1, 10, 30)]
+
+
+def test_a_kill_ends_every_ownership_of_the_member() -> None:
+    events = [event(10, "assigned", "a", T0, T1), event(25, "killed", "a"), event(60, "left", "b")]
+    assert [(o.partition, o.end) for o in ownerships(events)] == [(T0, 25), (T1, 25)]
+
+
+def test_an_ownership_that_never_ends_lasts_until_the_last_event() -> None:
+    assert ownerships([event(10, "assigned", "a", T0), event(99, "started", "b")])[0].end == 99
+
+
+def test_two_members_at_once_are_seen() -> None:
+    events = [event(0, "assigned", "a", T0), event(5, "assigned", "b", T0), event(9, "revoked", "a", T0)]
+    assert [(one.member, other.member) for one, other in shared(ownerships(events))] == [("a", "b")]
+
+
+def test_a_hand_over_without_overlap_is_not_sharing() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "revoked", "a", T0),
+        event(5, "assigned", "b", T0, generation=2),
+    ]
+    assert shared(ownerships(events)) == []
+
+
+def test_a_partition_stands_still_between_two_owners() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "revoked", "a", T0),
+        event(12, "assigned", "b", T0, generation=2),
+    ]
+    (still,) = standstills(events)
+    assert (still.partition, still.ms, still.generation, still.found) == (T0, 7, 2, False)
+
+
+def test_a_standstill_begins_when_the_owner_begins_to_let_go() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(3, "releasing", "a", T0),
+        event(8, "revoked", "a", T0),
+        event(9, "assigned", "b", T0, generation=2),
+    ]
+    (still,) = standstills(events)
+    assert (still.start, still.end) == (3, 9)
+    assert ownerships(events)[0].end == 8
+
+
+def test_a_kept_partition_does_not_stand_still() -> None:
+    events = [
+        event(0, "assigned", "a", T0, T1),
+        event(5, "revoked", "a", T1),
+        event(9, "assigned", "b", T1, generation=2),
+    ]
+    assert [one.partition for one in standstills(events)] == [T1]
+
+
+def test_a_new_partition_stands_still_from_its_growth_on() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(50, "grown", "", T2),
+        event(80, "assigned", "a", T2, generation=2),
+    ]
+    (still,) = standstills(events)
+    assert (still.partition, still.ms, still.found) == (T2, 30, True)
+
+
+def test_the_cause_names_who_did_what_since_the_generation_before() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "started", "b"),
+        event(6, "rejoining", "a", reason="cached metadata has changed"),
+        event(9, "assigned", "b", T0, generation=2),
+        event(10, "started", "c"),
+    ]
+    assert cause(events, 2) == "b joins; a: cached metadata has changed"
+
+
+def test_the_cause_leaves_out_what_only_follows_from_it() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "started", "b"),
+        event(6, "rejoining", "b"),
+        event(7, "rejoining", "b", reason="need to re-join with the given member-id: b-1"),
+        event(8, "rejoining", "a", reason="group is already rebalancing"),
+        event(9, "assigned", "b", T0, generation=2),
+    ]
+    assert cause(events, 2) == "b joins"
+
+
+def test_the_picture_names_members_partitions_and_escapes_what_users_chose() -> None:
+    page = timeline(
+        [event(0, "started", "<a>"), event(3, "assigned", "<a>", T0), event(9, "killed", "<a>")],
+        "a & b",
+        ["x < y"],
+    )
+    for part in (
+        "&lt;a&gt;",
+        "a &amp; b",
+        "x &lt; y",
+        "t-0 owned by",
+        "gen 1",
+        "killed",
+        "<svg",
+        "no partition ever had two owners",
+    ):
+        assert part in page
+    assert "<a>" not in page
+
+
+def test_generations_a_moment_apart_share_a_label() -> None:
+    moments = (0, 500, 502, 505, 1000)
+    page = timeline([event(at, "assigned", "a", T0, generation=n) for n, at in enumerate(moments, 1)], "g")
+    wide, narrow = (re.findall(">(gen [^<]*)<", part) for part in page.split("class=narrow"))
+    assert wide == ["gen 1", "gen 2 to 4", "gen 5"]
+    assert len(narrow) <= len(wide)
+
+
+def test_no_events_are_no_picture() -> None:
+    with pytest.raises(ValueError, match="at least one event"):
+        timeline([], "empty")
+
+
+def restarted(*between: GroupEvent) -> list[GroupEvent]:
+    """b has t-0 in generation 2, which began with a's joining, and b2 takes it over in the same one."""
+    return [
+        event(0, "started", "a"),
+        event(10, "assigned", "b", T0, generation=2),
+        *between,
+        event(4_000, "assigned", "b2", T0, generation=2),
+        event(5_000, "ended", "", generation=-1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("between", "ms", "why"),
+    [
+        ([event(1_000, "killed", "b")], 3_000, "b is killed; b2 takes its place"),
+        ([event(1_000, "left", "b")], 3_000, "b leaves; b2 takes its place"),
+        ([event(3_000, "lost", "b", T0)], 1_000, "b2 takes the place of b"),
+    ],
+)
+def test_who_takes_anothers_place_without_a_rebalance_has_a_row_of_its_own(
+    between: list[GroupEvent], ms: int, why: str
+) -> None:
+    rows = re.findall(r"<tr><td>(\d+)(.*?)</tr>", timeline(restarted(*between), "a restart"))
+    assert rows == [("2", "<td>·<td>a joins"), ("2", f"<td>{ms} ms<td>{why}")]
+
+
+def test_a_new_generation_is_no_taking_of_a_place() -> None:
+    events = [
+        event(10, "assigned", "b", T0),
+        event(20, "killed", "b"),
+        event(90, "assigned", "c", T0, generation=2),
+    ]
+    assert places(events) == {}

@@ -1,0 +1,64 @@
+"""What became of transactions, by what was seen of them."""
+
+from __future__ import annotations
+
+from kproto.error_codes import ErrorCode
+from kproto.inspect.transactions import Transactions
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kproto.messages.produce import ProduceRequest, ProduceResponse
+from kproto.wire.message import Message
+from tests.inspect.test_picking import apis, exchange, picked
+
+WRITE = ProduceRequest(transactional_id="billing", acks=-1, timeout_ms=1, topic_data=[])
+INIT = InitProducerIdRequest(transactional_id="billing", transaction_timeout_ms=1)
+NEW = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=1, producer_epoch=0)
+
+
+def end(committed: bool) -> EndTxnRequest:
+    return EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=committed)
+
+
+def ended(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
+    return EndTxnResponse(throttle_time_ms=0, error_code=error)
+
+
+def told(*asked: tuple[Message, Message | None]) -> list[str]:
+    """The line of `billing`, for what was asked every 10 ms and answered 1 ms later."""
+    found = Transactions()
+    for turn, (request, response) in enumerate(asked):
+        found.take(exchange(10 * turn, request, response))
+    return found.lines()[2].split() if found.lines() else []
+
+
+WROTE = (WRITE, ProduceResponse(responses=[]))
+COMMITTED, ABORTED = (end(True), ended()), (end(False), ended())
+
+
+def test_commits_and_aborts_are_counted_and_the_longest_is_told() -> None:
+    assert told((INIT, NEW), WROTE, COMMITTED, WROTE, WROTE, ABORTED) == ["billing", "1", "1", "0", "21"]
+
+
+def test_an_end_that_is_refused_ends_nothing() -> None:
+    refused = (end(True), ended(ErrorCode.CONCURRENT_TRANSACTIONS))
+    assert told(WROTE, refused) == ["billing", "0", "0", "1", "0"]
+    assert told(WROTE, refused, COMMITTED) == ["billing", "1", "0", "0", "21"]
+
+
+def test_a_producer_that_comes_back_aborts_what_was_open() -> None:
+    assert told(WROTE, (INIT, NEW)) == ["billing", "0", "1", "0", "11"]
+
+
+def test_what_became_of_an_end_without_an_answer_is_not_said() -> None:
+    assert told(WROTE, (end(True), None), (INIT, NEW)) == ["billing", "0", "0", "0", "21"]
+
+
+def test_a_producer_without_transactions_is_not_told_of() -> None:
+    write = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1, topic_data=[])
+    assert told((write, ProduceResponse(responses=[]))) == []
+
+
+def test_of_many_commits_one_is_drawn_and_each_abort() -> None:
+    both = [COMMITTED, ABORTED] * 3
+    found = picked(*(exchange(turn, *asked) for turn, asked in enumerate(both)))
+    assert apis(found) == ["EndTxn"] * 4

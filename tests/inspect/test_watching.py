@@ -1,0 +1,177 @@
+"""What `kproto watch` leaves behind: the page of a group's life and its requests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproto.broker.server import running
+from kproto.cli import main
+from kproto.cli.watch import Teller, add_shown
+from kproto.errors import ConfigError
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.inspect.exchanges import Exchange
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kproto.messages.headers import encode_request
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.testing.certificates import certificates
+
+
+def teller(*words: str) -> Teller:
+    parser = argparse.ArgumentParser()
+    add_shown(parser)
+    return Teller(parser.parse_args(words))
+
+
+def synced(group: str = "g") -> Exchange:
+    request = SyncGroupRequest(group_id=group, generation_id=1, member_id="m-1", assignments=[])
+    given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    response = SyncGroupResponse(error_code=0, assignment=given)
+    return Exchange(1, "p:1", "me", "SyncGroup", 5, 1, 0, request, 1, response, broker="kafka:9092")
+
+
+def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
+    watching = teller("--html", str(tmp_path / "life.html"))
+    watching.tell(synced())
+    watching.end()
+    page = (tmp_path / "life.html").read_text()
+    assert "t-0 owned by me" in page
+    assert "SyncGroup: got t-0" in page
+    assert "kafka:9092" in page
+
+
+def test_the_page_tells_what_became_of_transactions(tmp_path: Path) -> None:
+    watching = teller("--html", str(tmp_path / "life.html"))
+    request = EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=True)
+    response = EndTxnResponse(throttle_time_ms=0, error_code=0)
+    watching.tell(Exchange(1, "p:1", "me", "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
+    watching.end()
+    page = (tmp_path / "life.html").read_text()
+    assert "Transactions of billing: 1 committed, 0 aborted, 0 open" in page
+
+
+def test_the_filters_hold_for_the_requests_on_the_page(tmp_path: Path) -> None:
+    watching = teller("--html", str(tmp_path / "life.html"), "--group", "other")
+    watching.tell(synced())
+    watching.end()
+    assert "SyncGroup: got t-0" not in (tmp_path / "life.html").read_text()
+
+
+def test_nothing_seen_is_a_page_that_says_so(tmp_path: Path) -> None:
+    teller("--html", str(tmp_path / "life.html")).end()
+    assert "No group was seen" in (tmp_path / "life.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--html"):
+        teller("--html", str(tmp_path / "no" / "life.html")).end()
+
+
+def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["watch", "127.0.0.1:1", "--listen", "127.0.0.1:0"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("kproto watch: no broker at 127.0.0.1:1")
+    assert "--listen" not in told
+
+
+@pytest.mark.parametrize(
+    ("shown", "trusts", "told"),
+    [
+        ("server", False, "nobody known vouches for the certificate of localhost.*: set ssl_cafile"),
+        ("expired", True, "the certificate of localhost has expired: renew it on the broker"),
+        ("elsewhere", True, "the certificate is not for the host name localhost: connect by a name"),
+    ],
+)
+def test_a_cluster_whose_certificate_is_not_believed_is_told_with_the_cure(
+    shown: str, trusts: bool, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trustme")
+    files = certificates(tmp_path)
+    more = f"ssl.truststore.type=PEM\nssl.truststore.location={files.ca}\n" if trusts else ""
+    (tmp_path / "client.properties").write_text(f"security.protocol=SSL\n{more}")
+    tls = files.context(server=getattr(files, shown))
+    with running(listen=["SSL://localhost:0"], tls=tls) as server:
+        place = "localhost:" + server.bootstrap.rpartition(":")[2]
+        words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
+        assert main(["watch", place, *words]) == 1
+    assert re.fullmatch(rf"kproto watch: no broker at {place}: {told}.*\n", capsys.readouterr().err)
+
+
+def test_a_cluster_that_speaks_no_tls_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "client.properties").write_text("security.protocol=SSL\n")
+    with running() as server:
+        words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
+        assert main(["watch", server.bootstrap, *words]) == 1
+    assert capsys.readouterr().err.endswith("does this port speak TLS?\n")
+
+
+def test_a_cluster_may_vouch_for_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("trustme")
+    files = certificates(tmp_path)
+    with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
+        place = "localhost:" + server.bootstrap.rpartition(":")[2]
+        words = [place, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
+        assert main(["watch", *words]) == 1  # believed, but not here
+    assert "the certificate is not for the host name localhost" in capsys.readouterr().err
+
+
+def test_who_vouches_for_nobody_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    words = ["127.0.0.1:1", "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={tmp_path / 'ca.pem'}"]
+    assert main(["watch", *words]) == 2
+    told = capsys.readouterr().err
+    assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM certificates", told)
+
+
+def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
+    """A client that has asked and gone, as sarama-cluster goes behind its LeaveGroup."""
+    asked = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = [f"127.0.0.1:{silent.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "kproto", "watch", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            host, port = process.stderr.readline().split()[3].split(":")
+            silent.accept()[0].close()  # it looked whether the cluster is there
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(len(asked).to_bytes(4, "big") + asked)
+                there, _ = silent.accept()
+                with there, there.makefile("rb") as heard:
+                    assert heard.read(4 + len(asked))[4:] == asked
+                    process.send_signal(signal.SIGINT)
+                    out, _ = process.communicate(timeout=20)
+    (told,) = map(json.loads, out.splitlines())
+    assert (told["client"], told["api"]) == ("me", "LeaveGroup")
+    assert told["trouble"] == "the connection ended before the answer"
+
+
+def test_a_clients_name_writes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """A group's name with an end of line forged lines, and one with an escape coloured the terminal."""
+    watching = teller()
+    name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
+    one = synced(name)
+    one.client = name
+    watching.tell(one)
+    request = EndTxnRequest(transactional_id=name, producer_id=1, producer_epoch=0, committed=True)
+    response = EndTxnResponse(throttle_time_ms=0, error_code=0)
+    watching.tell(Exchange(1, "p:1", name, "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
+    watching.end()
+    told = capsys.readouterr().out
+    assert all(line.isprintable() for line in told.split("\n"))
+    assert r"group=g\u000d\u000a    9.999  admin  DeleteTopics v6\u001b[31m\u009b1m\u202e" in told
+    assert not [line for line in told.split("\n") if line.startswith("    9.999")]

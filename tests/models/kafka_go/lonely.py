@@ -1,0 +1,193 @@
+"""One kafka-go Reader and a coordinator that answers what the test says: no world, one request at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kproto.messages.find_coordinator import FindCoordinatorResponse
+from kproto.messages.heartbeat import HeartbeatResponse
+from kproto.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kproto.messages.leave_group import LeaveGroupResponse
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kproto.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kproto.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kproto.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from kproto.messages.sync_group import SyncGroupResponse
+from kproto.models import contract as c
+from kproto.models import kafka_go
+from kproto.records import Record, encode_batch
+from kproto.wire.message import Message
+
+
+def tp(partition: int) -> TopicPartition:
+    return TopicPartition("t", partition)
+
+
+class Lonely:
+    """`said` is all that the machine did; `open` the requests that nobody has answered yet."""
+
+    def __init__(self, **options: Any) -> None:
+        given = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
+        self.state = kafka_go.start(c.Config(**given))
+        self.now = 1_000
+        self.said: list[c.Action] = []
+        self.open: list[c.Send] = []
+        self.partitions = 2
+        self.logs: dict[int, int] = {0: 0, 1: 0}
+        self.errors: dict[type[Message], list[int]] = {}
+        self.leads = True
+        self.metadata = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
+
+    def do(self, event: c.Event) -> list[c.Action]:
+        out = kafka_go.step(self.state, event, self.now)
+        self.said += out
+        for action in out:
+            if isinstance(action, c.Send):
+                self.open.append(action)
+            if isinstance(action, c.Hangup):
+                self.open = [one for one in self.open if one.to != action.address]
+        return out
+
+    def begin(self, *topics: str) -> Lonely:
+        self.do(c.Started((("broker", 9092),), {1: (4, 18), 3: (0, 13)}))
+        self.do(c.Subscribe(topics or ("t",)))
+        return self
+
+    def join(self) -> Lonely:
+        """Up to the first fetches."""
+        self.begin()
+        self.settle()
+        return self
+
+    def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
+        """Answer everything but these requests."""
+        while found := [one for one in self.open if name(one) not in but]:
+            self.answer(found[0])
+
+    def answer(self, sent: c.Send, error: int | None = None) -> list[c.Action]:
+        self.open.remove(sent)
+        codes = self.errors.get(type(sent.request), [])
+        code = error if error is not None else codes.pop(0) if codes else 0
+        return self.do(c.Answered(sent.request, self.response(sent.request, code), sent.version))
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, with a Tick at each deadline, and answer everything at once."""
+        end = self.now + ms
+        while (due := kafka_go.next_deadline(self.state)) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.do(c.Tick())
+            self.settle()
+        self.now = end
+
+    def asked(self, kind: str) -> list[Any]:
+        return [one.request for one in self.said if isinstance(one, c.Send) and name(one) == kind]
+
+    def names(self) -> list[str]:
+        """What was asked, in order."""
+        return [name(one) for one in self.said if isinstance(one, c.Send)]
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        return [one for one in self.said if isinstance(one, kind)]
+
+    def fetch(self, partition: int) -> c.Send:
+        return next(
+            one
+            for one in self.open
+            if name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == partition  # type: ignore[attr-defined]
+        )
+
+    def records(self, partition: int, *values: bytes) -> None:
+        """Answer the open fetch of a partition with these."""
+        sent = self.fetch(partition)
+        self.open.remove(sent)
+        start = self.logs[partition]
+        self.logs[partition] += len(values)
+        rows = [Record(start + at, 0, None, value) for at, value in enumerate(values)]
+        data = PartitionData(
+            partition_index=partition,
+            error_code=0,
+            high_watermark=self.logs[partition],
+            last_stable_offset=self.logs[partition],
+            aborted_transactions=None,
+            records=encode_batch(rows, base_offset=start) if rows else b"",
+        )
+        topics = [FetchableTopicResponse(topic="t", partitions=[data])]
+        self.do(c.Answered(sent.request, FetchResponse(throttle_time_ms=0, responses=topics), 10))
+
+    def response(self, request: Any, code: int) -> Message:
+        match type(request).__name__.removesuffix("Request"):
+            case "FindCoordinator":
+                return FindCoordinatorResponse(error_code=code, node_id=1, host="broker", port=9092)
+            case "JoinGroup":
+                members = [JoinGroupResponseMember(member_id="m-1", metadata=self.metadata)]
+                return JoinGroupResponse(
+                    error_code=code,
+                    generation_id=len(self.asked("JoinGroup")),
+                    protocol_name="range",
+                    leader="m-1" if self.leads else "m-0",
+                    member_id="m-1",
+                    members=members if self.leads else [],
+                )
+            case "SyncGroup":
+                owned = tuple(tp(one) for one in range(self.partitions))
+                return SyncGroupResponse(error_code=code, assignment=Assignment(partitions=owned).encode(1))
+            case "OffsetFetch":
+                found = [
+                    OffsetFetchResponsePartition(
+                        partition_index=one, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for topic in request.topics
+                    for one in topic.partition_indexes
+                ]
+                return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=found)])
+            case "Metadata":
+                there = [
+                    MetadataResponsePartition(
+                        error_code=0, partition_index=one, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                    )
+                    for one in range(self.partitions)
+                ]
+                topic = MetadataResponseTopic(error_code=code, name="t", partitions=[] if code else there)
+                return MetadataResponse(
+                    brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)], topics=[topic]
+                )
+            case "ListOffsets":
+                asked = request.topics[0].partitions[0]
+                offset = 0 if asked.timestamp == -2 else self.logs.get(asked.partition_index, 0)
+                one = ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index, error_code=code, offset=offset
+                )
+                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[one])])
+            case "Heartbeat":
+                return HeartbeatResponse(error_code=code)
+            case "OffsetCommit":
+                answers = [
+                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                    for one in request.topics[0].partitions
+                ]
+                return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=answers)])
+            case _:
+                return LeaveGroupResponse(error_code=code)
+
+
+def name(sent: c.Send) -> str:
+    return type(sent.request).__name__.removesuffix("Request")

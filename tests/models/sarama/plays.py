@@ -1,0 +1,70 @@
+"""A sarama member (or two) on the stage, and what of its talk a test is about."""
+
+from __future__ import annotations
+
+from kproto.messages.offset_fetch import OffsetFetchResponse
+from kproto.models import contract as c
+from kproto.models import sarama
+from tests.models.stage import Member, Stage
+
+USUAL = {
+    "session_ms": 6_000,
+    "heartbeat_ms": 200,
+    "max_poll_ms": 30_000,
+    "auto_commit_ms": 300,
+    "metadata_ms": 300_000,
+    "reset": "earliest",
+}
+
+
+def cast(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
+    """A stage with topic t, and a member that has not subscribed."""
+    stage = Stage({"t": partitions})
+    stage.produce("t", range(partitions), records)
+    return stage, stage.member("A", sarama, **{**USUAL, **conf})
+
+
+def joined(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
+    """The same, with a member that consumes everything."""
+    stage, a = cast(partitions, records, **conf)
+    a.tell("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == partitions * records)
+    stage.run(100)
+    return stage, a
+
+
+def second(stage: Stage, name: str = "B", **conf: object) -> Member:
+    """Another member, that consumes, too."""
+    b = stage.member(name, sarama, **{**USUAL, **conf})
+    b.tell("subscribe t")
+    word = "setup" if conf.get("assignors") == ["cooperative-sticky"] else "assigned"
+    assert stage.run(until=lambda: b.heard(word))
+    stage.run(1_000)
+    return b
+
+
+def answer_offset_fetches(member: Member, *codes: int) -> None:
+    """These error codes into the partitions of its next OffsetFetch answers: sarama looks there first."""
+    left, do = list(codes), member.do
+
+    def changed(event: c.Event) -> None:
+        if left and isinstance(event, c.Answered) and isinstance(event.response, OffsetFetchResponse):
+            event.response.groups[0].topics[0].partitions[0].error_code = left.pop(0)
+        do(event)
+
+    member.do = changed  # type: ignore[method-assign]
+
+
+def said(member: Member, *apis: str) -> list[str]:
+    """Its requests of these kinds with their answers, in order."""
+    return [line for line in member.requests if line.split()[0] in apis]
+
+
+def at(member: Member, api: str, number: int = 0) -> int:
+    """When it sent its n-th request of this kind (negative: from the last)."""
+    return [line.now for line in member.lines if line.api == api and line.told][number]
+
+
+def moments(member: Member, word: str) -> list[int]:
+    """When its application heard this."""
+    return [time for time, _, line in member.said if line.startswith(word)]

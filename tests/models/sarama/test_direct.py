@@ -1,0 +1,99 @@
+"""sarama's Consumer without a group: ConsumePartition (consumer_test.go, where it is about behaviour)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto.group.subscription import TopicPartition
+from kproto.models import contract as c
+from kproto.models import sarama
+from kproto.testing.world import Member, World
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def cast(**config: Any) -> tuple[World, Member]:
+    """Two partitions of five records, and a client that has done nothing."""
+    world = World({"t": 2}, seed=1)
+    for one in (0, 1):
+        world.write("t", one, *[f"{one}-{number}" for number in range(5)])
+    return world, world.join("a", sarama, group_id="g", reset="earliest", **config)
+
+
+def errors(member: Member) -> list[str]:
+    return [one.name for one in member.reports if one.kind == "error"]
+
+
+def test_a_partition_is_consumed_from_the_offset_that_is_asked_for() -> None:
+    world, a = cast()
+    a.assign({T0: 3, T1: None})
+    world.run(2_000)
+    assert sorted(a.values()) == ["0-3", "0-4", "1-0", "1-1", "1-2", "1-3", "1-4"]
+
+
+def test_the_newest_and_the_oldest_offset_have_their_names() -> None:
+    world, a = cast()
+    a.assign({T0: -1, T1: -2})
+    world.run(2_000)
+    world.write("t", 0, "new")
+    world.run(1_000)
+    assert sorted(a.values()) == ["1-0", "1-1", "1-2", "1-3", "1-4", "new"]
+
+
+def test_a_partition_can_be_consumed_once_at_a_time() -> None:
+    # TestConsumerDuplicate
+    world, a = cast()
+    a.assign({T0: 0})
+    world.run(2_000)
+    a.assign({T0: 2})
+    world.run(2_000)
+    assert errors(a) == ["sarama.ConfigurationError"]
+    assert a.values() == ["0-0", "0-1", "0-2", "0-3", "0-4"]
+
+
+def test_an_offset_that_is_not_there_is_out_of_range() -> None:
+    # TestConsumerShutsDownOutOfRange is about later; this is ConsumePartition's own
+    world, a = cast()
+    a.assign({T0: 6})
+    world.run(2_000)
+    assert errors(a) == ["KError(1)"]
+
+
+def test_a_closed_partition_can_be_consumed_again() -> None:
+    world, a = cast()
+    a.assign({T0: 4})
+    world.run(1_000)
+    a.do(c.Assign({T0: None}, "remove"))
+    world.run(1_000)
+    world.write("t", 0, "unseen")
+    world.run(1_000)
+    assert a.values() == ["0-4"]
+    a.assign({T0: 5})
+    world.run(1_000)
+    assert a.values() == ["0-4", "unseen"]
+
+
+def test_nothing_is_committed_and_no_group_joined() -> None:
+    world, a = cast(auto_commit=True, auto_commit_ms=100)
+    a.assign({T0: 0, T1: 0})
+    world.run(5_000)
+    a.close()
+    world.run(1_000)
+    assert a.closed
+    assert len(a.records) == 10
+    assert {type(one).__name__ for _, one, _ in world.requests} == {
+        "MetadataRequest",
+        "ListOffsetsRequest",
+        "FetchRequest",
+    }
+
+
+def test_an_error_of_a_partition_is_a_consumer_error_and_it_goes_on() -> None:
+    world, a = cast()
+    a.assign({T0: 0})
+    world.run(2_000)
+    world.fault("cut", a)
+    world.write("t", 0, "later")
+    world.run(5_000)
+    assert errors(a) == ["sarama.ConsumerError"]
+    assert a.values()[-1] == "later"

@@ -1,0 +1,62 @@
+"""What Config.Version means for each request."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.group.subscription import Subscription
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.models import sarama
+from kproto.models.contract import Config
+from kproto.models.sarama.versions import parse, versions_of
+from kproto.testing.world import World
+
+FETCH, LIST, METADATA, COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 2, 3, 8, 9, 10, 11, 12, 13, 14
+
+
+def test_without_one_it_is_the_newest() -> None:
+    # as the real sarama was recorded before Kafka 4.3.1
+    assert sarama.VERSIONS == {
+        FETCH: 12,
+        LIST: 6,
+        METADATA: 11,
+        COMMIT: 8,
+        OFFSETS: 8,
+        FIND: 3,
+        JOIN: 8,
+        HEARTBEAT: 4,
+        LEAVE: 5,
+        SYNC: 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.10.2.1", (3, 1, 2, 2, 2, 0, 1, 0, 0, 0)),
+        ("0.11.0.2", (5, 2, 4, 3, 3, 1, 2, 1, 1, 1)),
+        ("2.0.0", (8, 3, 6, 4, 4, 2, 3, 2, 2, 2)),
+        ("2.4.0", (11, 5, 9, 8, 6, 3, 6, 4, 4, 4)),
+    ],
+)
+def test_a_version_of_kafka_says_those_of_the_requests(text: str, expected: tuple[int, ...]) -> None:
+    assert tuple(versions_of(parse(text)).values()) == expected
+
+
+@pytest.mark.parametrize("text", ["0.10.1.0", "0.9.0.1", "", "two", "2", "2.0.0.0.0", "V2_0_0_0"])
+def test_what_is_no_version_or_too_old_for_groups_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="Version"):
+        sarama.start(Config(client_id="a", group_id="g", extra={"Version": text}))
+
+
+@pytest.mark.parametrize(("text", "version"), [("0.11.0.0", 0), ("2.4.0", 1), ("3.2.0", 2)])
+def test_an_old_member_says_less_in_its_subscription_and_has_no_instance(text: str, version: int) -> None:
+    world = World({"t": 1})
+    a = world.join("a", sarama, topics=["t"], group_id="g", instance="one", extra={"Version": text})
+    world.run(3_000)
+    first = world.asked(a, JoinGroupRequest)[0]
+    assert int.from_bytes(first.protocols[0].metadata[:2], "big") == version
+    assert Subscription.decode(first.protocols[0].metadata).topics == ("t",)
+    assert first.group_instance_id == ("one" if version else None)
+    assert len(a.owned) == 1

@@ -1,0 +1,649 @@
+"""Clients' machines before the embedded broker in virtual time, and what they say, line by line.
+
+stage = Stage({"t": 2})
+a = stage.member("A", librdkafka, reset="earliest")
+a.tell("subscribe t")
+assert stage.run(until=lambda: a.heard("assigned"))
+a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
+
+A member obeys the commands of the originals' drivers. The lines are those of the tap that is put before a
+real broker: the same words for an original and its machine, with member ids by name.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from kproto.broker import machine
+from kproto.broker.apis.index import served
+from kproto.broker.broker import Broker, Close, Reply
+from kproto.broker.call import Node
+from kproto.broker.settings import Settings
+from kproto.errors import DecodeError
+from kproto.group.subscription import Assignment, Subscription, TopicPartition, read_subscription
+from kproto.messages.headers import decode_response, encode_request
+from kproto.messages.index import response_class
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.models import contract as c
+from kproto.records import BatchBuilder
+from kproto.wire.message import Message
+
+START = 1_000_000
+LATENCY = 1
+POLL_MS = 50
+HUNG_UP = "hung up"
+
+
+class Stage:
+    """One broker, some members, one clock."""
+
+    def __init__(self, topics: Mapping[str, int] | None = None, **properties: str) -> None:
+        self.now = START
+        self.order, self.ids = count(), count(1)
+        self.queue: list[tuple[int, int, Callable[[], None]]] = []
+        settings = {
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1",
+            **properties,
+        }
+        self.broker = Broker(Settings.from_properties(settings), Node(1, "broker", 9092), served())
+        self.conns: dict[int, Wire] = {}
+        self.members: list[Member] = []
+        self.names: dict[str, str] = {}
+        self.topic_ids: dict[UUID, str] = {}
+        for name, partitions in (topics or {}).items():
+            self.topic(name, partitions)
+
+    # ---- the operator
+
+    def topic(self, name: str, partitions: int) -> None:
+        topic_id = UUID(int=next(self.ids))
+        self.topic_ids[topic_id] = name
+        self._broker(machine.CreateTopic(name, partitions, topic_id))
+
+    def grow(self, name: str, partitions: int) -> None:
+        self._broker(machine.GrowTopic(name, partitions))
+
+    def produce(self, topic: str, partitions: Iterable[int], records: int) -> None:
+        for partition in partitions:
+            builder = BatchBuilder(max_bytes=2**30)
+            for number in range(records):
+                builder.append(self.now, None, b"x%d" % number)
+            data = PartitionProduceData(index=partition, records=builder.build())
+            self._operate(
+                ProduceRequest(
+                    acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+                )
+            )
+
+    def _operate(self, request: Message) -> None:
+        conn = next(self.ids)
+        self._broker(machine.Connected(conn, "operator"))
+        self._broker(
+            machine.Received(conn, encode_request(request, 9, 1, "operator"), UUID(int=next(self.ids)))
+        )
+
+    # ---- members and time
+
+    def member(self, name: str, client: Any, group: str = "g", **conf: Any) -> Member:
+        made = Member(self, name, client, group, conf)
+        self.members.append(made)
+        return made
+
+    def later(self, ms: int, what: Callable[[], None]) -> None:
+        heapq.heappush(self.queue, (self.now + ms, next(self.order), what))
+
+    def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass; with `until`, stop when it holds; True when it held."""
+        end = self.now + ms
+        while until is None or not until():
+            due = self._next()
+            if due is None or due > end:
+                self.now = end
+                return until is None or until()
+            self.now = max(self.now, due)
+            self._turn()
+        return True
+
+    def _next(self) -> int | None:
+        times = [self.queue[0][0]] if self.queue else []
+        times += [one.due for one in self.members if one.due is not None]
+        if (at := machine.next_deadline(self.broker)) is not None:
+            times.append(at)
+        return min(times, default=None)
+
+    def _turn(self) -> None:
+        while self.queue and self.queue[0][0] <= self.now:
+            heapq.heappop(self.queue)[2]()
+        at = machine.next_deadline(self.broker)
+        if at is not None and at <= self.now:
+            self._broker(machine.Tick())
+        for one in self.members:
+            one.turn()
+
+    # ---- wires
+
+    def _broker(self, event: machine.Event) -> None:
+        for action in list(machine.step(self.broker, event, self.now)):
+            if isinstance(action, Reply):
+                wire = self.conns.get(action.conn)
+                self._broker(machine.Sent(action.conn))
+                if wire is not None:
+                    wire.reply(action.frame)
+            elif isinstance(action, Close) and (wire := self.conns.pop(action.conn, None)) is not None:
+                wire.broken("the broker closed the connection")
+
+    def name(self, text: str) -> str:
+        for key, value in self.names.items():
+            text = text.replace(key, value)
+        return text
+
+
+class Wire:
+    """One connection of a member: answers come in the order of the requests."""
+
+    def __init__(self, member: Member, address: c.Address) -> None:
+        self.member, self.address = member, address
+        self.stage = member.stage
+        self.conn = next(self.stage.ids)
+        self.open: dict[int, tuple[c.Send, Line]] = {}
+        self.free_at = 0
+        self.group = False
+        self.stage.conns[self.conn] = self
+        self.stage._broker(machine.Connected(self.conn, "member"))
+
+    def send(self, action: c.Send) -> None:
+        number = next(self.stage.ids)
+        line = Line(self.member, self.conn, action.request, action.version, self.stage.now)
+        self.open[number] = (action, line)
+        self.group = self.group or line.api not in ("Fetch", "ListOffsets", "Metadata", "EpochEnd")
+        self.member.lines.append(line)
+        frame = encode_request(action.request, action.version, number, self.member.config.client_id)
+        self.stage.later(LATENCY, lambda: self._hear(frame))
+
+    def _hear(self, frame: bytes) -> None:
+        if self.conn in self.stage.conns:
+            self.stage._broker(machine.Received(self.conn, frame, UUID(int=next(self.stage.ids))))
+
+    def reply(self, frame: bytes) -> None:
+        number = int.from_bytes(frame[:4], "big")
+        action, line = self.open[number]
+        api_key = type(action.request).__api_key__
+        assert api_key is not None
+        _, response = decode_response(frame, response_class(api_key), action.version)
+        codes = self.member.injected.get(line.api)
+        if codes and (code := codes.pop(0)):
+            response, line.injected = changed(line.api, response, code), True
+        wait = LATENCY + self.member.held.pop(line.api, 0)
+        self.free_at = max(self.free_at, self.stage.now + wait)
+        line.answered(response)
+        self.stage.later(self.free_at - self.stage.now, lambda: self._deliver(number, response))
+
+    def _deliver(self, number: int, response: Message) -> None:
+        if number in self.open and self.conn in self.stage.conns and self.member.alive:
+            action, _ = self.open.pop(number)
+            self.member.do(c.Answered(action.request, response, action.version))
+
+    def broken(self, why: str) -> None:
+        self.stage.conns.pop(self.conn, None)
+        self.member.wires.pop(self.address, None)
+        failed, self.open = self.open, {}
+        for action, _ in failed.values():
+            self.member.do(c.Failed(action.request, why))
+        if why != HUNG_UP and getattr(self.member.client, "HEARS_DISCONNECTS", False):
+            self.member.do(c.Disconnected(self.address))
+
+
+class Member:
+    """A client's machine and its application, which is the drivers' loop: a command, else a poll of 50 ms."""
+
+    def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
+        self.stage, self.name, self.client, self.conf = stage, name, client, dict(conf)
+        own = {key: conf[key] for key in conf if key in _CONFIG and conf[key] is not None}
+        if "assignors" in own:
+            own["assignors"] = tuple(own["assignors"])
+        extra = {key: value for key, value in conf.items() if key not in _CONFIG and key not in _OURS}
+        self.config = c.Config(client_id=name, group_id=group, extra=extra, **own)
+        self.state = client.start(self.config)
+        self.lines: list[Line] = []
+        self.said: list[tuple[int, int, str]] = []
+        self.records: list[c.Record] = []
+        self.committed: dict[object, tuple[str, str] | None] = {}
+        self.injected: dict[str, list[int]] = {}
+        self.held: dict[str, int] = {}
+        self.wires: dict[c.Address, Wire] = {}
+        self.polling = self.waiting = self.in_callback = False
+        self.busy_until = 0
+        self.busy_with: object = None
+        self.callbacks: list[c.Tell] = []
+        self.commands: list[str] = []
+        self.alive, self.closed = True, False
+        self.say("ready")
+        offered = {key: (one.min_version, one.max_version) for key, one in served().items()}
+        self.do(c.Started((("broker", 9092),), offered))
+
+    # ---- for tests
+
+    @property
+    def requests(self) -> list[str]:
+        """What it said about its group, with the answers; the names of members are as in the tap's lines."""
+        return [str(line) for line in self.lines if line.told]
+
+    def heard(self, what: str, times: int = 1) -> bool:
+        return sum(1 for *_, line in self.said if line.startswith(what)) >= times
+
+    def tell(self, command: str) -> None:
+        self.commands.append(command)
+        self.stage.later(0, lambda: None)
+
+    def poll(self, ms: int, limit: int = 1) -> tuple[c.Record, ...]:
+        """One poll of an application that polls by hand; its callbacks run in it."""
+        before, self.waiting = len(self.records), True
+        self.do(c.Poll(ms, limit))
+        self.stage.run(until=lambda: not self.waiting)
+        return tuple(self.records[before:])
+
+    def inject(self, api: str, *codes: int) -> None:
+        """These error codes into its next answers of this kind; 0 leaves one as it is."""
+        self.injected.setdefault(api, []).extend(codes)
+
+    def hold(self, api: str, ms: int) -> None:
+        """Its next answer of this kind comes that much later."""
+        self.held[api] = ms
+
+    def drop(self) -> None:
+        """Its connections with group traffic break."""
+        for wire in [one for one in self.wires.values() if one.group]:
+            self.stage._broker(machine.Disconnected(wire.conn))
+            wire.broken("connection reset by peer")
+
+    def kill(self) -> None:
+        self.alive = False
+        for wire in list(self.wires.values()):
+            self.stage.conns.pop(wire.conn, None)
+            self.stage._broker(machine.Disconnected(wire.conn))
+
+    # ---- the machine
+
+    @property
+    def due(self) -> int | None:
+        if not self.alive or self.closed:
+            return None
+        at = self.client.next_deadline(self.state)
+        if self.busy_until > self.stage.now:
+            return self.busy_until if at is None else min(at, self.busy_until)
+        return self.stage.now if self._can_go_on() else at
+
+    def do(self, event: c.Event) -> None:
+        if self.closed or not self.alive:
+            return
+        for action in self.client.step(self.state, event, self.stage.now):
+            self._perform(action)
+
+    def _perform(self, action: c.Action) -> None:
+        match action:
+            case c.Send(to=to):
+                if to not in self.wires:
+                    self.wires[to] = Wire(self, to)
+                self.wires[to].send(action)
+            case c.Hangup(address=address):
+                if (wire := self.wires.get(address)) is not None:
+                    self.stage._broker(machine.Disconnected(wire.conn))
+                    wire.broken(HUNG_UP)
+            case c.Polled(records=records, error=error):
+                self.waiting = False
+                self.records += records
+                if error is not None:
+                    self.say("error", *error)
+                    self.busy_until = self.stage.now + 300
+            case c.Tell():
+                self.callbacks.append(action)
+            case c.Committed(token=token, error=error):
+                self.committed[token] = error
+                self.say("commit", *(error or ("ok",)))
+            case c.Report(kind=kind, name=name, text=text):
+                if kind != "log":
+                    self.say("error", name, text)
+            case c.Closed():
+                self.closed = True
+                self.say("closed")
+
+    # ---- the application
+
+    def say(self, *words: str) -> None:
+        self.said.append((self.stage.now, next(self.stage.order), " ".join(words)))
+
+    def turn(self) -> None:
+        if not self.alive or self.closed:
+            return
+        at = self.client.next_deadline(self.state)
+        if at is not None and at <= self.stage.now:
+            self.do(c.Tick())
+        while self.alive and not self.closed and self.busy_until <= self.stage.now and self._can_go_on():
+            self._go_on()
+
+    def _can_go_on(self) -> bool:
+        if self.in_callback or (self.busy_with is not None and self.busy_with not in self.committed):
+            return self.in_callback and self.busy_with is None
+        return bool(self.callbacks) or (not self.waiting and (bool(self.commands) or self.polling))
+
+    def _go_on(self) -> None:
+        if self.in_callback:
+            self.in_callback = False
+            self.do(c.Told())
+        elif self.callbacks:
+            self._call(self.callbacks.pop(0))
+        elif self.commands:
+            self.busy_with = None
+            self._obey(self.commands.pop(0))
+        else:
+            self.waiting = True
+            self.do(c.Poll(POLL_MS))
+
+    def _call(self, tell: c.Tell) -> None:
+        self.say(tell.kind, " ".join(sorted(f"{tp.topic}:{tp.partition}" for tp in tell.partitions)))
+        if tell.kind == "revoked" and self.conf.get("commit_in_revoke"):
+            self.do(c.Commit(object()))
+        if tell.kind == "revoked" and self.conf.get("revoke_ms"):
+            self.busy_until = self.stage.now + self.conf["revoke_ms"]
+            self.in_callback = True
+        elif tell.wait:
+            self.do(c.Told())
+
+    def _obey(self, line: str) -> None:
+        word, *rest = line.split()
+        match word:
+            case "subscribe":
+                self.polling = True
+                self.do(c.Subscribe(tuple(rest)))
+            case "pattern":
+                self.polling = True
+                self.do(c.Subscribe(pattern=rest[0]))
+            case "unsubscribe":
+                self.do(c.Unsubscribe())
+            case "assign":
+                self.polling = True
+                self.do(c.Assign(dict(_partition(one) for one in rest)))
+            case "seek":
+                where, offset = _partition(rest[0])
+                self.do(c.Seek(where, offset or 0))
+            case "poll":
+                self.polling = rest[0] == "on"
+            case "sleep":
+                self.busy_until = self.stage.now + int(rest[0])
+                self.stage.later(int(rest[0]), lambda: self.say("slept"))
+            case "commit" | "commit-async":
+                token = object()
+                if word == "commit":
+                    self.busy_with = token
+                self.do(c.Commit(token, wait=word == "commit"))
+            case "rebalance":
+                self.do(c.Rebalance(" ".join(rest)))
+            case "close":
+                self.polling = False
+                self.do(c.Close(stay="stay" in rest))
+            case _:
+                raise AssertionError(line)
+
+
+_CONFIG = {
+    "assignors",
+    "instance",
+    "session_ms",
+    "heartbeat_ms",
+    "max_poll_ms",
+    "auto_commit",
+    "auto_commit_ms",
+    "reset",
+    "metadata_ms",
+    "rack",
+    "isolation",
+    "watch",
+    "fetch_wait_ms",
+}
+_OURS = {"commit_in_revoke", "revoke_ms"}
+
+
+def _partition(text: str) -> tuple[TopicPartition, int | None]:
+    topic, number, *offset = text.split(":")
+    return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
+
+
+# ---- what is said, in the tap's words
+
+_NAMES = {1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "Commit", 9: "OffsetFetch", 10: "Find", 11: "Join"}
+_NAMES |= {12: "Heartbeat", 13: "Leave", 14: "Sync", 23: "EpochEnd"}
+
+
+class Line:
+    """One request and its answer."""
+
+    def __init__(self, member: Member, conn: int, request: Any, version: int, now: int) -> None:
+        self.member, self.conn, self.request, self.version, self.now = member, conn, request, version, now
+        self.api = _NAMES[type(request).__api_key__ or 0]
+        self.answer: Any = None
+        self.number = next(member.stage.order)
+        self.injected = False
+        closes = self.api == "Fetch" and request.session_epoch < 0 and request.session_id
+        self.told = bool(self.api != "Fetch" or closes)
+
+    def answered(self, answer: Any) -> None:
+        self.answer = answer
+        if self.api == "Join" and answer.member_id:
+            names, stage = self.member.stage.names, self.member.stage
+            if answer.member_id not in names:
+                mine = sum(1 for name in names.values() if name.startswith(self.member.name))
+                stage.names[answer.member_id] = f"{self.member.name}{mine + 1}"
+
+    def __str__(self) -> str:
+        said = f"{self.api} v{self.version}"
+        if self.api == "Fetch":
+            return f"{said} closes its session"
+        body = _SAYS[self.api](self)
+        if self.api == "Metadata":
+            return self.member.stage.name(f"{said} {body}")
+        return self.member.stage.name(f"{said} {body}" if body else said) + self._end()
+
+    def _end(self) -> str:
+        if self.answer is None:
+            return " -> silence"
+        code = _error(self.api, self.answer)
+        return self.member.stage.name(
+            f" -> {code}{'!' if self.injected else ''}{_ANSWERS[self.api](self, code)}"
+        )
+
+
+def _listed(found: Iterable[Any]) -> str:
+    return ",".join(map(str, found)) or "none"
+
+
+def _error(api: str, answer: Any) -> int:
+    if api == "Find" and answer.coordinators:
+        return int(answer.coordinators[0].error_code)
+    if api in ("Commit", "ListOffsets", "EpochEnd"):
+        return max([one.error_code for topic in answer.topics for one in topic.partitions] or [0])
+    if api == "OffsetFetch":
+        body = answer.groups[0] if answer.groups else answer
+        inner = max([one.error_code for topic in body.topics for one in topic.partitions] or [0])
+        return int(body.error_code or inner)
+    if api == "Leave":
+        return int(answer.error_code or next((m.error_code for m in answer.members if m.error_code), 0))
+    return int(answer.error_code)
+
+
+def _find(line: Line) -> str:
+    return _listed(line.request.coordinator_keys or [line.request.key])
+
+
+def _join(line: Line) -> str:
+    x = line.request
+    protocols = []
+    for one in x.protocols:
+        version = int.from_bytes(one.metadata[:2], "big")
+        text = f"{one.name}(v{version}"
+        try:
+            sub = Subscription.decode(one.metadata)
+        except DecodeError:  # sarama's old releases say version 1 and leave out what it has
+            sub, version = read_subscription(one.metadata), 0
+        text += f" topics={_listed(sub.topics)}"
+        if version >= 1:
+            text += f" own={_listed(sorted(f'{tp.topic}:{tp.partition}' for tp in sub.owned))}"
+        if version >= 2:
+            text += f" gen={-1 if sub.generation is None else sub.generation}"
+        if sub.user_data is not None:
+            size = len(sub.user_data)
+            number = f":{int.from_bytes(sub.user_data, 'big', signed=True)}" if size == 4 else ""
+            text += f" ud={size}b{number}"
+        protocols.append(text + ")")
+    instance = f" inst={x.group_instance_id}" if x.group_instance_id else ""
+    reason = json.dumps(x.reason if line.version >= 8 else None)
+    times = f"sess={x.session_timeout_ms} reb={x.rebalance_timeout_ms}"
+    return f"id={x.member_id or '-'}{instance} {times} reason={reason} {' '.join(protocols)}"
+
+
+def _joined(line: Line, code: int) -> str:
+    a = line.answer
+    if code:
+        return f" id={a.member_id}" if a.member_id and a.member_id != line.request.member_id else ""
+    role = f"leader of {len(a.members)}" if a.leader == a.member_id else "follower"
+    return f" gen={a.generation_id} id={a.member_id} {role} proto={a.protocol_name}" + (
+        " skip" if a.skip_assignment else ""
+    )
+
+
+def _ident(x: Any) -> str:
+    instance = f" inst={x.group_instance_id}" if x.group_instance_id else ""
+    return f"gen={getattr(x, 'generation_id', None)} id={x.member_id or '-'}{instance}"
+
+
+def _partitions(assignment: bytes) -> list[str]:
+    return sorted(f"{tp.topic}:{tp.partition}" for tp in Assignment.decode(assignment).partitions)
+
+
+def _sync(line: Line) -> str:
+    given = {one.member_id: _partitions(one.assignment) for one in line.request.assignments}
+    told = " ".join(f"{k}={_listed(p)}" for k, p in sorted(given.items(), key=lambda x: str(x[1])))
+    return f"{_ident(line.request)} {'assign ' + told if given else 'empty'}"
+
+
+def _leave(line: Line) -> str:
+    x = line.request
+    if line.version < 3:
+        return f"{x.member_id or '-'} reason=null"
+    return " ".join(
+        (m.member_id or "-")
+        + (f" inst={m.group_instance_id}" if m.group_instance_id else "")
+        + f" reason={json.dumps(m.reason if line.version >= 5 else None)}"
+        for m in x.members
+    )
+
+
+def _commit(line: Line) -> str:
+    x = line.request
+    instance = f" inst={x.group_instance_id}" if x.group_instance_id else ""
+    offsets = {f"{topic.name}:{one.partition_index}": one for topic in x.topics for one in topic.partitions}
+    said = ",".join(
+        f"{key}@{one.committed_offset}/e{one.committed_leader_epoch if line.version >= 6 else -1}"
+        + (
+            ""
+            if one.committed_metadata == ""
+            else "/null"
+            if one.committed_metadata is None
+            else f"/{one.committed_metadata!r}"
+        )
+        for key, one in sorted(offsets.items())
+    )
+    return f"gen={x.generation_id_or_member_epoch} id={x.member_id or '-'}{instance} {said or 'none'}"
+
+
+def _offset_fetch(line: Line) -> str:
+    x = line.request
+    body = x.groups[0] if x.groups else x
+    asked = (
+        "all"
+        if body.topics is None
+        else _listed(sorted(f"{topic.name}:{p}" for topic in body.topics for p in topic.partition_indexes))
+    )
+    stable = x.require_stable if line.version >= 7 else None
+    return f"stable={stable} {asked}"
+
+
+def _offsets_fetched(line: Line, code: int) -> str:
+    body = line.answer.groups[0] if line.answer.groups else line.answer
+    found = {
+        f"{t.name}:{one.partition_index}": one.committed_offset for t in body.topics for one in t.partitions
+    }
+    return " " + _listed(f"{key}@{offset}" for key, offset in sorted(found.items()))
+
+
+def _list_offsets(line: Line) -> str:
+    x = line.request
+    asked = sorted(
+        f"{t.name}:{one.partition_index}@{one.timestamp}" for t in x.topics for one in t.partitions
+    )
+    return f"iso={x.isolation_level if line.version >= 2 else 0} {_listed(asked)}"
+
+
+def _offsets_listed(line: Line, code: int) -> str:
+    found = {
+        f"{t.name}:{one.partition_index}": one.offset for t in line.answer.topics for one in t.partitions
+    }
+    return " " + _listed(f"{key}@{offset}" for key, offset in sorted(found.items()))
+
+
+def _epoch_end(line: Line) -> str:
+    return _listed(
+        sorted(
+            f"{t.topic}:{one.partition}@e{one.leader_epoch}"
+            for t in line.request.topics
+            for one in t.partitions
+        )
+    )
+
+
+def _metadata(line: Line) -> str:
+    topics = line.request.topics
+    return "all" if topics is None else _listed(sorted(str(one.name) for one in topics))
+
+
+_SAYS: dict[str, Callable[[Line], str]] = {
+    "Find": _find,
+    "Join": _join,
+    "Sync": _sync,
+    "Heartbeat": lambda line: _ident(line.request),
+    "Leave": _leave,
+    "Commit": _commit,
+    "OffsetFetch": _offset_fetch,
+    "ListOffsets": _list_offsets,
+    "EpochEnd": _epoch_end,
+    "Metadata": _metadata,
+}
+_ANSWERS: dict[str, Callable[[Line, int], str]] = {
+    "Join": _joined,
+    "Sync": lambda line, code: "" if code else f" got={_listed(_partitions(line.answer.assignment))}",
+    "OffsetFetch": _offsets_fetched,
+    "ListOffsets": _offsets_listed,
+    **dict.fromkeys(("Find", "Heartbeat", "Leave", "Commit", "EpochEnd"), lambda line, code: ""),
+}
+
+
+def changed(api: str, answer: Any, code: int) -> Any:
+    """The answer with this error code, as the tap changes it."""
+    if api == "Find" and answer.coordinators:
+        answer.coordinators[0].error_code = code
+    elif api == "OffsetFetch" and answer.groups:
+        answer.groups[0].error_code = code
+    elif api in ("Commit", "ListOffsets", "EpochEnd") or (
+        api == "OffsetFetch" and not hasattr(answer, "error_code")
+    ):
+        for topic in answer.topics:
+            for one in topic.partitions:
+                one.error_code = code
+    else:
+        answer.error_code = code
+    return answer
