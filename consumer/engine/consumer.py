@@ -35,20 +35,20 @@ from kproto.patterns import compiled
 from ..options import ConsumerOptions
 from . import events as ev
 from .checking import Checker
-from .committing import Committer
-from .coordinator import Coordinator
 from .core import Core, MetadataKeeper
 from .deliveries import Deliveries
 from .events import Action, Deliver, Done, Event, Raise
 from .fetching import Fetcher
 from .finding import Finder
-from .leaving import Leaving
-from .membership import Membership
+from .group.commits import Committer
+from .group.coordinator import Coordinator
+from .group.membership import Membership
+from .group.status import Place
 from .network import Network
 from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
-from .standing import Place
+from .shutdown import Leaving
 from .topics import Topics
 from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
 

@@ -20,11 +20,11 @@ from .answers import METADATA, Do, to_do
 from .backoff import Backoff
 from .connection import Call, How, Prepared
 from .events import Action, Report, Wake
+from .group.status import Standing
 from .metadata import ClusterView, metadata_request, oddity, shared_ids
 from .network import MAIN, Network
 from .positions import Positions
 from .refusals import Gaps, Refusals
-from .standing import Standing
 
 Then = Callable[[Call], None]
 

@@ -26,10 +26,10 @@ from kproto.messages.offset_fetch import OffsetFetchResponse
 from ..errors import broker_error
 from ..options import ConsumerOptions, duration_ms
 from .answers import LIST_OFFSETS, OFFSET_FETCH, Do, to_do
-from .committing import LAST_WITH_NAMES, Committer
 from .connection import Call, How
-from .coordinator import Coordinator
 from .core import Core, MetadataKeeper, Then
+from .group.commits import LAST_WITH_NAMES, Committer
+from .group.coordinator import Coordinator
 from .network import FETCH as FETCH_LANE
 from .positions import PartitionState, Phase, Reset
 from .requests import (

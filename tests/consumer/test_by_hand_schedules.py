@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.committing import Committer
-from consumer.engine.leaving import Leaving
+from consumer.engine.group.commits import Committer
 from consumer.engine.positions import PartitionState
+from consumer.engine.shutdown import Leaving
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 from tests.consumer.world import Consumer, World, tp

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from consumer.engine import finding
-from consumer.engine.standing import Standing
+from consumer.engine.group.status import Standing
 from consumer.engine.transaction_states import State, Wish
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError

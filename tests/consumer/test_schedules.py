@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.committing import Committer
-from consumer.engine.coordinator import Coordinator
 from consumer.engine.fetching import Fetcher
-from consumer.engine.membership import Membership
+from consumer.engine.group.commits import Committer
+from consumer.engine.group.coordinator import Coordinator
+from consumer.engine.group.membership import Membership
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.world import Consumer, World, tp
 from tests.seeds import found_out

@@ -16,14 +16,14 @@ from kproto.group.subscription import TopicPartition
 
 from ..options import ConsumerOptions
 from . import events as ev
-from .committing import Committer, offsets_of
 from .core import Core, MetadataKeeper
 from .events import Done
 from .fetching import Fetcher
-from .membership import Membership
+from .group.commits import Committer, offsets_of
+from .group.membership import Membership
+from .group.status import Place
 from .positions import PartitionState
 from .runner import Runner
-from .standing import Place
 
 # How long close waits for the brokers to hear that fetch sessions are over.
 SESSIONS_CLOSE_MS = 1_000

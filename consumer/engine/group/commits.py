@@ -45,15 +45,15 @@ from kproto.group.member import Identity
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 
-from ..errors import broker_error
-from ..options import ConsumerOptions
-from .answers import OFFSET_COMMIT, Do, to_do
-from .connection import Call, How
+from ...errors import broker_error
+from ...options import ConsumerOptions
+from ..answers import OFFSET_COMMIT, Do, to_do
+from ..connection import Call, How
+from ..core import Core, MetadataKeeper
+from ..positions import PartitionState
+from ..requests import ids_of, offset_commit_codes, offset_commit_request
 from .coordinator import Coordinator
-from .core import Core, MetadataKeeper
-from .positions import PartitionState
-from .requests import ids_of, offset_commit_codes, offset_commit_request
-from .starts import Offsets, Starts, Then
+from .initial_commits import Offsets, Starts, Then
 
 # Java's classic consumer speaks no version of OffsetCommit and OffsetFetch that names topics by id.
 LAST_WITH_NAMES = 9

@@ -17,9 +17,9 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import AuthenticationFailed, BrokerError, ConnectionFailed, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from ..options import ConsumerOptions
-from .core import Core
-from .positions import PartitionState
+from ...options import ConsumerOptions
+from ..core import Core
+from ..positions import PartitionState
 
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 Then = Callable[[KprotoError | None], None]

@@ -37,20 +37,20 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from ..errors import broker_error, helpful
-from ..options import ConsumerOptions
-from .committing import Committer, offsets_of
-from .connection import Call, How, Prepared
+from ...errors import broker_error, helpful
+from ...options import ConsumerOptions
+from ..connection import Call, How, Prepared
+from ..core import Core, MetadataKeeper
+from ..events import CallListener
+from ..finding import Finder
+from ..network import GROUP, MAIN
+from ..positions import PartitionState
+from ..seeks import Apply, Seeks
+from ..silence import ANSWER_PATIENCE_MS
+from .commits import Committer, offsets_of
 from .coordinator import Coordinator
-from .core import Core, MetadataKeeper
-from .events import CallListener
-from .finding import Finder
-from .interests import Interests
-from .network import GROUP, MAIN
-from .positions import PartitionState
-from .seeks import Apply, Seeks
-from .silence import ANSWER_PATIENCE_MS
-from .standing import Place
+from .status import Place
+from .subscription import Interests
 
 # A coordinator that is silent for longer than the session has given the partitions to others by now.
 OURS = machine.Policy(lose_on_session_timeout=True, finish_revocations=True, check_inherited_plan=True)

@@ -19,13 +19,13 @@ from kproto.error_codes import describe
 from kproto.errors import KprotoError
 from kproto.messages.find_coordinator import FindCoordinatorResponse
 
-from ..errors import broker_error
-from ..options import ConsumerOptions
-from .answers import FIND_COORDINATOR, Do, to_do
-from .connection import Call, How, Prepared
-from .core import Core
-from .network import GROUP
-from .requests import coordinator_of, coordinator_request
+from ...errors import broker_error
+from ...options import ConsumerOptions
+from ..answers import FIND_COORDINATOR, Do, to_do
+from ..connection import Call, How, Prepared
+from ..core import Core
+from ..network import GROUP
+from ..requests import coordinator_of, coordinator_request
 
 
 class Coordinator:

@@ -16,8 +16,8 @@ from kproto.group import member as machine
 from kproto.group.member import MemberState
 from kproto.patterns import compiled
 
-from ..options import ConsumerOptions
-from .core import Core, MetadataKeeper
+from ...options import ConsumerOptions
+from ..core import Core, MetadataKeeper
 
 
 class Interests:
