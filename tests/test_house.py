@@ -36,7 +36,14 @@ SHELLS = {
 # What these rooms may use of what people look at.
 MAY_SHOW = {"scenarios": {"inspect"}, "testing": {"inspect"}}
 WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
-MAY_TOUCH_THE_WORLD = ("broker/server.py", "broker/shell.py", "broker/client.py", "testing/", "cli/", "demo/")
+MAY_TOUCH_THE_WORLD = (
+    "broker/server.py",
+    "broker/shell.py",
+    "broker/connection.py",
+    "testing/",
+    "cli/",
+    "demo/",
+)
 
 
 def modules(package: str) -> list[Path]:

@@ -22,15 +22,15 @@ from ..transactions.transaction import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
-from .failing import fail
+from .faults import fail
+from .fetch_sessions import Sessions
+from .purgatory import Waiting
 from .security.acls import Acls
-from .security.door import ANONYMOUS, At, Door
+from .security.authenticator import ANONYMOUS, At, Door
 from .security.users import Users
-from .sessions import Sessions
 from .settings import Settings
 from .throttling import throttle
 from .topics import Partition, Topic
-from .waiting import Waiting
 
 
 class Reply(NamedTuple):

@@ -11,7 +11,7 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..messages.headers import Envelope
 from ..wire.message import Message
-from .sessions import Session
+from .fetch_sessions import Session
 from .topics import Partition
 
 

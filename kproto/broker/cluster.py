@@ -36,8 +36,8 @@ from ..transactions.transaction import Partition as Name
 from ..transactions.transaction import offsets_partition, state_partition
 from ..wire.message import Message
 from .call import Node
-from .cleaning import Cleaning
-from .dynamic import Dynamic
+from .dynamic_config import Dynamic
+from .log_manager import Cleaning
 from .settings import Settings
 from .topics import Partition, Topic, Topics
 

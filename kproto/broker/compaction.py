@@ -26,8 +26,8 @@ from ..records.reading import is_abort_marker
 from ..records.record import Record
 from .log import Log
 from .segments import Segment
-from .stable import Aborted
 from .topics import Partition
+from .transaction_index import Aborted
 
 Config = Callable[[str], str]
 _NEVER: Final = -1

@@ -32,11 +32,11 @@ from ..transactions import coordinator as transactions
 from ..wire.message import Message
 from .apis.api_versions import API_VERSIONS, unsupported_api_versions
 from .apis.authorized import gate
-from .apis.index import HANDLERS
 from .apis.lookup import find_partition
+from .apis.table import HANDLERS
 from .broker import Action, Broker, Cleaned, Close, Connection, Reply
 from .call import PARKED, Call, Closing, Last
-from .security.door import ANONYMOUS, MOST_OUTSIDE, At, Door
+from .security.authenticator import ANONYMOUS, MOST_OUTSIDE, At, Door
 from .topics import MAX_PARTITIONS, Partition, grow
 
 

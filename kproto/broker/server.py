@@ -32,10 +32,10 @@ from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
 from ..messages.index import API_NAMES, response_class
 from .apis.authorized import CAN_FAIL
-from .apis.index import HANDLERS, served
+from .apis.table import HANDLERS, served
 from .broker import Broker
 from .call import Node
-from .client import Client
+from .connection import Client
 from .machine import (
     CleanLogs,
     CreateTopic,
@@ -48,7 +48,7 @@ from .machine import (
     step,
 )
 from .security.listeners import Listener, not_listening
-from .security.pipe import Pipe
+from .security.tls import Pipe
 from .security.users import Users
 from .settings import Settings
 from .shell import Clock, Observer, Shell, stop_listening

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from .broker import Broker, Cleaned, Close, Coordinated, Reply, Transacted
-from .client import Client
+from .connection import Client
 from .machine import Connected, Disconnected, Event, Sent, Tick, next_deadline, step
-from .security.subject import principal
+from .security.principal import principal
 
 Observer = Callable[[Any, tuple[Any, ...], int], object]
 """Hears an event of `group.classic` or of `txn.transaction`, what its coordinator did, and when (ms)."""

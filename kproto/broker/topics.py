@@ -17,12 +17,12 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..java_numbers import trimmed
 from .log import Log
-from .producers import Producers
+from .producer_state import Producers
 from .retention import drop_old
 from .segments import UNLIMITED, Limits
 from .settings import RETENTION, Settings
-from .stable import COORDINATOR_EPOCH, Transactions, marker
 from .topic_configs import TOPIC_DEFAULTS
+from .transaction_index import COORDINATOR_EPOCH, Transactions, marker
 
 NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH

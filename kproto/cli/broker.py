@@ -160,7 +160,7 @@ def _tls(
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
         return made, made.context(auth)
-    from ..broker.security.pipe import context
+    from ..broker.security.tls import context
 
     try:
         return None, context(cert, auth, options.tls_ca)

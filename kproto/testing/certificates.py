@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import checked
-from ..broker.security.pipe import context
+from ..broker.security.tls import context
 from ..errors import ConfigError, MissingExtra
 
 HOSTS = ("localhost", "127.0.0.1", "::1")

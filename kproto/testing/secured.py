@@ -21,7 +21,7 @@ from consumer.security import SecurityConfig
 
 from ..arguments import checked
 from ..broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
-from ..broker.security.door import ANONYMOUS
+from ..broker.security.authenticator import ANONYMOUS
 from ..broker.server import Server, running
 from ..errors import ConfigError
 from ..messages.create_acls import AclCreation, CreateAclsRequest

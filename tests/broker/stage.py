@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.broker import Action, Broker, Cleaned, Close, Coordinated, Reply, Transacted
 from kproto.broker.call import Node
 from kproto.broker.log import Log

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.broker.apis.authorized import _RULES
-from kproto.broker.apis.index import HANDLERS
+from kproto.broker.apis.table import HANDLERS
 from kproto.broker.machine import Connected, CreateTopic
 from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
@@ -31,7 +31,7 @@ from kproto.messages.offset_commit import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
-from tests.broker.door import RANDOM, Stage
+from tests.broker.logins import RANDOM, Stage
 
 BOB, HOST = "User:bob", "10.0.0.7"
 ALLOW, DENY = Permission.ALLOW, Permission.DENY

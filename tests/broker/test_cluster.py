@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.broker import Broker, Reply
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster

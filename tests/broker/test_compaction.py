@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from kproto.broker import compaction
 from kproto.broker.machine import CleanLogs
-from kproto.broker.stable import Aborted
 from kproto.broker.topics import Topic
+from kproto.broker.transaction_index import Aborted
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Batch, batches, encode_batch, rows
 from kproto.records.crc32c import crc32c
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, fetching, wanted
-from tests.broker.transacting import Producer
+from tests.broker.transactions import Producer
 
 POLICY = "compact"
 Pair = tuple[str, str | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.dynamic import DYNAMIC
+from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.log import Log
 from kproto.broker.machine import CleanLogs
 from kproto.broker.topics import Topic

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.client import MAX_BACKLOG
+from kproto.broker.connection import MAX_BACKLOG
 from kproto.broker.machine import next_deadline
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode

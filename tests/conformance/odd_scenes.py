@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from kproto.broker.apis.index import HANDLERS
+from kproto.broker.apis.table import HANDLERS
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -15,7 +15,7 @@ import pytest
 
 from consumer.security import client_properties, security_options
 from consumer.security.failures import TlsFailed
-from kproto.broker.security.pipe import Pipe, TlsBroken, context
+from kproto.broker.security.tls import Pipe, TlsBroken, context
 from kproto.errors import ConfigError
 from tests.conformance import judges
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from kproto.broker.dynamic import DYNAMIC
+from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.server import running
 from kproto.broker.settings import Settings
 from kproto.error_codes import ErrorCode

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from kproto.broker import machine
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.broker import Broker, Close, Reply
 from kproto.broker.call import Node
 from kproto.broker.settings import Settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.security.door import Door
+from kproto.broker.security.authenticator import Door
 from kproto.broker.security.users import Users
 from kproto.security.exchange import Accepted, Challenge, Refused
 from kproto.security.plain import PlainClient

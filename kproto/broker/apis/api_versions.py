@@ -14,7 +14,7 @@ from ...messages.api_versions import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..security.door import At
+from ..security.authenticator import At
 from .sasl import misplaced
 
 API_VERSIONS: Final = 18

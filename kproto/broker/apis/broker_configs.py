@@ -9,7 +9,7 @@ from ...error_codes import ErrorCode
 from ...messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 from ...messages.incremental_alter_configs import AlterConfigsResource
 from ..broker import Broker
-from ..dynamic import ALL, DYNAMIC, refusal
+from ..dynamic_config import ALL, DYNAMIC, refusal
 from ..settings import Settings
 from .config_kinds import Operation, Refusal, Source, config_type
 

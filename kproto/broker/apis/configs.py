@@ -27,7 +27,7 @@ from ...messages.incremental_alter_configs import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..dynamic import DYNAMIC
+from ..dynamic_config import DYNAMIC
 from ..topic_configs import ACTED_ON, TOPIC_DEFAULTS, check_topic_configs, shown
 from ..topics import OF_THE_BROKER, Topic, bad_name, broker_default
 from .broker_configs import altered_broker, described_broker, sources, wrong_broker

@@ -31,9 +31,9 @@ from ...messages.fetch import (
 )
 from ..broker import Broker
 from ..call import PARKED, Call, Result
+from ..fetch_sessions import Key, Plan, Session, TopicKey
 from ..log import Log
 from ..security.acls import Operation, Resource
-from ..sessions import Key, Plan, Session, TopicKey
 from ..topics import NO_ID, Partition, Topic
 from .lookup import epoch_error, find_partition, missing_topic
 

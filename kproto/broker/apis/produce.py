@@ -33,7 +33,7 @@ from ...messages.produce import (
 from ...records import Batch, assign_offsets, batches
 from ..broker import Broker
 from ..call import Call, Closing, Result
-from ..producers import Stored, last_sequence
+from ..producer_state import Stored, last_sequence
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
 from .lookup import missing_topic

@@ -25,7 +25,7 @@ from ...security.scram import LEAST_ITERATIONS, credential
 from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, Closing, Last, Result
-from ..security.door import At
+from ..security.authenticator import At
 from ..security.users import MOST_ITERATIONS, NUMBERS
 
 

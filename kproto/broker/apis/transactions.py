@@ -42,7 +42,7 @@ from ...wire.message import Message
 from ..broker import Broker
 from ..call import PARKED, Call, Result
 from ..topics import bad_name
-from .coordinated import coordinated
+from .group_coordinator import coordinated
 from .lookup import find_partition
 
 COMMIT_ADDS_SINCE: Final = 5  # TxnOffsetCommit

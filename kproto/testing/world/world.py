@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar, cast, overload
 from uuid import UUID
 
 from ...arguments import checked
-from ...broker.apis.index import served
+from ...broker.apis.table import served
 from ...broker.broker import Broker
 from ...broker.call import Node
 from ...broker.cluster import Cluster

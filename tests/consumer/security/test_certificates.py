@@ -11,7 +11,7 @@ import pytest
 
 from consumer.security.failures import TlsFailed
 from consumer.security.options import security_options
-from kproto.broker.security.pipe import Pipe, TlsBroken
+from kproto.broker.security.tls import Pipe, TlsBroken
 from tests.consumer.security.authority import FOR_CLIENTS, FOR_SERVERS, HOST, Named, form, hashes, named, x509
 
 YESTERDAY, TOMORROW = (-9, -1), (1, 9)

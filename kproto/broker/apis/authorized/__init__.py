@@ -18,8 +18,8 @@ from ....messages import alter_configs, incremental_alter_configs
 from ....messages.describe_configs import DescribeConfigsResult
 from ...broker import Broker
 from ...call import Call
+from ..authorization import Gated, May, Op, Rule, each_topic
 from . import groups, records, replicas, topics, transactions, users
-from .may import Gated, May, Op, Rule, each_topic
 
 
 def gate(broker: Broker, call: Call) -> Gated:

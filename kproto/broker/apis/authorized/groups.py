@@ -21,7 +21,7 @@ from ....messages.offset_fetch import (
 from ....wire.message import Message
 from ...cluster import refused
 from ...security.acls import Resource
-from .may import GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, cut_down, each_topic
+from ..authorization import GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, cut_down, each_topic
 
 
 def find_coordinator(may: May, request: Any) -> Gated:

@@ -11,7 +11,7 @@ from ....messages.produce import PartitionProduceResponse, TopicProduceResponse
 from ....wire.message import Message
 from ...call import Closing
 from .. import produce as handler
-from .may import TOPIC_FAILED, Gated, May, Op, cut_down
+from ..authorization import TOPIC_FAILED, Gated, May, Op, cut_down
 
 
 def produce(may: May, request: Any) -> Gated:

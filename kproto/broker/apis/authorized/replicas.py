@@ -11,8 +11,8 @@ from ....messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from ....wire.message import Message
+from ..authorization import CLUSTER_FAILED, SAID, Gated, May, Op
 from ..replicas import elections_refused
-from .may import CLUSTER_FAILED, SAID, Gated, May, Op
 
 
 def elect_leaders(may: May, request: Any) -> Gated:

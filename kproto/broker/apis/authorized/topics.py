@@ -19,10 +19,10 @@ from ....messages.metadata import MetadataResponseTopic
 from ....wire.message import Message
 from ...security.acls import CLUSTER_NAME, Resource
 from ...topics import NO_ID
+from ..authorization import CLUSTER_FAILED, GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, Rule, cut_down
 from ..configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, refused_before
 from ..lookup import NOT_ASKED
 from ..metadata import asks_by_id_too_early
-from .may import CLUSTER_FAILED, GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, Rule, cut_down
 
 
 def metadata(may: May, request: Any) -> Gated:

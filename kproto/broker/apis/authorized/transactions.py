@@ -15,7 +15,7 @@ from ....transactions.describe import unknown
 from ....transactions.refusals import BATCHED_SINCE, by_topic, refusal
 from ....wire.message import Message
 from ...security.acls import Resource
-from .may import CLUSTER_FAILED, GROUP_FAILED, TOPIC_FAILED, Gated, May, Op, cut_down
+from ..authorization import CLUSTER_FAILED, GROUP_FAILED, TOPIC_FAILED, Gated, May, Op, cut_down
 
 ID_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 

@@ -17,7 +17,7 @@ from ....messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from ....wire.message import Message
-from .may import CLUSTER_FAILED, SAID, Gated, May, Rule
+from ..authorization import CLUSTER_FAILED, SAID, Gated, May, Rule
 
 
 def on_cluster(operation: int, refuse: Callable[[Any], Message]) -> Rule:

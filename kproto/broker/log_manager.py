@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .compaction import Config, compact, is_due
-from .dynamic import Dynamic
+from .dynamic_config import Dynamic
 from .topics import Partition, Topic, Topics
 
 

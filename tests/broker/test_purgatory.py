@@ -9,9 +9,9 @@ import pytest
 
 from kproto.broker.apis.fetch import ParkedFetch
 from kproto.broker.call import Call
-from kproto.broker.sessions import Session
+from kproto.broker.fetch_sessions import Session
+from kproto.broker.purgatory import Waiting
 from kproto.broker.topics import Partition
-from kproto.broker.waiting import Waiting
 from tests.broker.stage import Stage, batch_of, fetching, wanted
 
 

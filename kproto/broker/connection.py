@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ..errors import FrameError
 from ..wire.frame import Frames, frame
 from .machine import Received, Sent
-from .security.door import MOST_OUTSIDE
-from .security.pipe import Pipe, TlsBroken
+from .security.authenticator import MOST_OUTSIDE
+from .security.tls import Pipe, TlsBroken
 
 if TYPE_CHECKING:
     from .shell import Shell

@@ -11,10 +11,10 @@ from kproto.broker.server import running
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import rows
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
-from tests.broker.door import Stage as Door
+from tests.broker.logins import Stage as Door
 from tests.broker.sockets import connected
 from tests.broker.stage import Stage, batch_of, fetching, joining, wanted
-from tests.broker.transacting import Producer
+from tests.broker.transactions import Producer
 
 HOUR = 3_600_000
 NIGHT = 9 * HOUR

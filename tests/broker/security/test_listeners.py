@@ -15,13 +15,13 @@ import pytest
 
 from consumer import Cluster, Consumer, Producer
 from kproto.broker.security.listeners import Listener
-from kproto.broker.security.subject import principal
+from kproto.broker.security.principal import principal
 from kproto.broker.server import Server, running
 from kproto.errors import AuthenticationFailed, ConfigError, KprotoError
 from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.issuer import Issuer
-from tests.broker.door import PASSWORD
+from tests.broker.logins import PASSWORD
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from kproto.broker import topics
 from kproto.broker.apis import produce, transactions
 from kproto.broker.broker import Broker
-from kproto.broker.producers import Producers
-from kproto.broker.stable import Transactions
+from kproto.broker.producer_state import Producers
+from kproto.broker.transaction_index import Transactions
 from kproto.error_codes import ErrorCode as E
 from kproto.group import classic
 from kproto.transactions import adding, coordinator, ending, naming
 from kproto.transactions.coordinator import TABLE, Cell, Kind, Reply, WriteMarkers
 from kproto.transactions.transaction import S, Turn
 from tests.broker.stage import Stage, batch_of
-from tests.broker.transacting import Producer, committed, read, seen
+from tests.broker.transactions import Producer, committed, read, seen
 
 TIMEOUT = 5_000
 PARTITIONS = (0, 1)

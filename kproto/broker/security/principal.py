@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .door import ANONYMOUS
+from .authenticator import ANONYMOUS
 
 # RFC 2253: the short names of a subject's parts, and what is escaped in their values.
 _SHORT: Final = {

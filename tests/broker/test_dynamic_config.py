@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.broker import Broker
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
-from kproto.broker.dynamic import DYNAMIC
+from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.settings import Settings
 from kproto.broker.topic_configs import ACTED_ON, TOPIC_DEFAULTS
 from kproto.error_codes import ErrorCode as E

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..deadlines import Deadlines
 from .call import Parked
-from .sessions import Session
+from .fetch_sessions import Session
 from .topics import Partition
 
 

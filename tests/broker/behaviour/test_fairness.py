@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from kproto.broker.client import TURN
+from kproto.broker.connection import TURN
 from kproto.broker.server import running
 from kproto.messages.headers import encode_request
 from kproto.messages.heartbeat import HeartbeatRequest

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.broker import Broker, Transacted
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
@@ -27,7 +27,7 @@ from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicP
 from kproto.records import batches, rows
 from kproto.transactions.coordinator import WriteMarkers
 from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
-from tests.broker.transacting import Producer, committed, read, seen
+from tests.broker.transactions import Producer, committed, read, seen
 
 
 @pytest.fixture

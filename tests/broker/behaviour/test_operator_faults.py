@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kproto import Cluster, Producer
 from kproto.broker.apis.authorized import CAN_FAIL
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.machine import Fail
 from kproto.broker.server import FAILING, Server, running
 from kproto.error_codes import ErrorCode

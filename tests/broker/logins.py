@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproto.broker.apis.index import served
+from kproto.broker.apis.table import served
 from kproto.broker.broker import Broker, Close, Reply
 from kproto.broker.call import Node
 from kproto.broker.machine import Connected, Received, Sent, step

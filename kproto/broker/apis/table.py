@@ -16,10 +16,10 @@ from ..call import Call, Result
 from . import (
     acls,
     configs,
-    epochs,
     fetch,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
     replicas,
     sasl,
@@ -27,8 +27,8 @@ from . import (
     transactions,
 )
 from .api_versions import API_VERSIONS, api_versions
-from .coordinated import coordinated
 from .find_coordinator import find_coordinator
+from .group_coordinator import coordinated
 
 Handler = Callable[[Broker, Call], Result]
 
@@ -55,7 +55,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     20: topics.delete_topics,
     21: topics.delete_records,
     INIT_PRODUCER_ID: transactions.transacted,
-    23: epochs.offset_for_leader_epoch,
+    23: offset_for_leader_epoch.offset_for_leader_epoch,
     24: transactions.transacted,  # AddPartitionsToTxn
     25: transactions.transacted,  # AddOffsetsToTxn
     26: transactions.transacted,  # EndTxn

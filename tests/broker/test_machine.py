@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.broker.apis import index
+from kproto.broker.apis import table
 from kproto.broker.broker import Coordinated
 from kproto.broker.machine import next_deadline
 from kproto.error_codes import ErrorCode
@@ -38,7 +38,7 @@ from kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 from kproto.testing.strategies import versioned
 from tests.broker.stage import Client, Stage, batch_of, fetching, joining, wanted
 
-SERVED = sorted(index.HANDLERS)
+SERVED = sorted(table.HANDLERS)
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_a_cut_request_closes_the_connection(key: int, data: st.DataObject) -> N
     stage = Stage()
     client = stage.client()
     client.send_bytes(frame[: data.draw(st.integers(0, len(frame) - 1))])
-    assert client.conn in stage.closed or key == index.API_VERSIONS or client.answers
+    assert client.conn in stage.closed or key == table.API_VERSIONS or client.answers
 
 
 # Answers that would be too long

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from kproto.broker.apis.fetch import ParkedFetch
+from kproto.broker.fetch_sessions import Plan, Session
 from kproto.broker.machine import ElectLeader, Truncate
 from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permission, Resource
-from kproto.broker.sessions import Plan, Session
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchTopic, ForgottenTopic
 from tests.broker.stage import Client, Stage, batch_of, fetching, wanted
-from tests.broker.transacting import Producer
+from tests.broker.transactions import Producer
 from tests.seeds import repeatable, seeds
 
 PARTITIONS = 4

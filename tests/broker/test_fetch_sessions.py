@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.fetch_sessions import IDLE_MS
 from kproto.broker.machine import Changed, CreateTopic, Truncate
-from kproto.broker.sessions import IDLE_MS
 from kproto.error_codes import ErrorCode
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchResponse, ForgottenTopic

@@ -8,14 +8,14 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from ....error_codes import ErrorCode
-from ....messages.headers import Envelope
-from ....wire.message import Message
-from ...broker import Broker
-from ...call import Call, Closing
-from ...security.acls import CLUSTER_NAME, Operation, Resource
-from ...topics import NO_ID, Topic
-from ..lookup import NOT_ASKED
+from ...error_codes import ErrorCode
+from ...messages.headers import Envelope
+from ...wire.message import Message
+from ..broker import Broker
+from ..call import Call, Closing
+from ..security.acls import CLUSTER_NAME, Operation, Resource
+from ..topics import NO_ID, Topic
+from .lookup import NOT_ASKED
 
 TOPIC_FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_FAILED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED

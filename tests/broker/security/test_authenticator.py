@@ -14,7 +14,7 @@ from kproto.security.exchange import SaslClient
 from kproto.security.plain import PlainClient
 from kproto.security.scram import ScramClient
 from kproto.wire.message import Message
-from tests.broker.door import PASSWORD, RANDOM, Stage
+from tests.broker.logins import PASSWORD, RANDOM, Stage
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kproto.messages.describe_user_scram_credentials import (
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.scram import ScramClient, salted
-from tests.broker.door import Stage
+from tests.broker.logins import Stage
 
 
 def test_a_password_that_is_changed_holds_from_now_on() -> None:
