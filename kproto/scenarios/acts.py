@@ -17,7 +17,7 @@ from ..messages.sync_group import SyncGroupRequest
 from ..models.index import CLIENTS
 from ..testing.world import Consumer, Member, Seen
 from ..testing.world.trace import exchanges as traced
-from .frame import Act, Moment, Told
+from .frame import Act, Moment, ScenarioRun
 
 _KINDS: dict[str, Kind] = {
     "subscribed": "started",
@@ -44,9 +44,9 @@ def name(act: Act) -> str:
     return " and ".join(dict.fromkeys(kinds))
 
 
-def moments(told: Told) -> list[Moment]:
+def moments(run: ScenarioRun) -> list[Moment]:
     """What the story says itself, and what the applications in it saw; a world behind the other."""
-    return [*told.moments, *(one for act in told.acts for one in moments_of(act))]
+    return [*run.moments, *(one for act in run.acts for one in moments_of(act))]
 
 
 def moments_of(act: Act) -> list[Moment]:

@@ -3,15 +3,15 @@
 Adding one is one decorated function in the document's module:
 
     @scenario("S1-2", "...", says="...", given="...", when="...", then="...")
-    def grows(told: Told) -> None:
+    def grows(told: ScenarioRun) -> None:
         world = told.world({"t": 2})
         ...
         told.claim("the member owns the new partitions", member.owned == set(world.partitions()))
 
 Rules that hold here:
 
-* A scenario claims what has to come out, and the collection's test runs them all: `Told.holds`. What changes
-  with parameters is a result, not a claim.
+* A scenario claims what must come out; the test of the collection runs all of them and checks `holds`.
+  A value that depends on the parameters is a result, not a claim.
 * Nothing is drawn but from the seed, and time is virtual: the same parameters tell the same story.
 * `says` is what the document says, in our words; `why` is our explanation.
 """
@@ -109,7 +109,7 @@ class Act:
 
 
 @dataclass(slots=True)
-class Told:
+class ScenarioRun:
     """One telling of a scenario: filled by its function, read by the teller.
 
     `drawn`: the worlds keep their traces, for a picture of the requests. `moments` are those of a story
@@ -189,16 +189,16 @@ class Scenario:
     when: str
     then: str
     takes: tuple[str, ...]
-    play: Callable[[Told], None]
+    play: Callable[[ScenarioRun], None]
 
-    def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> Told:
+    def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> ScenarioRun:
         """Play it; `drawn` keeps what a picture needs. Raises ConfigError for what it doesn't take."""
         said = parameters or Parameters()
         for name in _changed(said):
             if name not in self.takes:
                 allowed = ", ".join((*self.takes, "seed"))
                 raise ConfigError(name, getattr(said, name), f"{self.id} takes: {allowed}")
-        told = Told(said, drawn)
+        told = ScenarioRun(said, drawn)
         self.play(told)
         return told
 
@@ -221,10 +221,10 @@ def scenario(
     when: str,
     then: str,
     takes: Iterable[str] = (),
-) -> Callable[[Callable[[Told], None]], Callable[[Told], None]]:
+) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     """Enter a function as the scenario of this id."""
 
-    def enter(play: Callable[[Told], None]) -> Callable[[Told], None]:
+    def enter(play: Callable[[ScenarioRun], None]) -> Callable[[ScenarioRun], None]:
         assert id not in _FOUND, f"{id} is there twice"
         _FOUND[id] = Scenario(id, title, says, given, when, then, tuple(takes), play)
         return play

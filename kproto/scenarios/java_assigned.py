@@ -12,7 +12,7 @@ from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.offset_fetch import OffsetFetchRequest
 from ..models.kafka_clients.plugins import OwnAssignor
 from ..models.kafka_clients.rules import CALLBACK
-from .frame import Told, join, offsets, produce, scenario
+from .frame import ScenarioRun, join, offsets, produce, scenario
 from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
 
 
@@ -38,8 +38,8 @@ def _to_whoever_lacks_it(
     when="a topic t2 is made after the follower's JoinGroup, and the leader gives it to the follower",
     then="the follower reads it at once; it doesn't join again when it sees the topic in its own metadata",
 )
-def extended(told: Told) -> None:
-    world = told.world({"t": 2})
+def extended(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     own = OwnAssignor("range", _to_whoever_lacks_it)
     quiet: dict[str, Any] = {**USUAL, "metadata_ms": 60_000}
     leader = join(world, "b", OLD, topics=(), extra={"partition.assignment.strategy": (own,)}, **quiet)
@@ -49,21 +49,21 @@ def extended(told: Told) -> None:
     member.subscribe(pattern="t.*")
     world.run(2_000, until=lambda: joins_of(world, member) == 2)
     world.create("t2", 1)
-    told.moment("makes the topic t2", "operator")
+    run.moment("makes the topic t2", "operator")
     world.write("t2", 0, "x")
     world.run(3_000, until=lambda: bool(member.owned))
     asked: JoinGroupRequest = world.asked(member, JoinGroupRequest)[-1]
     subscribed = Subscription.decode(asked.protocols[0].metadata).topics
     joins = joins_of(world, member)
-    told.result(
+    run.result(
         "subscribed to when it joined, and assigned", [list(subscribed), sorted(map(str, member.owned))]
     )
-    told.claim("it joined without t2", tuple(subscribed) == ("t",))
-    told.claim("and was assigned t2", TopicPartition("t2", 0) in member.owned)
+    run.claim("it joined without t2", tuple(subscribed) == ("t",))
+    run.claim("and was assigned t2", TopicPartition("t2", 0) in member.owned)
     world.run(10_000)
-    told.claim("it reads it", offsets(member, TopicPartition("t2", 0)) == [0])
-    told.result("JoinGroups since", joins_of(world, member) - joins)
-    told.claim("it didn't join again for it", joins_of(world, member) == joins)
+    run.claim("it reads it", offsets(member, TopicPartition("t2", 0)) == [0])
+    run.result("JoinGroups since", joins_of(world, member) - joins)
+    run.claim("it didn't join again for it", joins_of(world, member) == joins)
 
 
 @scenario(
@@ -75,8 +75,8 @@ def extended(told: Told) -> None:
     then="onPartitionsAssigned is called with its partitions, poll throws KafkaException around the cause, "
     "the next poll completes the join once more, with nothing to add",
 )
-def assignor_raises(told: Told) -> None:
-    world = told.world({"t": 2})
+def assignor_raises(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     heard: list[int] = []
 
     def on_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
@@ -87,16 +87,16 @@ def assignor_raises(told: Told) -> None:
     own = OwnAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
     member = member_of(world, extra={"partition.assignment.strategy": (own,)})
     produce(world, "t", (0, 1), 20, 5_000)
-    told.result("poll throws", member.errors)
-    told.result("onAssignment with", heard)
-    told.result("callbacks", called(member))
+    run.result("poll throws", member.errors)
+    run.result("onAssignment with", heard)
+    run.result("callbacks", called(member))
     cause = f"{CALLBACK}; caused by RuntimeException: a bug in the assignor"
-    told.claim("KafkaException around it", member.errors == [("KafkaException", cause)])
-    told.claim(
+    run.claim("KafkaException around it", member.errors == [("KafkaException", cause)])
+    run.claim(
         "the listener was called, and once more with nothing", called(member) == ["assigned 2", "assigned 0"]
     )
-    told.claim("onAssignment as often, each time with all", heard == [2, 2])
-    told.claim("it reads both", {one.partition for one in member.records} == {T0, T1})
+    run.claim("onAssignment as often, each time with all", heard == [2, 2])
+    run.claim("it reads both", {one.partition for one in member.records} == {T0, T1})
 
 
 @scenario(
@@ -107,23 +107,23 @@ def assignor_raises(told: Told) -> None:
     when="a second member comes in the middle of an interval",
     then="the next commit is 5 s behind the assignment; who commits by hand has none",
 )
-def timer(told: Told) -> None:
+def timer(run: ScenarioRun) -> None:
     for auto in (True, False):
-        world = told.world({"t": 2})
+        world = run.world({"t": 2})
         first = member_of(world, auto_commit=auto, assignors=COOPERATIVE)
         produce(world, "t", (0, 1), 20, 8_000)
         member_of(world, "b", auto_commit=False, assignors=COOPERATIVE)
         produce(world, "t", (0, 1), 20, 12_000)
         assigned = max(one.at for one in world.seen if one.who == "a" and one.what == "assigned")
         commits = [one.at - assigned for one in world.seen if one.what == "stored"]
-        told.result(f"auto commit {auto}: commits, from the assignment on", [f"{at} ms" for at in commits])
+        run.result(f"auto commit {auto}: commits, from the assignment on", [f"{at} ms" for at in commits])
         if auto:
             after = min(at for at in commits if at > 0)
-            told.claim("one whole interval behind the assignment", 5_000 <= after <= 5_200)
+            run.claim("one whole interval behind the assignment", 5_000 <= after <= 5_200)
             turn = max(at for at in commits if at < -1_000) + 5_000
-            told.claim("and not when it would have been its turn", after - turn >= 1_000)
+            run.claim("and not when it would have been its turn", after - turn >= 1_000)
         else:
-            told.claim("no commit without auto commit", not world.asked(first, OffsetCommitRequest))
+            run.claim("no commit without auto commit", not world.asked(first, OffsetCommitRequest))
 
 
 @scenario(
@@ -135,8 +135,8 @@ def timer(told: Told) -> None:
     then="the other one asks for the committed offsets of the two that it got, and reads on where it was "
     "with its own",
 )
-def positions(told: Told) -> None:
-    world = told.world({"t": 4})
+def positions(run: ScenarioRun) -> None:
+    world = run.world({"t": 4})
     first = member_of(world, "a", assignors=COOPERATIVE, auto_commit=False)
     second = member_of(world, "b", assignors=COOPERATIVE, auto_commit=False)
     world.run(10_000)
@@ -152,11 +152,11 @@ def positions(told: Told) -> None:
         for number in topic.partition_indexes
     }
     given = {tp: offsets(first, tp) for tp in world.partitions()}
-    told.result("kept, asked for", [sorted(map(str, kept)), sorted(map(str, asked))])
-    told.claim("it asks for what it got, and for nothing else", asked == set(world.partitions()) - kept)
-    told.claim("what it kept is read on, once", all(given[tp] == list(range(len(given[tp]))) for tp in kept))
-    told.claim("what it got is read from the beginning", all(given[tp][:1] == [0] for tp in asked))
-    told.claim("it owns all four", first.owned == set(world.partitions()))
+    run.result("kept, asked for", [sorted(map(str, kept)), sorted(map(str, asked))])
+    run.claim("it asks for what it got, and for nothing else", asked == set(world.partitions()) - kept)
+    run.claim("what it kept is read on, once", all(given[tp] == list(range(len(given[tp]))) for tp in kept))
+    run.claim("what it got is read from the beginning", all(given[tp][:1] == [0] for tp in asked))
+    run.claim("it owns all four", first.owned == set(world.partitions()))
 
 
 @scenario(
@@ -167,13 +167,13 @@ def positions(told: Told) -> None:
     when="both have joined",
     then="the one without a partition was told of its empty assignment",
 )
-def assigned_nothing(told: Told) -> None:
-    world = told.world({"t": 1}, trace=False)
+def assigned_nothing(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, trace=False)
     members = [member_of(world, name) for name in ("a", "b")]
     world.run(10_000)
     idle = next(one for one in members if not one.owned)
-    told.result("callbacks of the idle one", [f"{call} {len(found)}" for call, found in idle.calls])
-    told.claim("its last callback is assigned, with nothing", idle.calls[-1] == ("assigned", ()))
+    run.result("callbacks of the idle one", [f"{call} {len(found)}" for call, found in idle.calls])
+    run.claim("its last callback is assigned, with nothing", idle.calls[-1] == ("assigned", ()))
 
 
 @scenario(
@@ -186,12 +186,12 @@ def assigned_nothing(told: Told) -> None:
     then="poll throws the first, wrapped or itself, and never hears of the second; both members have their "
     "share",
 )
-def first_of_several(told: Told) -> None:
+def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
         """Kafka's, from a commit in the callback."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
-        world = told.world({"t": 4})
+        world = run.world({"t": 4})
         first = member_of(world, assignors=COOPERATIVE)
         world.run(4_000)
         first.listener = _raising({"revoked": cause, "assigned": RuntimeException("second")})
@@ -200,12 +200,12 @@ def first_of_several(told: Told) -> None:
         name = type(cause).__name__
         wrapped = ("KafkaException", f"{CALLBACK}; caused by {name}: first")
         wanted = wrapped if isinstance(cause, RuntimeException) else (name, "first")
-        told.result(f"{name} in revoked: poll throws", first.errors)
-        told.claim(f"{name}: the first one, and it alone", first.errors == [wanted])
-        told.claim(
+        run.result(f"{name} in revoked: poll throws", first.errors)
+        run.claim(f"{name}: the first one, and it alone", first.errors == [wanted])
+        run.claim(
             f"{name}: both were called", {"revoked", "assigned"} <= {kind for kind, _ in first.calls[1:]}
         )
-        told.claim(f"{name}: both members have their share", len(first.owned) == len(second.owned) == 2)
+        run.claim(f"{name}: both members have their share", len(first.owned) == len(second.owned) == 2)
 
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:

@@ -10,7 +10,7 @@ from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..models.kafka_clients.state import Generation, MemberState
 from ..testing.world import Client
 from ..wire.message import Message
-from .frame import Told, produce, scenario
+from .frame import ScenarioRun, produce, scenario
 from .java_stage import COOPERATIVE, called, joins_of, member_of
 
 # -- before the assignment is looked at -------------------------------------------------------------------
@@ -24,28 +24,28 @@ from .java_stage import COOPERATIVE, called, joins_of, member_of
     when="the topic grows, and the old leader sees that first",
     then="it does nothing; when the new leader sees it, the group rebalances",
 )
-def snapshot(told: Told) -> None:
-    world = told.world({"t": 2})
+def snapshot(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     first = member_of(world, metadata_ms=1_000)
     world.run(3_000)
     second = member_of(world, "b", metadata_ms=40_000)
     world.run(5_000)
     first.freeze(15_000)
-    told.moment("stands still for 15 s", "a")
+    run.moment("stands still for 15 s", "a")
     world.run(25_000)
-    told.claim("the other one leads now", second.state.leads and not first.state.leads)
-    told.claim("the group is stable", world.is_stable("g"))
+    run.claim("the other one leads now", second.state.leads and not first.state.leads)
+    run.claim("the group is stable", world.is_stable("g"))
     joins = joins_of(world, first)
     world.grow("t", 4)
-    told.moment("the topic grows", "operator")
+    run.moment("the topic grows", "operator")
     world.run(5_000)
     seen = len(first.state.cluster.topics["t"])
-    told.result("the follower sees partitions, and joins", [seen, joins_of(world, first) - joins])
-    told.claim("the follower has seen it", seen == 4)
-    told.claim("and hasn't joined for it", joins_of(world, first) == joins)
+    run.result("the follower sees partitions, and joins", [seen, joins_of(world, first) - joins])
+    run.claim("the follower has seen it", seen == 4)
+    run.claim("and hasn't joined for it", joins_of(world, first) == joins)
     world.run(40_000)
-    told.result("partitions in the end", [len(first.owned), len(second.owned)])
-    told.claim("the leader has, when it saw it", len(first.owned) == len(second.owned) == 2)
+    run.result("partitions in the end", [len(first.owned), len(second.owned)])
+    run.claim("the leader has, when it saw it", len(first.owned) == len(second.owned) == 2)
 
 
 def chose_best() -> JoinGroupResponse:
@@ -69,8 +69,8 @@ def chose_best() -> JoinGroupResponse:
     when="it joins as a follower",
     then="each poll throws, the heartbeats go on, and it never reads: to its group it looks well",
 )
-def unknown_assignor(told: Told) -> None:
-    world = told.world({"t": 1})
+def unknown_assignor(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
 
     def tamper(client: Client, request: Message, version: int) -> Message | None:
         if isinstance(request, JoinGroupRequest):
@@ -83,16 +83,16 @@ def unknown_assignor(told: Told) -> None:
     member = member_of(world)
     world.run(2_000)
     thrown = set(member.errors)
-    told.result("polls that threw, and what", [len(member.errors), sorted(thrown)])
-    told.result(
+    run.result("polls that threw, and what", [len(member.errors), sorted(thrown)])
+    run.result(
         "JoinGroups, SyncGroups",
         [len(world.asked(member, one)) for one in (JoinGroupRequest, SyncGroupRequest)],
     )
     text = "Coordinator selected invalid assignment protocol: best"
-    told.claim("IllegalStateException, in Java's words", thrown == {("IllegalStateException", text)})
-    told.claim("every poll throws", len(member.errors) > 100)
-    told.claim("its heartbeats go on", len(world.asked(member, HeartbeatRequest)) >= 3)
-    told.claim("it was never called back", not member.calls)
+    run.claim("IllegalStateException, in Java's words", thrown == {("IllegalStateException", text)})
+    run.claim("every poll throws", len(member.errors) > 100)
+    run.claim("its heartbeats go on", len(world.asked(member, HeartbeatRequest)) >= 3)
+    run.claim("it was never called back", not member.calls)
 
 
 ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
@@ -108,8 +108,8 @@ ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
     then="until the SyncGroup is answered groupMetadata is that of generation 1, in onPartitionsAssigned "
     "that of 2",
 )
-def group_metadata(told: Told) -> None:
-    world = told.world({"t": 2})
+def group_metadata(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     first = member_of(world)
     world.run(4_000)
     heard: list[tuple[str, int]] = []
@@ -122,12 +122,12 @@ def group_metadata(told: Told) -> None:
     world.run(5_000, until=lambda: first.state.generation.number == 2)
     between: tuple[int, int] = (first.state.generation.number, first.state.group_metadata.number)
     world.run(5_000)
-    told.result("JoinGroup answered: generation, groupMetadata", list(between))
-    told.result("groupMetadata in callbacks", heard)
-    told.claim("not before the join is completed", between == (2, 1))
-    told.claim("in onPartitionsAssigned it is the new one", heard == [("revoked", 1), ("assigned", 2)])
+    run.result("JoinGroup answered: generation, groupMetadata", list(between))
+    run.result("groupMetadata in callbacks", heard)
+    run.claim("not before the join is completed", between == (2, 1))
+    run.claim("in onPartitionsAssigned it is the new one", heard == [("revoked", 1), ("assigned", 2)])
     now: Generation = first.state.group_metadata
-    told.claim("with the member's id", now.member_id == first.state.generation.member_id)
+    run.claim("with the member's id", now.member_id == first.state.generation.member_id)
 
 
 @scenario(
@@ -139,17 +139,17 @@ def group_metadata(told: Told) -> None:
     when="its SyncGroup is answered with 0 bytes, and with 1",
     then="each poll throws and names the size; it stays a member and reads nothing",
 )
-def too_short(told: Told) -> None:
+def too_short(run: ScenarioRun) -> None:
     for size in (0, 1):
-        world = told.world({"t": 1})
+        world = run.world({"t": 1})
         short = SyncGroupResponse(error_code=0, assignment=bytes(size))
         world.tamper = lambda client, request, version, short=short: (
             short if isinstance(request, SyncGroupRequest) else None
         )
         member = member_of(world)
         world.run(2_000)
-        told.result(f"{size} bytes: poll throws", sorted({f"{name}: {text}" for name, text in member.errors}))
-        told.claim(
+        run.result(f"{size} bytes: poll throws", sorted({f"{name}: {text}" for name, text in member.errors}))
+        run.claim(
             f"{size} bytes: every poll throws",
             len(member.errors) > 100
             and all(
@@ -157,9 +157,9 @@ def too_short(told: Told) -> None:
                 for name, text in member.errors
             ),
         )
-        told.claim(f"{size} bytes: nobody was called back", not member.calls)
-        told.claim(f"{size} bytes: it stays a member", member.state.state is MemberState.stable)
-        told.claim(f"{size} bytes: groupMetadata was set before", member.state.group_metadata.number == 1)
+        run.claim(f"{size} bytes: nobody was called back", not member.calls)
+        run.claim(f"{size} bytes: it stays a member", member.state.state is MemberState.stable)
+        run.claim(f"{size} bytes: groupMetadata was set before", member.state.group_metadata.number == 1)
 
 
 @scenario(
@@ -171,22 +171,22 @@ def too_short(told: Told) -> None:
     when="the application subscribes to u instead",
     then="the assignment of t is dropped without a callback, and the member joins again, for u",
 )
-def mismatch(told: Told) -> None:
-    world = told.world({"t": 1, "u": 1})
+def mismatch(run: ScenarioRun) -> None:
+    world = run.world({"t": 1, "u": 1})
     member = member_of(world)
     world.run(3_000, until=lambda: member.state.state is MemberState.completing)
     joins = joins_of(world, member)
     member.subscribe("u")
-    told.moment("subscribes to u while its SyncGroup is open", "a")
+    run.moment("subscribes to u while its SyncGroup is open", "a")
     world.run(2_000)
-    told.result(
+    run.result(
         "callbacks", [f"{kind} {', '.join(map(str, found)) or 'nothing'}" for kind, found in member.calls]
     )
-    told.result("warnings", [one.text for one in member.reports])
-    told.claim("there is a warning", [one.name for one in member.reports] == ["WARN"])
-    told.claim("nobody heard of t", all(tp.topic == "u" for _, found in member.calls for tp in found))
-    told.claim("it has joined once more", joins_of(world, member) == joins + 1)
-    told.claim("and owns u", member.owned == {TopicPartition("u", 0)})
+    run.result("warnings", [one.text for one in member.reports])
+    run.claim("there is a warning", [one.name for one in member.reports] == ["WARN"])
+    run.claim("nobody heard of t", all(tp.topic == "u" for _, found in member.calls for tp in found))
+    run.claim("it has joined once more", joins_of(world, member) == joins + 1)
+    run.claim("and owns u", member.owned == {TopicPartition("u", 0)})
 
 
 # -- what is revoked, and what is added -------------------------------------------------------------------
@@ -200,8 +200,8 @@ def mismatch(told: Told) -> None:
     when="one leaves",
     then="the other's callback names only the two that it got",
 )
-def added(told: Told) -> None:
-    world = told.world({"t": 4}, trace=False)
+def added(run: ScenarioRun) -> None:
+    world = run.world({"t": 4}, trace=False)
     first = member_of(world, "a", assignors=COOPERATIVE)
     second = member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
@@ -209,9 +209,9 @@ def added(told: Told) -> None:
     second.close()
     world.run(8_000)
     last = next(set(found) for call, found in reversed(first.calls) if call == "assigned" and found)
-    told.result("had, was told", [len(kept), sorted(map(str, last))])
-    told.claim("only what was added is told", last == set(world.partitions()) - kept)
-    told.claim("it owns all four", first.owned == set(world.partitions()))
+    run.result("had, was told", [len(kept), sorted(map(str, last))])
+    run.claim("only what was added is told", last == set(world.partitions()) - kept)
+    run.claim("it owns all four", first.owned == set(world.partitions()))
 
 
 @scenario(
@@ -222,18 +222,18 @@ def added(told: Told) -> None:
     when="a second member comes",
     then="two partitions are revoked, the other two never; it sends two JoinGroups",
 )
-def cooperative(told: Told) -> None:
-    world = told.world({"t": 4})
+def cooperative(run: ScenarioRun) -> None:
+    world = run.world({"t": 4})
     first = member_of(world, "a", assignors=COOPERATIVE)
     world.run(4_000)
     joins = len(world.asked(first, JoinGroupRequest))
     member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
     revoked = [partitions for call, partitions in first.calls if call == "revoked"]
-    told.result("revoked", [str(tp) for found in revoked for tp in found])
-    told.result("JoinGroups", len(world.asked(first, JoinGroupRequest)) - joins)
-    told.claim("two partitions were revoked, once", [len(found) for found in revoked] == [2])
-    told.claim("it joined twice", len(world.asked(first, JoinGroupRequest)) - joins == 2)
+    run.result("revoked", [str(tp) for found in revoked for tp in found])
+    run.result("JoinGroups", len(world.asked(first, JoinGroupRequest)) - joins)
+    run.claim("two partitions were revoked, once", [len(found) for found in revoked] == [2])
+    run.claim("it joined twice", len(world.asked(first, JoinGroupRequest)) - joins == 2)
 
 
 @scenario(
@@ -244,8 +244,8 @@ def cooperative(told: Told) -> None:
     when="one of them leaves",
     then="the other one hears of what was added, of nothing that is revoked, and sends one JoinGroup",
 )
-def nothing_to_revoke(told: Told) -> None:
-    world = told.world({"t": 4})
+def nothing_to_revoke(run: ScenarioRun) -> None:
+    world = run.world({"t": 4})
     first = member_of(world, "a", assignors=COOPERATIVE)
     second = member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
@@ -253,13 +253,13 @@ def nothing_to_revoke(told: Told) -> None:
     second.close()
     world.run(8_000)
     calls = first.calls[before:]
-    told.result("callbacks", [f"{kind} {len(found)}" for kind, found in calls])
-    told.result("JoinGroups", joins_of(world, first) - joins)
-    told.claim(
+    run.result("callbacks", [f"{kind} {len(found)}" for kind, found in calls])
+    run.result("JoinGroups", joins_of(world, first) - joins)
+    run.claim(
         "it was told of what was added, and of nothing else", [kind for kind, _ in calls] == ["assigned"]
     )
-    told.claim("it joined once", joins_of(world, first) == joins + 1)
-    told.claim("it owns all four", len(first.owned) == 4)
+    run.claim("it joined once", joins_of(world, first) == joins + 1)
+    run.claim("it owns all four", len(first.owned) == 4)
 
 
 @scenario(
@@ -273,18 +273,18 @@ def nothing_to_revoke(told: Told) -> None:
     then="as a rule revoked comes once, before the JoinGroup; woken, it never comes, and two partitions are "
     "gone without a word",
 )
-def nothing_after(told: Told) -> None:
+def nothing_after(run: ScenarioRun) -> None:
     for woken in (False, True):
-        _woken_or_not(told, woken)
-    told.why(
+        _woken_or_not(run, woken)
+    run.why(
         "The join is marked as prepared before the commit is made; an exception in between leaves the mark, "
         "and the next poll goes on with the JoinGroup. In EAGER nothing after that compares what is owned "
         "with what comes."
     )
 
 
-def _woken_or_not(told: Told, woken: bool) -> None:
-    world = told.world({"t": 4})
+def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
+    world = run.world({"t": 4})
     first = member_of(world, auto_commit_ms=60_000)
     produce(world, "t", range(4), 20, 3_000)
     world.run(500)
@@ -301,18 +301,18 @@ def _woken_or_not(told: Told, woken: bool) -> None:
     if woken:
         world.run(5_000, until=lambda: bool(world.asked(first, OffsetCommitRequest)))
         first.wakeup()
-        told.moment("another thread wakes it while it commits", "a")
+        run.moment("another thread wakes it while it commits", "a")
     world.run(10_000)
     name = "woken" if woken else "as a rule"
-    told.result(f"{name}: callbacks", called(first)[calls:])
-    told.result(f"{name}: partitions in the end", [len(first.state.assigned), len(second.owned)])
-    told.claim(
+    run.result(f"{name}: callbacks", called(first)[calls:])
+    run.result(f"{name}: partitions in the end", [len(first.state.assigned), len(second.owned)])
+    run.claim(
         f"{name}: two partitions are the other one's",
         [len(first.state.assigned), len(second.owned)] == [2, 2],
     )
-    told.claim(f"{name}: one JoinGroup", joins_of(world, first) == joins + 1)
+    run.claim(f"{name}: one JoinGroup", joins_of(world, first) == joins + 1)
     if woken:
-        told.claim("woken: the listener never heard of it", not joined)
-        told.claim("woken: nothing was told as revoked", called(first)[calls:] == ["assigned 0"])
+        run.claim("woken: the listener never heard of it", not joined)
+        run.claim("woken: nothing was told as revoked", called(first)[calls:] == ["assigned 0"])
     else:
-        told.claim("as a rule: revoked is before the JoinGroup", joined == [joins])
+        run.claim("as a rule: revoked is before the JoinGroup", joined == [joins])

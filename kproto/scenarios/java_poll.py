@@ -17,7 +17,7 @@ from ..messages.offset_commit import (
 from ..models import contract
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .frame import Told, join, offsets, produce, scenario
+from .frame import ScenarioRun, join, offsets, produce, scenario
 from .java_stage import OLD, T0, USUAL, member_of
 
 
@@ -52,32 +52,32 @@ def _by_hand(world: World, **config: Any) -> Any:
     then="ConcurrentModificationException for the second thread alone, the next poll works, and after close "
     "it is IllegalStateException",
 )
-def one_thread(told: Told) -> None:
-    world = told.world({"t": 1})
+def one_thread(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = _by_hand(world)
     member.poll_once(2_000)
     world.run(500)
     second = member.machine.step(member.state, contract.Poll(), world.now)
-    told.moment("another thread polls", "a")
-    told.result("the second thread", [(one.name, one.text) for one in second])
-    told.claim(
+    run.moment("another thread polls", "a")
+    run.result("the second thread", [(one.name, one.text) for one in second])
+    run.claim(
         "the second thread is refused", [one.name for one in second] == ["ConcurrentModificationException"]
     )
-    told.claim("the first one still waits", member.polling)
+    run.claim("the first one still waits", member.polling)
     world.write("t", 0, "x")
     world.run(500)
-    told.claim("and gets its record", offsets(member, T0) == [0])
+    run.claim("and gets its record", offsets(member, T0) == [0])
     member.wakeup()
     _poll(world, member, 100)
-    told.claim("a poll throws", [name for name, _ in member.errors] == ["WakeupException"])
+    run.claim("a poll throws", [name for name, _ in member.errors] == ["WakeupException"])
     world.write("t", 0, "y")
     _poll(world, member, 1_000)
-    told.claim("and gave the lock back: the next one works", offsets(member, T0) == [0, 1])
+    run.claim("and gave the lock back: the next one works", offsets(member, T0) == [0, 1])
     member.close()
     world.run(2_000)
     after = member.machine.step(member.state, contract.Poll(), world.now)
-    told.result("after close", [one.error for one in after])
-    told.claim(
+    run.result("after close", [one.error for one in after])
+    run.claim(
         "after close it says that it is closed",
         [one.error for one in after] == [("IllegalStateException", "This consumer has already been closed.")],
     )
@@ -91,13 +91,13 @@ def one_thread(told: Told) -> None:
     when="it polls",
     then="IllegalStateException, with Java's sentence",
 )
-def nothing_subscribed(told: Told) -> None:
-    world = told.world({"t": 1}, trace=False)
+def nothing_subscribed(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, trace=False)
     member = join(world, "a", OLD, topics=(), **USUAL)
     member.poll_once(100)
     world.run(500)
-    told.result("poll raises", member.errors)
-    told.claim("it is told", [name for name, _ in member.errors] == ["IllegalStateException"])
+    run.result("poll raises", member.errors)
+    run.claim("it is told", [name for name, _ in member.errors] == ["IllegalStateException"])
 
 
 @scenario(
@@ -109,32 +109,32 @@ def nothing_subscribed(told: Told) -> None:
     when="it is woken and polls; later it is woken while it waits in a poll of a minute",
     then="each time one poll throws at once, and the next one goes on: every message comes once, in order",
 )
-def wakeup(told: Told) -> None:
-    world = told.world({"t": 1})
+def wakeup(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = _by_hand(world)
     for number in range(20):
         world.write("t", 0, str(number))
     _poll(world, member, 1_000, limit=10)
     member.wakeup()
-    told.moment("another thread wakes it", "a")
+    run.moment("another thread wakes it", "a")
     took = _poll(world, member, 60_000)
-    told.result("woken before: the poll took", f"{took} ms")
-    told.claim("woken before a poll, the poll throws at once", (took, len(member.errors)) == (0, 1))
-    told.claim("with ten messages in its buffer it gave none of them", len(member.records) == 10)
+    run.result("woken before: the poll took", f"{took} ms")
+    run.claim("woken before a poll, the poll throws at once", (took, len(member.errors)) == (0, 1))
+    run.claim("with ten messages in its buffer it gave none of them", len(member.records) == 10)
     _poll(world, member, 1_000)
-    told.claim("the next poll gives the other ten", offsets(member, T0) == list(range(20)))
+    run.claim("the next poll gives the other ten", offsets(member, T0) == list(range(20)))
     begun = world.now
     member.poll_once(60_000)
     world.run(3_000)
     member.wakeup()
-    told.moment("another thread wakes it", "a")
+    run.moment("another thread wakes it", "a")
     world.run(1_000, until=lambda: not member.polling)
-    told.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
-    told.claim("woken in a poll, it throws at once", world.now - begun == 3_000)
+    run.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
+    run.claim("woken in a poll, it throws at once", world.now - begun == 3_000)
     world.write("t", 0, "last")
     _poll(world, member, 1_000)
-    told.claim("all came once, in order", offsets(member, T0) == list(range(21)))
-    told.claim("it threw twice", [name for name, _ in member.errors] == ["WakeupException"] * 2)
+    run.claim("all came once, in order", offsets(member, T0) == list(range(21)))
+    run.claim("it threw twice", [name for name, _ in member.errors] == ["WakeupException"] * 2)
 
 
 # -- the loop ---------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def wakeup(told: Told) -> None:
     then="each poll returns in its time, empty, until the join is done; the join goes on through them, and "
     "is asked for once",
 )
-def bounded(told: Told) -> None:
-    world = told.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
+def bounded(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
     member = member_of(world)
     member.pause_polling()
     world.run(60)
@@ -159,10 +159,10 @@ def bounded(told: Told) -> None:
     while not member.records and len(took) < 20:
         took.append(_poll(world, member, 400))
     joins = [one for one in world.asked(member, JoinGroupRequest) if one.member_id]
-    told.result("polls, and the longest", [len(took), f"{max(took)} ms"])
-    told.claim("no poll took longer than its time", max(took) <= 400)
-    told.claim("several were empty before the join was done", len(took) >= 7)
-    told.claim("they were one join", len(joins) == 1)
+    run.result("polls, and the longest", [len(took), f"{max(took)} ms"])
+    run.claim("no poll took longer than its time", max(took) <= 400)
+    run.claim("several were empty before the join was done", len(took) >= 7)
+    run.claim("they were one join", len(joins) == 1)
 
 
 @scenario(
@@ -175,24 +175,22 @@ def bounded(told: Told) -> None:
     then="both are back only when the partitions and their committed offsets are there; the 400 ms were "
     "over long ago: no time is left for records",
 )
-def patient(told: Told) -> None:
+def patient(run: ScenarioRun) -> None:
     for timeout in (0, 400):
-        world = told.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
+        world = run.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
         member = member_of(world)
         member.pause_polling()
         world.run(60)
         begun = world.now
         took = _poll(world, member, timeout, patient=True)
         assigned = next((one.at - begun for one in world.seen if one.what == "assigned"), None)
-        told.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
-        told.claim(
-            f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned
-        )
+        run.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
+        run.claim(f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned)
         beyond = took - (assigned or 0)
-        told.claim(f"poll({timeout}): then the next answer was its end", beyond < 100)
-        told.claim(f"poll({timeout}): nothing was read", not member.records)
-        told.claim(f"poll({timeout}): no line was logged", not member.reports)
-    told.why(
+        run.claim(f"poll({timeout}): then the next answer was its end", beyond < 100)
+        run.claim(f"poll({timeout}): nothing was read", not member.records)
+        run.claim(f"poll({timeout}): no line was logged", not member.reports)
+    run.why(
         "The warning that stands in the loop is never seen: each turn has a timer without an end, so none "
         "of them comes back with nothing done. For the same reason poll(0) has no limit at all."
     )
@@ -208,23 +206,23 @@ def patient(told: Told) -> None:
     then="the second fetch left in the moment in which the first poll returned, and the poll with no time "
     "at all has its records",
 )
-def pipelined(told: Told) -> None:
-    world = told.world({"t": 1})
+def pipelined(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = _by_hand(world)
     world.write("t", 0, *["x"] * 100)
     begun = len(world.asked(member, FetchRequest))
     _poll(world, member, 1_000, limit=100)
     returned = world.now
     world.write("t", 0, *["x"] * 100)
-    told.claim("a fetch is open when poll has returned", bool(member.state.fetching))
+    run.claim("a fetch is open when poll has returned", bool(member.state.fetching))
     world.run(1_000)
     sent = world.asked(member, FetchRequest)[begun:]
-    told.result("fetches until the second poll", len(sent))
+    run.result("fetches until the second poll", len(sent))
     took = _poll(world, member, 0, limit=100)
-    told.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
-    told.claim("the second poll had its records in no time", (len(member.records), took) == (200, 0))
-    told.claim("nothing was asked for meanwhile", world.now == returned + 1_000)
-    told.claim("all came once, in order", offsets(member, T0) == list(range(200)))
+    run.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
+    run.claim("the second poll had its records in no time", (len(member.records), took) == (200, 0))
+    run.claim("nothing was asked for meanwhile", world.now == returned + 1_000)
+    run.claim("all came once, in order", offsets(member, T0) == list(range(200)))
 
 
 class _Redacts:
@@ -248,17 +246,17 @@ class _Redacts:
     when="the application reads them, and commits are made",
     then="it gets five; but all ten are committed: what an interceptor takes away is gone",
 )
-def intercepted(told: Told) -> None:
-    world = told.world({"t": 1})
+def intercepted(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     tap = _Redacts()
     member = member_of(world, auto_commit_ms=1_000, extra={"interceptor.classes": (tap,)})
     world.write("t", 0, *["x"] * 10)
     world.run(5_000)
-    told.result("records, committed", [len(member.records), world.committed("g", T0)])
-    told.claim("what onConsume left is what poll returns", offsets(member, T0) == [0, 2, 4, 6, 8])
-    told.claim("all were committed", world.committed("g", T0) == 10)
-    told.claim("onCommit heard of it", {T0: 10} in tap.heard)
-    told.why("The position has moved before onConsume is called, and the commit is made of positions.")
+    run.result("records, committed", [len(member.records), world.committed("g", T0)])
+    run.claim("what onConsume left is what poll returns", offsets(member, T0) == [0, 2, 4, 6, 8])
+    run.claim("all were committed", world.committed("g", T0) == 10)
+    run.claim("onCommit heard of it", {T0: 10} in tap.heard)
+    run.why("The position has moved before onConsume is called, and the commit is made of positions.")
 
 
 @scenario(
@@ -270,20 +268,20 @@ def intercepted(told: Told) -> None:
     then="the first poll is empty, took its whole time and asked several times; the second one returns with "
     "the message",
 )
-def goes_round(told: Told) -> None:
-    world = told.world({"t": 1})
+def goes_round(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = _by_hand(world)
     before = len(world.asked(member, FetchRequest))
     took = _poll(world, member, 1_000)
     asked = len(world.asked(member, FetchRequest)) - before
-    told.result("empty: took, fetches", [f"{took} ms", asked])
-    told.claim("it took its time", took == 1_000)
-    told.claim("it was empty", not member.records)
-    told.claim("it asked again and again", asked >= 8)
+    run.result("empty: took, fetches", [f"{took} ms", asked])
+    run.claim("it took its time", took == 1_000)
+    run.claim("it was empty", not member.records)
+    run.claim("it asked again and again", asked >= 8)
     world.later(300, lambda: world.write("t", 0, "x"))
     took = _poll(world, member, 1_000)
-    told.result("with a message after 300 ms: took", f"{took} ms")
-    told.claim("it returned with the message", 300 <= took <= 310 and len(member.records) == 1)
+    run.result("with a message after 300 ms: took", f"{took} ms")
+    run.claim("it returned with the message", 300 <= took <= 310 and len(member.records) == 1)
 
 
 @scenario(
@@ -294,26 +292,26 @@ def goes_round(told: Told) -> None:
     when="that goes on for a minute and a half, and then a poll throws",
     then="time-between-poll is 1,000 ms, poll-idle-ratio about a tenth; the poll that throws is counted, too",
 )
-def measured(told: Told) -> None:
-    world = told.world({"t": 1})
+def measured(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = _by_hand(world)
     for _ in range(90):
         _poll(world, member, 100)
         world.run(900)
     found = member.state.polls.metrics(world.now)
     for name, value in found.items():
-        told.result(name, round(value, 3))
+        run.result(name, round(value, 3))
     between = (found["time-between-poll-avg"], found["time-between-poll-max"])
-    told.claim("polls are a second apart", between == (1_000, 1_000))
-    told.claim("about a tenth of the time is spent in poll", 0.08 <= found["poll-idle-ratio-avg"] <= 0.12)
-    told.claim("the last poll was a second ago", found["last-poll-seconds-ago"] == 1)
+    run.claim("polls are a second apart", between == (1_000, 1_000))
+    run.claim("about a tenth of the time is spent in poll", 0.08 <= found["poll-idle-ratio-avg"] <= 0.12)
+    run.claim("the last poll was a second ago", found["last-poll-seconds-ago"] == 1)
     ended = sum(one.count for one in member.state.polls.idle.samples)
     member.wakeup()
     _poll(world, member, 100)
     after = member.state.polls.metrics(world.now)
-    told.claim("the poll that throws has begun", after["last-poll-seconds-ago"] == 0)
-    told.claim("and ended", sum(one.count for one in member.state.polls.idle.samples) == ended + 1)
-    told.why(
+    run.claim("the poll that throws has begun", after["last-poll-seconds-ago"] == 0)
+    run.claim("and ended", sum(one.count for one in member.state.polls.idle.samples) == ended + 1)
+    run.why(
         "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
         "time in poll over itself and the time since the last poll began, so that the last poll counts "
         "twice."
@@ -331,23 +329,23 @@ def measured(told: Told) -> None:
     when="the application doesn't poll for 20 s, and then polls again",
     then="nothing is committed while it doesn't poll, and at once when it does",
 )
-def in_poll(told: Told) -> None:
-    world = told.world({"t": 1})
+def in_poll(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = member_of(world)
     produce(world, "t", (0,), 50, 1_000)
     world.run(1_000)
     before = len(world.asked(member, OffsetCommitRequest))
     member.pause_polling()
-    told.moment("stops polling", "a")
+    run.moment("stops polling", "a")
     world.run(20_000)
     while_away = len(world.asked(member, OffsetCommitRequest)) - before
     member.go_on_polling()
-    told.moment("polls again", "a")
+    run.moment("polls again", "a")
     world.run(200)
     after = len(world.asked(member, OffsetCommitRequest)) - before - while_away
-    told.result("commits while away, and after", [while_away, after])
-    told.claim("none while it didn't poll", while_away == 0)
-    told.claim("one when it polled", after == 1)
+    run.result("commits while away, and after", [while_away, after])
+    run.claim("none while it didn't poll", while_away == 0)
+    run.claim("one when it polled", after == 1)
 
 
 def _refuse_commits(world: World, *codes: int) -> list[int]:
@@ -381,14 +379,14 @@ def _refuse_commits(world: World, *codes: int) -> list[int]:
 def _after_commit(
     number: int, title: str, codes: tuple[int, ...], at_most: int, at_least: int, then: str
 ) -> Any:
-    def play(told: Told) -> None:
-        world = told.world({"t": 1})
+    def play(run: ScenarioRun) -> None:
+        world = run.world({"t": 1})
         times = _refuse_commits(world, *codes)
         member_of(world)
         produce(world, "t", (0,), 20, 20_000)
         gap = times[1] - times[0]
-        told.result("from the first commit to the second", f"{gap} ms")
-        told.claim(f"between {at_least} and {at_most} ms", at_least <= gap <= at_most)
+        run.result("from the first commit to the second", f"{gap} ms")
+        run.claim(f"between {at_least} and {at_most} ms", at_least <= gap <= at_most)
 
     scenario(
         f"S2-{number}",

@@ -11,7 +11,7 @@ from ..messages.join_group import JoinGroupRequest
 from ..messages.metadata import MetadataRequest
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .frame import Told, join, lost_and_doubled, produce, scenario
+from .frame import ScenarioRun, join, lost_and_doubled, produce, scenario
 from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, RuntimeException, member_of, stored
 
 
@@ -24,8 +24,8 @@ from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, RuntimeException, 
     when="a second member comes, leaves, a third crashes, a matching topic is made, a topic grows",
     then="each time the group rebalances, and settles",
 )
-def triggers(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def triggers(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     first = join(world, "a", OLD, topics=(), **USUAL)
     first.subscribe(pattern="t.*")
     world.run(5_000)
@@ -35,11 +35,11 @@ def triggers(told: Told) -> None:
 
     def after(what: str, ms: int) -> None:
         before = generation()
-        told.moment(what, "operator")
+        run.moment(what, "operator")
         world.run(ms)
-        told.result(what, f"{generation() - before} more generations")
-        told.claim(f"{what}: the group rebalanced", generation() > before)
-        told.claim(f"{what}: it settled", world.is_stable("g"))
+        run.result(what, f"{generation() - before} more generations")
+        run.claim(f"{what}: the group rebalanced", generation() > before)
+        run.claim(f"{what}: it settled", world.is_stable("g"))
 
     second = join(world, "b", OLD, topics=(), **USUAL)
     second.subscribe(pattern="t.*")
@@ -65,10 +65,10 @@ def triggers(told: Told) -> None:
     when="a third member comes, with range and with cooperative-sticky",
     then="with cooperative the partitions that stay have no gap; with range all have one",
 )
-def no_gap(told: Told) -> None:
+def no_gap(run: ScenarioRun) -> None:
     longest: dict[str, int] = {}
     for assignor in ("range", "cooperative-sticky"):
-        world = told.world({"t": 6}, trace=False)
+        world = run.world({"t": 6}, trace=False)
         members = [
             member_of(world, name, NOW, assignors=(assignor,), heartbeat_ms=beat)
             for name, beat in (("a", 500), ("b", 1_700))
@@ -81,10 +81,10 @@ def no_gap(told: Told) -> None:
         stayed = {tp: one for one in members for tp in kept_before[one.name] & one.owned}
         gaps = [_gap(world, one.name, tp, begun) for tp, one in stayed.items()]
         longest[assignor] = max(gaps)
-        told.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
-        told.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
-    told.claim("with range everybody waits for the slowest heartbeat", longest["range"] >= 300)
-    told.claim("with cooperative they are read as before", longest["cooperative-sticky"] <= 150)
+        run.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
+        run.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
+    run.claim("with range everybody waits for the slowest heartbeat", longest["range"] >= 300)
+    run.claim("with cooperative they are read as before", longest["cooperative-sticky"] <= 150)
 
 
 def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
@@ -107,19 +107,19 @@ def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
     when="a second member comes",
     then="both commit before they join again; nothing is read twice",
 )
-def prepare(told: Told) -> None:
+def prepare(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
-        world = told.world({"t": 2})
+        world = run.world({"t": 2})
         first = member_of(world, "a", kind, auto_commit_ms=60_000)
         produce(world, "t", (0, 1), 50, 2_000)
         world.run(500)
-        told.claim(f"{kind}: nothing was committed by the timer", not stored(world))
+        run.claim(f"{kind}: nothing was committed by the timer", not stored(world))
         second = member_of(world, "b", kind, auto_commit_ms=60_000)
         world.run(10_000)
         lost, doubled = lost_and_doubled(world, [first, second], (T0, T1))
-        told.result(f"{kind}: committed before it joined again", stored(world)[:1])
-        told.claim(f"{kind}: it was committed", stored(world)[0] == {T0: 100, T1: 100})
-        told.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
+        run.result(f"{kind}: committed before it joined again", stored(world)[:1])
+        run.claim(f"{kind}: it was committed", stored(world)[0] == {T0: 100, T1: 100})
+        run.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
 
 
 @scenario(
@@ -130,10 +130,10 @@ def prepare(told: Told) -> None:
     when="it joins again",
     then="its listener hears of lost, in both versions; nothing is committed on the way",
 )
-def lost(told: Told) -> None:
+def lost(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
         for code in (22, 25):
-            world = told.world({"t": 2})
+            world = run.world({"t": 2})
             left = [code]
 
             def tamper(
@@ -143,15 +143,15 @@ def lost(told: Told) -> None:
                 left: list[int] = left,
                 world: World = world,
             ) -> Message | None:
-                late = isinstance(request, HeartbeatRequest) and world.now > told.started + 4_000
+                late = isinstance(request, HeartbeatRequest) and world.now > run.started + 4_000
                 return HeartbeatResponse(error_code=left.pop()) if late and left else None
 
             world.tamper = tamper
             member = member_of(world, "a", kind, auto_commit_ms=60_000, session_ms=6_000)
             world.run(20_000)
             calls = [call for call, _ in member.calls]
-            told.result(f"{kind}, error {code}", calls)
-            told.claim(
+            run.result(f"{kind}, error {code}", calls)
+            run.claim(
                 f"{kind}, error {code}: assigned, lost, assigned", calls == ["assigned", "lost", "assigned"]
             )
 
@@ -164,8 +164,8 @@ def lost(told: Told) -> None:
     when="a second member comes",
     then="the commit in the callback is taken; nothing is read twice",
 )
-def eager(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def eager(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     first = member_of(world, "a", NOW, auto_commit=False, assignors=("range",))
     produce(world, "t", (0, 1), 50, 2_000)
     world.run(500)
@@ -174,11 +174,11 @@ def eager(told: Told) -> None:
     world.run(3_000, until=lambda: ("revoked", (T0, T1)) in first.calls)
     token = first.commit()
     world.run(10_000)
-    told.result("the commit in the callback", first.committed.get(token, "unanswered") or "taken")
-    told.claim("all of it was revoked", ("revoked", (T0, T1)) in first.calls)
-    told.claim("the commit was taken", first.committed.get(token, "open") is None)
+    run.result("the commit in the callback", first.committed.get(token, "unanswered") or "taken")
+    run.claim("all of it was revoked", ("revoked", (T0, T1)) in first.calls)
+    run.claim("the commit was taken", first.committed.get(token, "open") is None)
     _, doubled = lost_and_doubled(world, [first, second], (T0, T1))
-    told.claim("nothing is read twice", doubled == 0)
+    run.claim("nothing is read twice", doubled == 0)
 
 
 @scenario(
@@ -189,21 +189,21 @@ def eager(told: Told) -> None:
     when="it subscribes to t alone",
     then="u is revoked before the join, t never",
 )
-def no_longer_wanted(told: Told) -> None:
-    world = told.world({"t": 2, "u": 1})
+def no_longer_wanted(run: ScenarioRun) -> None:
+    world = run.world({"t": 2, "u": 1})
     member = join(world, "a", OLD, topics=("t", "u"), **{**USUAL, "assignors": COOPERATIVE})
     world.run(4_000)
     joins = len(world.asked(member, JoinGroupRequest))
     member.subscribe("t")
     world.run(6_000)
     revoked = [partitions for call, partitions in member.calls if call == "revoked"]
-    told.result("revoked", [str(tp) for found in revoked for tp in found])
-    told.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
+    run.result("revoked", [str(tp) for found in revoked for tp in found])
+    run.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
     asked: JoinGroupRequest = world.asked(member, JoinGroupRequest)[joins]
     owned = Subscription.decode(asked.protocols[0].metadata).owned
-    told.result("owned, as its JoinGroup says", [str(tp) for tp in owned])
-    told.claim("before the join: its JoinGroup doesn't claim it", set(owned) == {T0, T1})
-    told.claim("t is still there", member.owned == {T0, T1})
+    run.result("owned, as its JoinGroup says", [str(tp) for tp in owned])
+    run.claim("before the join: its JoinGroup doesn't claim it", set(owned) == {T0, T1})
+    run.claim("t is still there", member.owned == {T0, T1})
 
 
 @scenario(
@@ -214,24 +214,24 @@ def no_longer_wanted(told: Told) -> None:
     when="the leader's process stands still until its session is over, and comes back as a follower",
     then="as the leader it asked for the metadata of both topics, as a follower it asks for its own",
 )
-def leads_nobody(told: Told) -> None:
-    world = told.world({"t": 1, "u": 1})
+def leads_nobody(run: ScenarioRun) -> None:
+    world = run.world({"t": 1, "u": 1})
     first = member_of(world, metadata_ms=1_000)
     world.run(3_000)
     second = member_of(world, "b", topics=("u",), metadata_ms=1_000)
     world.run(8_000)
     leading = _topics_asked_for(world, first)
-    told.claim("it leads", first.state.leads)
+    run.claim("it leads", first.state.leads)
     first.freeze(15_000)
-    told.moment("stands still for 15 s", "a")
+    run.moment("stands still for 15 s", "a")
     world.run(15_000)
     world.run(10_000)
     following = _topics_asked_for(world, first)
-    told.result("asked for as the leader", sorted(leading))
-    told.result("asked for as a follower", sorted(following))
-    told.claim("the leader watches what the group reads", leading == {"t", "u"})
-    told.claim("the other one leads now", second.state.leads and not first.state.leads)
-    told.claim("it watches what it reads itself", following == {"t"})
+    run.result("asked for as the leader", sorted(leading))
+    run.result("asked for as a follower", sorted(following))
+    run.claim("the leader watches what the group reads", leading == {"t", "u"})
+    run.claim("the other one leads now", second.state.leads and not first.state.leads)
+    run.claim("it watches what it reads itself", following == {"t"})
 
 
 def _topics_asked_for(world: World, member: Any) -> set[str]:
@@ -250,13 +250,13 @@ def _topics_asked_for(world: World, member: Any) -> set[str]:
     then="poll throws KafkaException with that cause, nothing is assigned any more, and the rebalance goes "
     "on",
 )
-def callback_raises(told: Told) -> None:
+def callback_raises(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
-        _callback_raises(told, kind)
+        _callback_raises(run, kind)
 
 
-def _callback_raises(told: Told, kind: str) -> None:
-    world = told.world({"t": 4})
+def _callback_raises(run: ScenarioRun, kind: str) -> None:
+    world = run.world({"t": 4})
     first = member_of(world, "a", kind, assignors=("range",))
     world.run(4_000)
     left = [RuntimeException("the database is away")]
@@ -269,13 +269,13 @@ def _callback_raises(told: Told, kind: str) -> None:
     second = member_of(world, "b", kind, assignors=("range",))
     world.run(10_000, until=lambda: bool(first.errors))
     name, text = first.errors[0] if first.errors else ("nothing", "")
-    told.result(f"{kind}: poll throws", f"{name}: {text}")
-    told.claim(
+    run.result(f"{kind}: poll throws", f"{name}: {text}")
+    run.claim(
         f"{kind}: KafkaException, and its cause",
         name == "KafkaException" and "RuntimeException: the database is away" in text,
     )
-    told.claim(f"{kind}: nothing is assigned then", not first.state.assigned)
+    run.claim(f"{kind}: nothing is assigned then", not first.state.assigned)
     world.run(10_000)
     shares = [len(first.owned), len(second.owned)]
-    told.result(f"{kind}: partitions in the end", shares)
-    told.claim(f"{kind}: the rebalance goes on", shares == [2, 2] and len(first.errors) == 1)
+    run.result(f"{kind}: partitions in the end", shares)
+    run.claim(f"{kind}: the rebalance goes on", shares == [2, 2] and len(first.errors) == 1)

@@ -16,22 +16,24 @@ from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..models import zookeeper as zk
-from .frame import Told, join, lost_and_doubled, offsets, produce, read, scenario
+from .frame import ScenarioRun, join, lost_and_doubled, offsets, produce, read, scenario
 from .java_stage import OLD, T0, member_of
 
 # -- enable.auto.commit -----------------------------------------------------------------------------------
 
 
-def _auto_commit(told: Told, **options: Any) -> object:
+def _auto_commit(run: ScenarioRun, **options: Any) -> object:
     try:
         found: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:
         found = f"refused: {error}"
-    told.result("enable.auto.commit", found)
+    run.result("enable.auto.commit", found)
     return found
 
 
-def _config(number: int, given: str, then: str) -> Callable[[Callable[[Told], None]], Callable[[Told], None]]:
+def _config(
+    number: int, given: str, then: str
+) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     return scenario(
         f"S2-{number}",
         f"maybeOverrideEnableAutoCommit: {given}",
@@ -43,28 +45,28 @@ def _config(number: int, given: str, then: str) -> Callable[[Callable[[Told], No
 
 
 @_config(1, "group.id set, enable.auto.commit not", "it commits automatically")
-def group_unset(told: Told) -> None:
-    told.claim("true", _auto_commit(told, group_id="g") is True)
+def group_unset(run: ScenarioRun) -> None:
+    run.claim("true", _auto_commit(run, group_id="g") is True)
 
 
 @_config(2, "group.id set, enable.auto.commit false", "it does not")
-def group_false(told: Told) -> None:
-    told.claim("false", _auto_commit(told, group_id="g", enable_auto_commit=False) is False)
+def group_false(run: ScenarioRun) -> None:
+    run.claim("false", _auto_commit(run, group_id="g", enable_auto_commit=False) is False)
 
 
 @_config(3, "no group.id, enable.auto.commit not set", "it does not")
-def alone_unset(told: Told) -> None:
-    told.claim("false", _auto_commit(told) is False)
+def alone_unset(run: ScenarioRun) -> None:
+    run.claim("false", _auto_commit(run) is False)
 
 
 @_config(4, "no group.id, enable.auto.commit true", "that is refused by name")
-def alone_true(told: Told) -> None:
-    told.claim("refused", "needs a group_id" in str(_auto_commit(told, enable_auto_commit=True)))
+def alone_true(run: ScenarioRun) -> None:
+    run.claim("refused", "needs a group_id" in str(_auto_commit(run, enable_auto_commit=True)))
 
 
 @_config(5, "no group.id, enable.auto.commit false", "it does not")
-def alone_false(told: Told) -> None:
-    told.claim("false", _auto_commit(told, enable_auto_commit=False) is False)
+def alone_false(run: ScenarioRun) -> None:
+    run.claim("false", _auto_commit(run, enable_auto_commit=False) is False)
 
 
 @scenario(
@@ -75,7 +77,7 @@ def alone_false(told: Told) -> None:
     when="the interval is left out, 0 and -1",
     then="5000, 0, and a refusal",
 )
-def interval(told: Told) -> None:
+def interval(run: ScenarioRun) -> None:
     plain = consumer_options({"group_id": "g"}).auto_commit_interval_ms
     zero = consumer_options({"group_id": "g", "auto_commit_interval_ms": 0}).auto_commit_interval_ms
     refused = ""
@@ -83,8 +85,8 @@ def interval(told: Told) -> None:
         consumer_options({"group_id": "g", "auto_commit_interval_ms": -1})
     except ConfigError as error:
         refused = str(error)
-    told.result("left out, 0, -1", [plain, zero, refused])
-    told.claim("5000 and 0 are taken, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
+    run.result("left out, 0, -1", [plain, zero, refused])
+    run.claim("5000 and 0 are taken, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
 
 
 # -- the coordinator: then and now ------------------------------------------------------------------------
@@ -99,10 +101,10 @@ def interval(told: Told) -> None:
     when="they are asked for group g and topic t",
     then="the document's paths come out",
 )
-def paths(told: Told) -> None:
+def paths(run: ScenarioRun) -> None:
     found = [zk.ids_path("g"), zk.topic_path("t"), zk.offset_path("g", "t", 0)]
-    told.result("paths", found)
-    told.claim(
+    run.result("paths", found)
+    run.claim(
         "as the document has them",
         found == ["/consumers/g/ids", "/brokers/topics/t", "/consumers/g/offsets/t/0"],
     )
@@ -118,7 +120,7 @@ def paths(told: Told) -> None:
     then="consumers that hear early find partitions still owned and try again; in the end each partition "
     "has one owner; every change made everybody begin anew",
 )
-def zookeeper(told: Told) -> None:
+def zookeeper(run: ScenarioRun) -> None:
     state = zk.start("g", {"t": 6})
     now, conflicts = 0, 0
     events: list[tuple[int, zk.Event, str]] = [
@@ -131,7 +133,7 @@ def zookeeper(told: Told) -> None:
 
     def note(actions: list[zk.Action]) -> int:
         for action in actions:
-            told.moment(_told(action), action.consumer, told.started + now)
+            run.moment(_told(action), action.consumer, run.started + now)
         return sum(isinstance(action, zk.Conflict) for action in actions)
 
     for at, event, what in [*events, (90_000, zk.Tick(), "")]:
@@ -140,16 +142,16 @@ def zookeeper(told: Told) -> None:
             conflicts += note(zk.step(state, zk.Tick(), now))
         now = at
         if what:
-            told.moment(what, "operator", told.started + now)
+            run.moment(what, "operator", run.started + now)
         conflicts += note(zk.step(state, event, now))
     owners = [zk.owner(state, TopicPartition("t", one)) for one in range(8)]
-    told.result("owners", owners)
-    told.result("conflicts", conflicts)
-    told.result("rebalances for 5 changes", state.rebalances)
-    told.claim("somebody ran into somebody", conflicts > 0)
-    told.claim("each partition has one owner in the end", owners == ["b"] * 4 + ["c"] * 4)
-    told.claim("each change made everybody begin anew", state.rebalances >= 9)
-    told.why(
+    run.result("owners", owners)
+    run.result("conflicts", conflicts)
+    run.result("rebalances for 5 changes", state.rebalances)
+    run.claim("somebody ran into somebody", conflicts > 0)
+    run.claim("each partition has one owner in the end", owners == ["b"] * 4 + ["c"] * 4)
+    run.claim("each change made everybody begin anew", state.rebalances >= 9)
+    run.why(
         "Nobody is asked, so nobody can say that all have let go; the owners' nodes only refuse the second "
         "one."
     )
@@ -175,8 +177,8 @@ def _told(action: zk.Action) -> str:
     when="they join and commit",
     then="one broker got every JoinGroup and OffsetCommit",
 )
-def coordinator(told: Told) -> None:
-    world = told.world({"t": 3}, brokers=3)
+def coordinator(run: ScenarioRun) -> None:
+    world = run.world({"t": 3}, brokers=3)
     members = [member_of(world, name) for name in ("a", "b", "c")]
     produce(world, "t", range(3), 20, 3_000)
     world.run(10_000)
@@ -185,9 +187,9 @@ def coordinator(told: Told) -> None:
         for entry in world.entries
         if entry.what == "asks" and entry.data.body[:2] in (b"\x00\x08", b"\x00\x0b")
     }
-    told.result("brokers that were joined at and committed to", sorted(nodes))
-    told.claim("one broker", len(nodes) == 1)
-    told.claim("all three are members", all(one.is_stable() for one in members))
+    run.result("brokers that were joined at and committed to", sorted(nodes))
+    run.claim("one broker", len(nodes) == 1)
+    run.claim("all three are members", all(one.is_stable() for one in members))
 
 
 @scenario(
@@ -199,17 +201,17 @@ def coordinator(told: Told) -> None:
     when="it joins",
     then="its JoinGroup says 300000 and 10000; or what was set",
 )
-def rebalance_timeout(told: Told) -> None:
+def rebalance_timeout(run: ScenarioRun) -> None:
     plain: dict[str, Any] = {}
     said_so: dict[str, Any] = {"max_poll_ms": 7_000, "session_ms": 6_500}
     for config, wanted in ((plain, (300_000, 10_000)), (said_so, (7_000, 6_500))):
-        world = told.world({"t": 1})
+        world = run.world({"t": 1})
         member = join(world, "a", OLD, reset="earliest", **config)
         world.run(2_000)
         request = world.asked(member, JoinGroupRequest)[-1]
         said = (request.rebalance_timeout_ms, request.session_timeout_ms)
-        told.result(f"{config or 'defaults'}: rebalance and session timeout", list(said))
-        told.claim(f"{config or 'defaults'}: {wanted}", said == wanted)
+        run.result(f"{config or 'defaults'}: rebalance and session timeout", list(said))
+        run.claim(f"{config or 'defaults'}: {wanted}", said == wanted)
 
 
 # -- reliability ------------------------------------------------------------------------------------------
@@ -223,9 +225,9 @@ def rebalance_timeout(told: Told) -> None:
     when="it dies, and another takes over",
     then="the 100 come again; none is missing",
 )
-def at_least_once(told: Told) -> None:
+def at_least_once(run: ScenarioRun) -> None:
     for auto in (True, False):
-        world = told.world({"t": 1}, trace=False)
+        world = run.world({"t": 1}, trace=False)
         first = member_of(world, "a", auto_commit=auto, auto_commit_ms=60_000)
         produce(world, "t", (0,), 100, 1_000)
         world.run(1_000)
@@ -234,6 +236,6 @@ def at_least_once(told: Told) -> None:
         second = member_of(world, "b", auto_commit=auto)
         world.run(30_000)
         missing, doubled = lost_and_doubled(world, [first, second], [T0])
-        told.result(f"auto commit {auto}: read, lost, read again", [given, missing, doubled])
-        told.claim(f"auto commit {auto}: none is lost, the 100 come again", (missing, doubled) == (0, 100))
-        told.claim(f"auto commit {auto}: in order", offsets(second, T0) == list(range(100)))
+        run.result(f"auto commit {auto}: read, lost, read again", [given, missing, doubled])
+        run.claim(f"auto commit {auto}: none is lost, the 100 come again", (missing, doubled) == (0, 100))
+        run.claim(f"auto commit {auto}: in order", offsets(second, T0) == list(range(100)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..group.subscription import TopicPartition
 from ..testing.world import World
-from .frame import Told, clients, join, lost_and_doubled, offsets, produce, read, scenario
+from .frame import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 from .matrices import Loss, loss
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
@@ -21,39 +21,39 @@ GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 
 
-def asked(told: Told) -> dict[str, Any]:
+def asked(run: ScenarioRun) -> dict[str, Any]:
     """`GROWTH` as a story is told with it."""
-    given = {name: getattr(told.parameters, name) for name in GROWTH}
+    given = {name: getattr(run.parameters, name) for name in GROWTH}
     return {name: one for name, one in given.items() if one is not None}
 
 
-def grown(told: Told, kind: str, *, reset: str, world: World | None = None) -> Loss:
+def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
     """The run that most of this document is about, by the story's parameters; `world`: one that was begun."""
-    said = told.parameters
-    stage = world or told.world({"t": 2}, trace=False)
-    told.moment(
+    said = run.parameters
+    stage = world or run.world({"t": 2}, trace=False)
+    run.moment(
         "the topic grows from 2 to 4; records come at once",
         "operator",
         stage.now + (said.grow_at_ms or 7_300),
     )
-    found = loss(said.client or kind, reset=said.reset or reset, world=stage, **asked(told))
-    told.result("client", found.client)
-    told.result("policy", found.reset)
-    told.result("written into new partitions", found.written)
-    told.result("lost", found.lost)
-    told.result("read twice", found.doubled)
+    found = loss(said.client or kind, reset=said.reset or reset, world=stage, **asked(run))
+    run.result("client", found.client)
+    run.result("policy", found.reset)
+    run.result("written into new partitions", found.written)
+    run.result("lost", found.lost)
+    run.result("read twice", found.doubled)
     seen = found.seen_after_ms
-    told.result("new partitions seen after", "never" if seen is None else f"{seen / 1000:.1f} s")
+    run.result("new partitions seen after", "never" if seen is None else f"{seen / 1000:.1f} s")
     return found
 
 
-def claim_lost(told: Told, found: Loss, text: str = "records are lost") -> None:
+def claim_lost(run: ScenarioRun, found: Loss, text: str = "records are lost") -> None:
     """Records are lost, unless there was none before the new partitions were assigned."""
     seen = found.seen_after_ms
     if seen is None:
-        told.claim("nobody sees them, and everything in them is lost", found.lost == found.written)
+        run.claim("nobody sees them, and everything in them is lost", found.lost == found.written)
     elif found.stood_there(seen):
-        told.claim(text, found.lost >= found.stood_there(seen))
+        run.claim(text, found.lost >= found.stood_there(seen))
 
 
 @scenario(
@@ -67,27 +67,25 @@ def claim_lost(told: Told, found: Loss, text: str = "records are lost") -> None:
     when="the topic grows to 4 partitions and records come into the new ones; later the service is restarted",
     then="nothing of the new partitions is read until the restart; with earliest it comes late then",
 )
-def background(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def background(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     options: dict[str, Any] = {"reset": "earliest", "watch": False, "session_ms": 10_000, "auto_commit": True}
     first = join(world, "a", "kafka-go", **options)
     world.run(5_000)
-    told.grow("t", 4)
+    run.grow("t", 4)
     written = produce(world, "t", (2, 3), 50, 10_000)
     world.run(60_000)
-    told.result("read of the new partitions in 70 s", len(read(first, "t", 2)) + len(read(first, "t", 3)))
-    told.claim(
-        "nothing was read of them while the service ran", not read(first, "t", 2) + read(first, "t", 3)
-    )
+    run.result("read of the new partitions in 70 s", len(read(first, "t", 2)) + len(read(first, "t", 3)))
+    run.claim("nothing was read of them while the service ran", not read(first, "t", 2) + read(first, "t", 3))
     first.close()
     world.run(5_000)
-    told.moment("the service is restarted", "operator")
+    run.moment("the service is restarted", "operator")
     second = join(world, "b", "kafka-go", **options)
     world.run(5_000)
     late = len(read(second, "t", 2)) + len(read(second, "t", 3))
-    told.result("read after the restart", late)
-    told.claim("with earliest all of it was read after the restart", late == written)
-    told.why(
+    run.result("read after the restart", late)
+    run.claim("with earliest all of it was read after the restart", late == written)
+    run.why(
         "The leader divides the partitions that it knew when the group last gathered; nobody looks again."
     )
 
@@ -115,12 +113,12 @@ _SEEN_BY = {
     then="the leader's checker ends the session at its next tick; the next session claims all four",
     takes=WINDOW,
 )
-def sarama_in_a_loop(told: Told) -> None:
-    found = grown(told, "sarama", reset="earliest")
+def sarama_in_a_loop(run: ScenarioRun) -> None:
+    found = grown(run, "sarama", reset="earliest")
     sees = found.client != "sarama-cluster"
     text = "the new partitions were claimed" if sees else "nobody saw the new partitions"
-    told.claim(text, (found.seen_after_ms is not None) == sees)
-    told.why(_SEEN_BY[found.client])
+    run.claim(text, (found.seen_after_ms is not None) == sees)
+    run.why(_SEEN_BY[found.client])
 
 
 @scenario(
@@ -133,26 +131,26 @@ def sarama_in_a_loop(told: Told) -> None:
     then="Consume returns without an error, and nothing is consumed afterwards, not even of the old "
     "partitions",
 )
-def sarama_once(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def sarama_once(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     member = join(
         world, "a", "sarama", reset="earliest", metadata_ms=2_000, auto_commit=True, extra={"Once": True}
     )
     produce(world, "t", (0, 1), 50, 3_000)
     before = len(member.records)
-    told.grow("t", 4)
+    run.grow("t", 4)
     world.run(10_000)
-    told.moment("Consume has returned", "a")
+    run.moment("Consume has returned", "a")
     here = len(member.records)
     produce(world, "t", (0, 1, 2, 3), 50, 5_000)
     world.run(5_000)
     returned = [one for one in member.reports if one.kind == "returned"]
-    told.result("read before the growth", before)
-    told.result("Consume returned", len(returned))
-    told.result("read after Consume returned", len(member.records) - here)
-    told.claim("something was read before", before > 0)
-    told.claim("Consume returned once", len(returned) == 1)
-    told.claim("nothing is read any more", len(member.records) == here)
+    run.result("read before the growth", before)
+    run.result("Consume returned", len(returned))
+    run.result("read after Consume returned", len(member.records) - here)
+    run.claim("something was read before", before > 0)
+    run.claim("Consume returned once", len(returned) == 1)
+    run.claim("nothing is read any more", len(member.records) == here)
 
 
 @scenario(
@@ -163,21 +161,19 @@ def sarama_once(told: Told) -> None:
     when="the topic grows",
     then="the follower's knowledge helps nobody: no rebalance until the leader looks",
 )
-def sarama_checker(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def sarama_checker(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     usual: dict[str, Any] = {"reset": "earliest", "auto_commit": True, "heartbeat_ms": 500}
     leader = join(world, "a", "sarama", metadata_ms=20_000, **usual)
     world.run(3_000)
     follower = join(world, "b", "sarama", metadata_ms=2_000, **usual)
     world.run(5_000)
-    told.claim("each has one partition", {len(leader.owned), len(follower.owned)} == {1})
-    told.grow("t", 4)
+    run.claim("each has one partition", {len(leader.owned), len(follower.owned)} == {1})
+    run.grow("t", 4)
     world.run(8_000)
-    told.claim("after 8 s nobody has a new one", not (leader.owned | follower.owned) & set(NEW))
+    run.claim("after 8 s nobody has a new one", not (leader.owned | follower.owned) & set(NEW))
     world.run(35_000)
-    told.claim(
-        "two refreshes of the leader later they are divided", set(NEW) <= leader.owned | follower.owned
-    )
+    run.claim("two refreshes of the leader later they are divided", set(NEW) <= leader.owned | follower.owned)
 
 
 @scenario(
@@ -188,8 +184,8 @@ def sarama_checker(told: Told) -> None:
     when="all its partitions are paused, records come, and they are resumed",
     then="nothing new is read while paused, the group does not rebalance, and everything is read afterwards",
 )
-def sarama_pauses(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def sarama_pauses(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     member = join(world, "a", "sarama", reset="earliest", auto_commit=True, heartbeat_ms=500)
     written = produce(world, "t", (0, 1), 50, 3_000)
     world.run(2_000)
@@ -197,15 +193,15 @@ def sarama_pauses(told: Told) -> None:
     member.pause(*world.partitions())
     world.run(1_000)
     here = len(member.records)
-    told.moment("consuming is switched off", "a")
+    run.moment("consuming is switched off", "a")
     written += produce(world, "t", (0, 1), 50, 5_000)
-    told.result("read while paused", len(member.records) - here)
-    told.claim("nothing is read while paused", len(member.records) == here)
+    run.result("read while paused", len(member.records) - here)
+    run.claim("nothing is read while paused", len(member.records) == here)
     member.resume(*world.partitions())
-    told.moment("consuming is switched on", "a")
+    run.moment("consuming is switched on", "a")
     world.run(5_000)
-    told.claim("everything is read in the end", len(member.records) == written)
-    told.claim("nobody rebalanced", len(member.calls) == calls)
+    run.claim("everything is read in the end", len(member.records) == written)
+    run.claim("nobody rebalanced", len(member.calls) == calls)
 
 
 @scenario(
@@ -217,8 +213,8 @@ def sarama_pauses(told: Told) -> None:
     when="the topic grows, records come, and a minute later a second consumer joins",
     then="nothing of the new partitions is read before; everything, late, afterwards",
 )
-def sarama_cluster_is_blind(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def sarama_cluster_is_blind(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     usual: dict[str, Any] = {
         "reset": "earliest",
         "metadata_ms": 5_000,
@@ -228,18 +224,18 @@ def sarama_cluster_is_blind(told: Told) -> None:
     }
     first = join(world, "a", "sarama-cluster", **usual)
     world.run(5_000)
-    told.grow("t", 4)
+    run.grow("t", 4)
     written = produce(world, "t", (2, 3), 50, 5_000)
     world.run(55_000)
     before = len(read(first, "t", 2)) + len(read(first, "t", 3))
-    told.moment("a second consumer is started", "operator")
+    run.moment("a second consumer is started", "operator")
     second = join(world, "b", "sarama-cluster", **usual)
     world.run(20_000)
     lost, _ = lost_and_doubled(world, [first, second], NEW)
-    told.result("read of the new partitions in a minute", before)
-    told.result("not read after the rebalance", lost)
-    told.claim("nothing was read before", before == 0)
-    told.claim("everything was read in the end", written > 0 and lost == 0)
+    run.result("read of the new partitions in a minute", before)
+    run.result("not read after the rebalance", lost)
+    run.claim("nothing was read before", before == 0)
+    run.claim("everything was read in the end", written > 0 and lost == 0)
 
 
 @scenario(
@@ -251,13 +247,13 @@ def sarama_cluster_is_blind(told: Told) -> None:
     then="without it nothing ever happens; with it the group rebalances within an interval",
     takes=GROWTH,
 )
-def kafka_go_watches(told: Told) -> None:
-    blind = loss("kafka-go", reset="earliest", watch=False, **asked(told))
-    told.result("without the watcher, read of new partitions", blind.written - blind.lost)
-    found = grown(told, "kafka-go", reset="earliest")
-    told.claim("without the watcher the new partitions are never seen", blind.seen_after_ms is None)
-    told.claim("with the watcher they are", found.seen_after_ms is not None)
-    told.claim("with earliest nothing is lost then", found.lost == 0)
+def kafka_go_watches(run: ScenarioRun) -> None:
+    blind = loss("kafka-go", reset="earliest", watch=False, **asked(run))
+    run.result("without the watcher, read of new partitions", blind.written - blind.lost)
+    found = grown(run, "kafka-go", reset="earliest")
+    run.claim("without the watcher the new partitions are never seen", blind.seen_after_ms is None)
+    run.claim("with the watcher they are", found.seen_after_ms is not None)
+    run.claim("with earliest nothing is lost then", found.lost == 0)
 
 
 @scenario(
@@ -270,8 +266,8 @@ def kafka_go_watches(told: Told) -> None:
     "order afterwards, "
     "and committed by the interval",
 )
-def kafka_go_reader(told: Told) -> None:
-    world = told.world({"t": 1}, trace=False)
+def kafka_go_reader(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, trace=False)
     config: dict[str, Any] = {"auto_commit": True, "auto_commit_ms": 1_000, "extra": {"QueueCapacity": 20}}
     member = join(world, "a", "kafka-go", reset="earliest", **config)
     world.run(3_000)
@@ -280,13 +276,13 @@ def kafka_go_reader(told: Told) -> None:
     produce(world, "t", (0,), 200, 1_000)
     world.run(3_000)
     queued = len(member.state.queue)
-    told.result("in the queue while nobody reads", queued)
-    told.claim("the queue is full and not more", queued == 20)
+    run.result("in the queue while nobody reads", queued)
+    run.claim("the queue is full and not more", queued == 20)
     member.go_on_polling()
     world.run(3_000)
-    told.claim("everything is read, in order", offsets(member, TopicPartition("t", 0)) == list(range(200)))
+    run.claim("everything is read, in order", offsets(member, TopicPartition("t", 0)) == list(range(200)))
     stored = [one for one in world.seen if one.what == "stored"]
-    told.claim("the last commit is the end of the log", stored[-1].detail == {TopicPartition("t", 0): 200})
+    run.claim("the last commit is the end of the log", stored[-1].detail == {TopicPartition("t", 0): 200})
 
 
 @scenario(
@@ -298,12 +294,12 @@ def kafka_go_reader(told: Told) -> None:
     then="LastOffset loses what came before the new assignment; FirstOffset loses nothing",
     takes=GROWTH,
 )
-def kafka_go_start(told: Told) -> None:
-    first = loss("kafka-go", reset="earliest", **asked(told))
-    found = grown(told, "kafka-go", reset="latest")
-    told.result("lost with FirstOffset", first.lost)
-    claim_lost(told, found, "with LastOffset records are lost")
-    told.claim("with FirstOffset none is", first.lost == 0)
+def kafka_go_start(run: ScenarioRun) -> None:
+    first = loss("kafka-go", reset="earliest", **asked(run))
+    found = grown(run, "kafka-go", reset="latest")
+    run.result("lost with FirstOffset", first.lost)
+    claim_lost(run, found, "with LastOffset records are lost")
+    run.claim("with FirstOffset none is", first.lost == 0)
 
 
 @scenario(
@@ -315,10 +311,10 @@ def kafka_go_start(told: Told) -> None:
     then="at the next refresh it joins again and reads the new partitions from 0",
     takes=GROWTH,
 )
-def confluent(told: Told) -> None:
-    found = grown(told, "librdkafka", reset="earliest")
-    told.claim("the new partitions were assigned", found.seen_after_ms is not None)
-    told.claim("nothing was lost", found.lost == 0)
+def confluent(run: ScenarioRun) -> None:
+    found = grown(run, "librdkafka", reset="earliest")
+    run.claim("the new partitions were assigned", found.seen_after_ms is not None)
+    run.claim("nothing was lost", found.lost == 0)
 
 
 @scenario(
@@ -332,13 +328,13 @@ def confluent(told: Told) -> None:
     then="sarama and librdkafka get the new partitions, kafka-go never does; Java and kproto do",
     takes=("refresh_ms",),
 )
-def who_sees(told: Told) -> None:
+def who_sees(run: ScenarioRun) -> None:
     blind = {"kafka-go", "sarama-cluster"}
     for kind in clients():
-        found = loss(kind, watch=False, refresh_ms=told.parameters.refresh_ms or 2_000, **QUICK)
+        found = loss(kind, watch=False, refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
         sees = found.seen_after_ms is not None
-        told.result(kind, "sees them" if sees else "never sees them")
-        told.claim(
+        run.result(kind, "sees them" if sees else "never sees them")
+        run.claim(
             f"{kind} {'does not see' if kind in blind else 'sees'} the new partitions",
             sees != (kind in blind),
         )
@@ -352,8 +348,8 @@ def who_sees(told: Told) -> None:
     when="its topic grows, and later a second topic that matches is made",
     then="the growth changes nothing; the new topic makes it rebalance, and then it has all partitions",
 )
-def sarama_cluster_watches_topics(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     usual: dict[str, Any] = {
         "reset": "earliest",
         "metadata_ms": 4_000,
@@ -363,15 +359,15 @@ def sarama_cluster_watches_topics(told: Told) -> None:
     member = join(world, "a", "sarama-cluster", topics=(), **usual)
     member.subscribe(pattern="^t.*")
     world.run(5_000)
-    told.claim("it has the topic's two partitions", len(member.owned) == 2)
-    told.grow("t", 4)
+    run.claim("it has the topic's two partitions", len(member.owned) == 2)
+    run.grow("t", 4)
     world.run(20_000)
-    told.claim("20 s later it still has two", len(member.owned) == 2)
+    run.claim("20 s later it still has two", len(member.owned) == 2)
     world.create("t2", 1)
-    told.moment("a topic that matches is made", "operator")
+    run.moment("a topic that matches is made", "operator")
     world.run(20_000)
-    told.result("partitions in the end", member.owned)
-    told.claim("then it has all five", member.owned == set(world.partitions()))
+    run.result("partitions in the end", member.owned)
+    run.claim("then it has all five", member.owned == set(world.partitions()))
 
 
 @scenario(
@@ -382,9 +378,9 @@ def sarama_cluster_watches_topics(told: Told) -> None:
     when="it closes",
     then="40 are committed, and the group has no member",
 )
-def closes(told: Told) -> None:
+def closes(run: ScenarioRun) -> None:
     for kind in clients():
-        world = told.world({"t": 1}, trace=False)
+        world = run.world({"t": 1}, trace=False)
         member = join(
             world, "a", kind, reset="earliest", auto_commit=True, auto_commit_ms=30_000, heartbeat_ms=500
         )
@@ -393,6 +389,6 @@ def closes(told: Told) -> None:
         member.close()
         world.run(3_000)
         stored = [one.detail for one in world.seen if one.what == "stored"]
-        told.result(f"{kind} committed", stored[-1] if stored else "nothing")
-        told.claim(f"{kind}: 40 are committed", bool(stored) and stored[-1] == {TopicPartition("t", 0): 40})
-        told.claim(f"{kind}: the group has no member", not world.cluster.coordinator.groups["g"].members)
+        run.result(f"{kind} committed", stored[-1] if stored else "nothing")
+        run.claim(f"{kind}: 40 are committed", bool(stored) and stored[-1] == {TopicPartition("t", 0): 40})
+        run.claim(f"{kind}: the group has no member", not world.cluster.coordinator.groups["g"].members)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..group.subscription import TopicPartition
-from .frame import Told, clients, join, lost_and_doubled, offsets, produce, read, scenario
+from .frame import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 from .matrices import loss
 from .new_partitions import GROWTH, NEW, QUICK, WINDOW, claim_lost, grown
 
@@ -20,20 +20,20 @@ from .new_partitions import GROWTH, NEW, QUICK, WINDOW, claim_lost, grown
     "asked for",
     takes=WINDOW,
 )
-def loss_window(told: Told) -> None:
-    found = grown(told, "sarama", reset="latest")
+def loss_window(run: ScenarioRun) -> None:
+    found = grown(run, "sarama", reset="latest")
     seen = found.seen_after_ms
     if seen is None:
-        claim_lost(told, found)
+        claim_lost(run, found)
     elif found.client == "kproto" or found.reset == "earliest":
-        told.claim("nothing is lost", found.lost == 0)
+        run.claim("nothing is lost", found.lost == 0)
     else:
         because = f"{found.rate}/s x {found.new} partitions x {seen / 1000:.2f} s"
-        told.result("lost by the formula", f"{found.formula} = {because}")
+        run.result("lost by the formula", f"{found.formula} = {because}")
         near = found.stood_there(seen) <= found.lost <= found.stood_there(seen + 500)
-        told.claim("blind until the new assignment, give or take what was written at once", near)
-        claim_lost(told, found)
-    told.why(
+        run.claim("blind until the new assignment, give or take what was written at once", near)
+        claim_lost(run, found)
+    run.why(
         "A partition without a commit starts where the policy says at the moment when it is asked: "
         "latest is the "
         "end of the log then, not when the partition was made. kproto knows which partitions are "
@@ -51,12 +51,12 @@ def loss_window(told: Told) -> None:
     then="0 records are lost with every client that sees the growth",
     takes=("refresh_ms",),
 )
-def earliest(told: Told) -> None:
+def earliest(run: ScenarioRun) -> None:
     for kind in clients():
         if kind != "sarama-cluster":
-            found = loss(kind, reset="earliest", refresh_ms=told.parameters.refresh_ms or 2_000, **QUICK)
-            told.result(f"lost with {kind}", found.lost)
-            told.claim(f"{kind} loses nothing", found.lost == 0)
+            found = loss(kind, reset="earliest", refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
+            run.result(f"lost with {kind}", found.lost)
+            run.claim(f"{kind} loses nothing", found.lost == 0)
 
 
 @scenario(
@@ -68,14 +68,14 @@ def earliest(told: Told) -> None:
     then="the old records are not read, and of the new partitions nothing is lost",
     takes=GROWTH,
 )
-def ours(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def ours(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     for one in (0, 1):
         world.write("t", one, *["old"] * 30)
-    found = grown(told, "kproto", reset="latest", world=world)
+    found = grown(run, "kproto", reset="latest", world=world)
     old = read(world.clients["a"], "t", 0) + read(world.clients["a"], "t", 1)
-    told.claim("what was there before the group is not read", not old)
-    told.claim("nothing of the new partitions is lost or read twice", found.lost == found.doubled == 0)
+    run.claim("what was there before the group is not read", not old)
+    run.claim("nothing of the new partitions is lost or read twice", found.lost == found.doubled == 0)
 
 
 @scenario(
@@ -86,9 +86,9 @@ def ours(told: Told) -> None:
     when="it dies, and another member takes its partitions over",
     then="the other one finds no commit and starts at the end: what came in between is lost; kproto's is not",
 )
-def crash_before_commit(told: Told) -> None:
+def crash_before_commit(run: ScenarioRun) -> None:
     for kind in ("librdkafka", "kproto"):
-        world = told.world({"t": 1}, trace=False)
+        world = run.world({"t": 1}, trace=False)
         usual: dict[str, Any] = {
             "reset": "latest",
             "metadata_ms": 2_000,
@@ -98,21 +98,21 @@ def crash_before_commit(told: Told) -> None:
         }
         members = [join(world, name, kind, **usual) for name in ("a", "b")]
         world.run(10_000)
-        told.grow("t", 2, f" ({kind})")
+        run.grow("t", 2, f" ({kind})")
         world.run(5_000)
         new = TopicPartition("t", 1)
         owner = next(one for one in members if new in one.owned)
         world.write("t", 1, *["x"] * 100)
         world.run(1_000)
         given = len(offsets(owner, new))
-        told.moment(f"dies after {given} records, without a commit", owner.name)
+        run.moment(f"dies after {given} records, without a commit", owner.name)
         world.kill(owner)
         world.write("t", 1, *["y"] * 200)
         world.run(20_000)
         lost, _ = lost_and_doubled(world, members, [new])
-        told.result(f"lost with {kind}", lost)
-        told.claim(f"{kind} read of the new partition first", given == 100)
-        told.claim(
+        run.result(f"lost with {kind}", lost)
+        run.claim(f"{kind} read of the new partition first", given == 100)
+        run.claim(
             f"{kind} loses {'nothing' if kind == 'kproto' else 'the 200'}",
             lost == (0 if kind == "kproto" else 200),
         )
@@ -127,10 +127,10 @@ def crash_before_commit(told: Told) -> None:
     when="the topic grows while records come, and is seen after some seconds",
     then="twenty seconds lose nothing, one second loses what is older",
 )
-def by_duration(told: Told) -> None:
+def by_duration(run: ScenarioRun) -> None:
     lost_by: dict[str, int] = {}
     for duration in ("PT20S", "PT1S"):
-        world = told.world({"t": 2}, trace=False)
+        world = run.world({"t": 2}, trace=False)
         member = world.join(
             "a",
             topics=["t"],
@@ -140,13 +140,13 @@ def by_duration(told: Told) -> None:
             metadata_max_age_ms=5_000,
         )
         world.run(7_300)
-        told.grow("t", 4, f" ({duration})")
+        run.grow("t", 4, f" ({duration})")
         produce(world, "t", (2, 3), 100, 13_000)
         world.run(5_000)
         lost_by[duration], _ = lost_and_doubled(world, [member], NEW)
-        told.result(f"lost with {duration}", lost_by[duration])
-    told.claim("20 s lose nothing", lost_by["PT20S"] == 0)
-    told.claim("1 s loses records", lost_by["PT1S"] > 0)
+        run.result(f"lost with {duration}", lost_by[duration])
+    run.claim("20 s lose nothing", lost_by["PT20S"] == 0)
+    run.claim("1 s loses records", lost_by["PT1S"] > 0)
 
 
 @scenario(
@@ -157,19 +157,19 @@ def by_duration(told: Told) -> None:
     when="a topic that matches is made, and records come at once",
     then="librdkafka loses what came before it looked; kproto nothing",
 )
-def by_pattern(told: Told) -> None:
+def by_pattern(run: ScenarioRun) -> None:
     for kind, pattern in (("librdkafka", "^t.*"), ("kproto", "t.*")):
-        world = told.world({"t": 1}, trace=False)
+        world = run.world({"t": 1}, trace=False)
         member = join(world, "a", kind, topics=(), reset="latest", metadata_ms=5_000, heartbeat_ms=500)
         member.subscribe(pattern=pattern) if kind == "kproto" else member.subscribe(pattern)
         world.run(7_300)
-        told.moment(f"{kind}: the topic t2 is made", "operator")
+        run.moment(f"{kind}: the topic t2 is made", "operator")
         world.create("t2", 1)
         produce(world, "t2", (0,), 100, 13_000)
         world.run(5_000)
         lost, _ = lost_and_doubled(world, [member], [TopicPartition("t2", 0)])
-        told.result(f"lost with {kind}", lost)
-        told.claim(
+        run.result(f"lost with {kind}", lost)
+        run.claim(
             f"{kind} {'loses nothing' if kind == 'kproto' else 'loses records'}",
             (lost == 0) == (kind == "kproto"),
         )

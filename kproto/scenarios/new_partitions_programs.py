@@ -18,7 +18,7 @@ from ..models.index import client
 from ..models.librdkafka import conf
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import Told, clients, join, offsets, produce, scenario
+from .frame import ScenarioRun, clients, join, offsets, produce, scenario
 from .new_partitions_sarama import T0, T1, USUAL
 
 # -- sarama-cluster's example -----------------------------------------------------------------------------
@@ -36,14 +36,14 @@ from .new_partitions_sarama import T0, T1, USUAL
     "and range "
     "divides whatever Rebalance.Strategy says; PartitionStrategy of the leader divides",
 )
-def cluster_config(told: Told) -> None:
+def cluster_config(run: ScenarioRun) -> None:
     plans: dict[str, list[list[str]]] = {}
     config: dict[str, Any] = {**USUAL, "metadata_ms": 60_000, "auto_commit_ms": 1_000, "fetch_wait_ms": 800}
     for name, extra in (
         ("Rebalance.Strategy", {}),
         ("PartitionStrategy", {"PartitionStrategy": "roundrobin"}),
     ):
-        world = told.world({"t": 3, "u": 3})
+        world = run.world({"t": 3, "u": 3})
         strategy = {"assignors": ("roundrobin",)} if not extra else {}
         members = [
             join(world, one, "sarama-cluster", topics=("t", "u"), **config, **strategy, extra=extra)
@@ -53,28 +53,28 @@ def cluster_config(told: Told) -> None:
             one.poll_timeout_ms = 1_000
         world.run(10_000)
         plans[name] = [sorted(map(str, one.owned)) for one in members]
-        told.result(f"{name} round robin", [" ".join(one) for one in plans[name]])
+        run.result(f"{name} round robin", [" ".join(one) for one in plans[name]])
         offered = [one.name for one in world.asked(members[0], JoinGroupRequest)[0].protocols]
-        told.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
+        run.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
         if extra:
             continue
         begun = world.now
         produce(world, "t", range(3), 20, 6_000)
         world.run(70_000)
         waits = {one.max_wait_ms for member in members for one in world.asked(member, FetchRequest)}
-        told.result("a Fetch waits, ms", sorted(waits))
-        told.claim("MaxWaitTime is 800 ms", waits == {800})
+        run.result("a Fetch waits, ms", sorted(waits))
+        run.claim("MaxWaitTime is 800 ms", waits == {800})
         commits = _times(world, members[0], "OffsetCommit", begun)
         apart = {later - earlier for earlier, later in pairwise(commits)}
-        told.result("ms between commits", sorted(apart))
-        told.claim("a commit each second while there is something to commit", apart == {1_000})
+        run.result("ms between commits", sorted(apart))
+        run.claim("a commit each second while there is something to commit", apart == {1_000})
         refreshed = _times(world, members[0], "Metadata", begun)
-        told.result("metadata in 76 s", len(refreshed))
-        told.claim("the metadata once a minute", len(refreshed) == 1)
+        run.result("metadata in 76 s", len(refreshed))
+        run.claim("the metadata once a minute", len(refreshed) == 1)
     by_range = [["t-0", "t-1", "u-0", "u-1"], ["t-2", "u-2"]]
-    told.claim("Rebalance.Strategy is not looked at: range", sorted(plans["Rebalance.Strategy"]) == by_range)
+    run.claim("Rebalance.Strategy is not looked at: range", sorted(plans["Rebalance.Strategy"]) == by_range)
     by_turns = [["t-0", "t-2", "u-0", "u-2"], ["t-1", "u-1"]]
-    told.claim("PartitionStrategy is, for each topic", sorted(plans["PartitionStrategy"]) == by_turns)
+    run.claim("PartitionStrategy is, for each topic", sorted(plans["PartitionStrategy"]) == by_turns)
 
 
 def _times(world: World, member: Any, name: str, since: int) -> list[int]:
@@ -100,22 +100,22 @@ def _times(world: World, member: Any, name: str, since: int) -> list[int]:
     "come in their "
     "order (start, then OK with claimed, released, current), and the group keeps the member; nothing is lost",
 )
-def two_loops(told: Told) -> None:
-    world = told.world({"t": 2})
+def two_loops(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     member: Member = join(world, "a", "sarama-cluster", **USUAL)
     ticks: list[int] = []
 
     def tick() -> None:
         if not member.closed:
             ticks.append(world.now)
-            told.moment("consumer alive", "a")
+            run.moment("consumer alive", "a")
             world.later(5_000, tick)
 
     world.later(5_000, tick)
     for one in (0, 1):
         world.write("t", one, *["x"] * 10)
     world.run(6_000)
-    told.moment("the sink blocks", "a")
+    run.moment("the sink blocks", "a")
     member.pause_polling()
     world.run(100)
     for one in (0, 1):
@@ -125,17 +125,17 @@ def two_loops(told: Told) -> None:
     other = join(world, "b", "sarama-cluster", **USUAL)
     world.run(15_000)
     during = [one for one in ticks if one > begun]
-    told.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
-    told.result("heartbeats", len(world.asked(member, HeartbeatRequest)) - beats)
-    told.claim(
+    run.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
+    run.result("heartbeats", len(world.asked(member, HeartbeatRequest)) - beats)
+    run.claim(
         "no message is handled, and the ticks go on", len(member.records) == handled and len(during) == 4
     )
-    told.claim("the member stays in the group", len(world.asked(member, HeartbeatRequest)) - beats > 30)
-    told.result("notifications", [_notification(one.name, one.text) for one in member.reports])
+    run.claim("the member stays in the group", len(world.asked(member, HeartbeatRequest)) - beats > 30)
+    run.result("notifications", [_notification(one.name, one.text) for one in member.reports])
     names = [one.name for one in member.reports if one.kind == "notification"]
-    told.claim("start and OK take turns", names == ["rebalance start", "rebalance OK"] * 2)
+    run.claim("start and OK take turns", names == ["rebalance start", "rebalance OK"] * 2)
     last = "".join([one.text for one in member.reports][-1:])
-    told.claim(
+    run.claim(
         "the last one says what was released, and what is current", "released" in last and "current" in last
     )
     member.go_on_polling()
@@ -143,8 +143,8 @@ def two_loops(told: Told) -> None:
     member.close()
     world.run(8_000)
     read_all = {tp: sorted({one for who in (member, other) for one in offsets(who, tp)}) for tp in (T0, T1)}
-    told.claim("everything is read in the end", all(one == list(range(20)) for one in read_all.values()))
-    told.why(
+    run.claim("everything is read in the end", all(one == list(range(20)) for one in read_all.values()))
+    run.why(
         "Both channels are closed by Close. The example asks `if ok` and goes on: a receive from a closed "
         "channel "
         "never blocks, so that both loops spin until the process ends. kproto's errors() ends instead."
@@ -215,16 +215,16 @@ class ReadMessage:
     "are never returned; the "
     "fenced one returns _FATAL once, then times out for ever, and each later subscribe says _FATAL again",
 )
-def read_message(told: Told) -> None:
-    world = told.world({"t": 1})
+def read_message(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     world.write("t", 0, *["x"] * 5)
     program = ReadMessage(world, reset="earliest", metadata_ms=5_000, extra={"enable.partition.eof": True})
     first = [program() for _ in range(10)]
-    told.result("at first", _runs(first))
-    told.claim("5 messages, then timeouts", first.count("message") == 5 and set(first[-3:]) == {"_TIMED_OUT"})
-    told.claim("the end of the partition is thrown away", program.thrown_away == ["_PARTITION_EOF"])
+    run.result("at first", _runs(first))
+    run.claim("5 messages, then timeouts", first.count("message") == 5 and set(first[-3:]) == {"_TIMED_OUT"})
+    run.claim("the end of the partition is thrown away", program.thrown_away == ["_PARTITION_EOF"])
     world.tamper = _no_reading
-    told.moment("forbids reading", "operator")
+    run.moment("forbids reading", "operator")
     second = [program() for _ in range(5)]
     world.tamper = None
     world.write("t", 0, "x")
@@ -232,31 +232,31 @@ def read_message(told: Told) -> None:
     world.tamper = _no_reading
     again = [program() for _ in range(5)]
     world.tamper = None
-    told.result("while reading is forbidden", _runs(second))
-    told.result("afterwards", _runs(third))
-    told.claim(
+    run.result("while reading is forbidden", _runs(second))
+    run.result("afterwards", _runs(third))
+    run.claim(
         "the error is returned once, and passes",
         second.count("TOPIC_AUTHORIZATION_FAILED") == 1 and set(second[-3:]) == {"_TIMED_OUT"},
     )
-    told.claim("then messages come again", "message" in third)
-    told.claim("also a second time it is one error", again.count("TOPIC_AUTHORIZATION_FAILED") == 1)
+    run.claim("then messages come again", "message" in third)
+    run.claim("also a second time it is one error", again.count("TOPIC_AUTHORIZATION_FAILED") == 1)
 
-    world = told.world({"t": 1})
+    world = run.world({"t": 1})
     program = ReadMessage(world, instance="one", heartbeat_ms=500)
     for _ in range(5):
         program()
     world.join("b", librdkafka, topics=["t"], group_id="g", instance="one")
     fenced = [program() for _ in range(20)]
-    told.result("fenced", _runs(fenced))
-    told.claim(
+    run.result("fenced", _runs(fenced))
+    run.claim(
         "_FATAL once, then timeouts", fenced.count("_FATAL") == 1 and set(fenced[-5:]) == {"_TIMED_OUT"}
     )
     later: list[str] = []
     for _ in range(2):
         program.member.do(contract.Subscribe(("t",)))
         later.append(program())
-    told.result("subscribe says", later)
-    told.claim("each later call says it again", later == ["_FATAL", "_FATAL"])
+    run.result("subscribe says", later)
+    run.claim("each later call says it again", later == ["_FATAL", "_FATAL"])
 
 
 def _runs(said: list[str]) -> list[str]:
@@ -288,29 +288,27 @@ def _no_reading(client: Client, request: Message, version: int) -> Message | Non
     "belongs to the connection, not to the group); the wrong protocol is refused with the four that there "
     "are",
 )
-def sasl_properties(told: Told) -> None:
+def sasl_properties(run: ScenarioRun) -> None:
     found = conf.read(CONFLUENT)
-    told.result(
-        "properties", {name: one for name, one in found.properties.items() if name != "sasl.password"}
-    )
-    told.claim("all seven are taken", len(found.properties) == 7)
+    run.result("properties", {name: one for name, one in found.properties.items() if name != "sasl.password"})
+    run.claim("all seven are taken", len(found.properties) == 7)
     alias = {name.replace("mechanisms", "mechanism"): one for name, one in CONFLUENT.items()}
-    told.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == found.properties)
+    run.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == found.properties)
     token = sasl.token(str(found.properties["sasl.username"]), str(found.properties["sasl.password"]))
-    told.result("token", repr(token))
-    told.claim("the token is RFC 4616's", token == b"\0adEngine\0secret")
-    world = told.world({"t": 1})
+    run.result("token", repr(token))
+    run.claim("the token is RFC 4616's", token == b"\0adEngine\0secret")
+    world = run.world({"t": 1})
     world.write("t", 0, *["x"] * 5)
     member: Member = world.join("a", librdkafka, topics=["t"], **conf.as_options(found) | {"client_id": "a"})
     world.run(5_000)
-    told.claim("it reads from the beginning", offsets(member, T0) == list(range(5)))
+    run.claim("it reads from the beginning", offsets(member, T0) == list(range(5)))
     said = ""
     try:
         conf.read({**CONFLUENT, "security.protocol": "SASL"})
     except ConfigError as error:
         said = str(error)
-    told.result("security.protocol=SASL", said)
-    told.claim("a wrong protocol is refused", "sasl_plaintext" in said)
+    run.result("security.protocol=SASL", said)
+    run.claim("a wrong protocol is refused", "sasl_plaintext" in said)
 
 
 # -- the libraries ----------------------------------------------------------------------------------------
@@ -339,44 +337,44 @@ ACTS: Final[dict[str, contract.Event]] = {
     "before it; "
     "static members are librdkafka's, sarama's and Java's; librdkafka alone reads read_committed by default",
 )
-def libraries(told: Told) -> None:
+def libraries(run: ScenarioRun) -> None:
     can: dict[str, dict[str, bool]] = {}
     versions: dict[str, dict[int, int]] = {}
     for kind in clients():
         if kind == "kproto":
             continue
         versions[kind] = dict(client(kind).VERSIONS)
-        can[kind] = _abilities(told, kind)
-        told.result(
+        can[kind] = _abilities(run, kind)
+        run.result(
             kind,
             f"JoinGroup {versions[kind][11]}, Fetch {versions[kind][1]}; "
             + ", ".join(name for name, found in can[kind].items() if found),
         )
-    told.claim(
+    run.claim(
         "sarama-cluster speaks nothing newer than sarama",
         all(version <= versions["sarama"][key] for key, version in versions["sarama-cluster"].items()),
     )
     more = {name for name, found in can["sarama-cluster"].items() if found and not can["sarama"][name]}
-    told.result("sarama-cluster has, and sarama has not", more)
-    told.claim("of what sarama-cluster can, sarama lacks the whitelist only", more == {"pattern"})
+    run.result("sarama-cluster has, and sarama has not", more)
+    run.claim("of what sarama-cluster can, sarama lacks the whitelist only", more == {"pattern"})
     static = {kind for kind, found in can.items() if found["static member"]}
-    told.claim("static members", static == {"java", "java-2.6", "sarama", "librdkafka"})
+    run.claim("static members", static == {"java", "java-2.6", "sarama", "librdkafka"})
     reading = {kind for kind, found in can.items() if found["read_committed"]}
-    told.claim("librdkafka alone leaves out aborted transactions by itself", reading == {"librdkafka"})
+    run.claim("librdkafka alone leaves out aborted transactions by itself", reading == {"librdkafka"})
 
 
-def _abilities(told: Told, kind: str) -> dict[str, bool]:
+def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     """What a client does when it is asked to: what it refuses it reports, or says nothing of in its "
     "requests."""
     found: dict[str, bool] = {}
-    world = told.world({"t": 1})
+    world = run.world({"t": 1})
     member: Member = join(world, "a", kind, **USUAL, instance="one")
     world.run(3_000)
     joined = world.asked(member, JoinGroupRequest)
     found["static member"] = any(one.group_instance_id == "one" for one in joined)
     found["read_committed"] = all(one.isolation_level == 1 for one in world.asked(member, FetchRequest))
     for name, event in ACTS.items():
-        world = told.world({"t": 1})
+        world = run.world({"t": 1})
         member = join(world, "a", kind, topics=(), **USUAL)
         if name in ("pause", "seek", "rebalance"):
             member.subscribe("t")

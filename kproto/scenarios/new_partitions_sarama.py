@@ -24,7 +24,7 @@ from ..messages.offset_commit import (
 from ..models import contract, sarama, sasl
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import Told, join, offsets, produce, scenario
+from .frame import ScenarioRun, join, offsets, produce, scenario
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 USUAL: Final[dict[str, Any]] = {
@@ -44,7 +44,7 @@ class Program:
     It looks at what the machine said every 10 ms of virtual time, as its goroutines would at once.
     """
 
-    told: Told
+    run: ScenarioRun
     world: World
     name: str = "main"
     remakes_ready: bool = True
@@ -66,7 +66,7 @@ class Program:
         self.world.later(10, self._look)
 
     def say(self, what: str) -> None:
-        self.told.moment(what, self.name)
+        self.run.moment(what, self.name)
 
     def _look(self) -> None:
         for kind, _ in self.member.calls[self._called :]:
@@ -128,22 +128,22 @@ class Program:
     "nothing to "
     "the group, whose other member waits for the session's end; the signal commits and leaves at once",
 )
-def sarama_main(told: Told) -> None:
-    world = told.world({"t": 2})
+def sarama_main(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     world.fault("refuse")
     alone: Member = join(world, "unreachable", "sarama", **USUAL)
     world.run(60_000)
-    told.result("without a broker", [one.text or one.name for one in alone.reports])
-    told.claim("NewConsumerGroup fails, and nothing goes on", alone.closed and len(alone.reports) == 1)
+    run.result("without a broker", [one.text or one.name for one in alone.reports])
+    run.claim("NewConsumerGroup fails, and nothing goes on", alone.closed and len(alone.reports) == 1)
 
     for way in ("error", "signal"):
-        world = told.world({"t": 2})
-        main = Program(told, world)
+        world = run.world({"t": 2})
+        main = Program(run, world)
         world.run(3_000)
-        told.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
-        told.grow("t", 4)
+        run.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
+        run.grow("t", 4)
         world.run(8_000)
-        told.claim(f"{way}: growth is another session, and no error", (main.returns, main.setups) == (1, 2))
+        run.claim(f"{way}: growth is another session, and no error", (main.returns, main.setups) == (1, 2))
         other: Member = join(world, "other", "sarama", **USUAL)
         world.run(8_000)
         produce(world, "t", range(4), 20, 1_000)
@@ -159,13 +159,13 @@ def sarama_main(told: Told) -> None:
         held = world.run(30_000, until=lambda other=other: len(other.owned) == 4)  # type: ignore[misc]
         took = world.now - was
         left = len(world.asked(main.member, LeaveGroupRequest)) - asked
-        told.result(f"{way}: panic", main.panic or "none")
-        told.result(f"{way}: the other one has everything after", f"{took} ms")
-        told.claim(
+        run.result(f"{way}: panic", main.panic or "none")
+        run.result(f"{way}: the other one has everything after", f"{took} ms")
+        run.claim(
             f"{way}: {'a panic' if way == 'error' else 'no panic'}", bool(main.panic) == (way == "error")
         )
-        told.claim(f"{way}: {'says nothing' if way == 'error' else 'leaves'}", left == (way == "signal"))
-        told.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
+        run.claim(f"{way}: {'says nothing' if way == 'error' else 'leaves'}", left == (way == "signal"))
+        run.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
 
 
 def _no_access(member: Member) -> Callable[[Client, Message, int], Message | None]:
@@ -195,12 +195,12 @@ def _no_access(member: Member) -> Callable[[Client, Message, int], Message | Non
     "empty "
     "metadata, so that nothing is read twice or lost; without a new ready the second Setup panics",
 )
-def sarama_handler(told: Told) -> None:
+def sarama_handler(run: ScenarioRun) -> None:
     for remakes in (True, False):
-        world = told.world({"t": 2})
+        world = run.world({"t": 2})
         for one in (0, 1):
             world.write("t", one, *["x"] * 400)
-        main = Program(told, world, remakes_ready=remakes, commit_ms=60_000)
+        main = Program(run, world, remakes_ready=remakes, commit_ms=60_000)
         main.member.works_ms, main.member.limit = 1_000, 100
         world.run(1_000)
         world.grow("t", 4)
@@ -209,17 +209,15 @@ def sarama_handler(told: Told) -> None:
         world.run(3_000)
         kinds = [kind for kind, _ in main.member.calls]
         name = "ready made anew" if remakes else "ready closed twice"
-        told.result(f"{name}: Setup and Cleanup", kinds)
+        run.result(f"{name}: Setup and Cleanup", kinds)
         if not remakes:
-            told.result("panic", main.panic)
-            told.claim(
-                "the second Setup panics", main.panic == "close of closed channel" and main.setups == 2
-            )
+            run.result("panic", main.panic)
+            run.claim("the second Setup panics", main.panic == "close of closed channel" and main.setups == 2)
             continue
-        told.claim("Setup and Cleanup take turns", kinds == ["assigned", "revoked"] * 2)
-        told.result("commits", len(world.asked(main.member, OffsetCommitRequest)))
+        run.claim("Setup and Cleanup take turns", kinds == ["assigned", "revoked"] * 2)
+        run.result("commits", len(world.asked(main.member, OffsetCommitRequest)))
         given = [offsets(main.member, tp) for tp in (T0, T1)]
-        told.claim("each message comes once, in order", given == [list(range(400))] * 2)
+        run.claim("each message comes once, in order", given == [list(range(400))] * 2)
         commits = [
             (part.partition_index, part.committed_offset, part.committed_metadata)
             for request in world.asked(main.member, OffsetCommitRequest)
@@ -227,12 +225,12 @@ def sarama_handler(told: Told) -> None:
             for part in topic.partitions
         ]
         last = {index: (at, said) for index, at, said in commits}
-        told.result("last commit of each partition", {str(index): at for index, (at, _) in last.items()})
-        told.claim("offset plus one, and no metadata", last == {0: (400, ""), 1: (400, "")})
+        run.result("last commit of each partition", {str(index): at for index, (at, _) in last.items()})
+        run.claim("offset plus one, and no metadata", last == {0: (400, ""), 1: (400, "")})
         ends = [one.what for one in world.seen if one.what in ("revoking", "revoked", "delivered", "stored")]
         at = ends.index("revoking")
-        told.claim("nothing is given between Cleanup's begin and its end", ends[at + 1] == "revoked")
-        told.claim("and what was marked is committed behind it", ends[at + 2] == "stored")
+        run.claim("nothing is given between Cleanup's begin and its end", ends[at + 1] == "revoked")
+        run.claim("and what was marked is committed behind it", ends[at + 2] == "stored")
 
 
 class Old:
@@ -278,8 +276,8 @@ class Old:
     "begin at Fetch "
     "4; handshake 1, sarama's default since 1.41, is not offered there; errors are logged only",
 )
-def sarama_config(told: Told) -> None:
-    world = told.world({"t": 1})
+def sarama_config(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     world.write("t", 0, "old")
     machine = Old()
     config: dict[str, Any] = {**USUAL, "reset": "latest"}
@@ -292,23 +290,23 @@ def sarama_config(told: Told) -> None:
         _name(kind): version
         for kind, version in sorted(machine.spoken.items(), key=lambda one: _name(one[0]))
     }
-    told.result("versions", spoken)
-    told.claim(
+    run.result("versions", spoken)
+    run.claim(
         "JoinGroup 1, Fetch 3, OffsetCommit 2",
         (spoken["JoinGroup"], spoken["Fetch"], spoken["OffsetCommit"]) == (1, 3, 2),
     )
     metadata = world.asked(member, JoinGroupRequest)[0].protocols[0].metadata
-    told.claim("no owned partitions in the subscription", int.from_bytes(metadata[:2], "big") == 0)
+    run.claim("no owned partitions in the subscription", int.from_bytes(metadata[:2], "big") == 0)
     refused = [name for (name, version) in spoken.items() if version < _lowest(name)]
-    told.result(
+    run.result(
         "what a broker of today refuses",
         {name: f"{spoken[name]}, from {_lowest(name)} on" for name in refused},
     )
-    told.claim("today's brokers refuse its Fetch", refused == ["Fetch"])
-    told.claim("OffsetNewest: what was there before is not read", member.values() == ["new"])
+    run.claim("today's brokers refuse its Fetch", refused == ["Fetch"])
+    run.claim("OffsetNewest: what was there before is not read", member.values() == ["new"])
 
     offered = {"SaslHandshake": 0}
-    told.result("SASL that a broker of 0.10.2 offers", offered)
+    run.result("SASL that a broker of 0.10.2 offers", offered)
     for release, handshake in (("1.38.1", 0), ("1.41", 1)):
         first, second = sasl.opening(handshake, "adEngine", "secret", "sarama")
         said = {_name(type(one.request)): one.version for one in [decode_request(first[4:])]}
@@ -317,8 +315,8 @@ def sarama_config(told: Told) -> None:
             envelope = decode_request(second[4:])
             said[_name(type(envelope.request))] = envelope.version
         works = all(offered.get(name, -1) >= version for name, version in said.items())
-        told.result(f"sarama {release} says", [said, "and a bare token" if bare else "and no bare token"])
-        told.claim(
+        run.result(f"sarama {release} says", [said, "and a bare token" if bare else "and no bare token"])
+        run.claim(
             f"sarama {release} {'works' if works else 'does not work'} there", works == (release == "1.38.1")
         )
 
@@ -326,8 +324,8 @@ def sarama_config(told: Told) -> None:
     world.write("t", 0, "x")
     world.run(3_000)
     logged = {one.kind for one in member.reports}
-    told.result("a refused commit is told as", logged)
-    told.claim("without Return.Errors it is only logged", logged == {"log"})
+    run.result("a refused commit is told as", logged)
+    run.claim("without Return.Errors it is only logged", logged == {"log"})
 
 
 def _no_commits(client: Client, request: Message, version: int) -> Message | None:

@@ -19,7 +19,7 @@ from ..models.common import Committing, offset_commit
 from ..models.librdkafka.names import INVALID, STORED, name_of_offset
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import Told, offsets, scenario
+from .frame import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
@@ -62,12 +62,12 @@ class Handler:
     alone; or `rejoin_after_ms`: librdkafka's mock cluster lets it wait for almost its whole session.
     """
 
-    def __init__(self, told: Told, *, join_ms: int, **options: Any) -> None:
-        self.told, story = told, told.parameters
+    def __init__(self, run: ScenarioRun, *, join_ms: int, **options: Any) -> None:
+        self.run, story = run, run.parameters
         join_ms = story.join_after_ms if story.join_after_ms is not None else join_ms
         slowly = story.rejoin_after_ms is not None
         settings = {"group.initial.rebalance.delay.ms": join_ms}
-        self.world: World = told.world({"test": 1}, settings, brokers=2 if slowly else 1)
+        self.world: World = run.world({"test": 1}, settings, brokers=2 if slowly else 1)
         self.world.write("test", 0, *[f"m{number}" for number in range(END)])
         self.world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
         if slowly:
@@ -84,10 +84,10 @@ class Handler:
     def _rejoin(self, client: Client, request: Message, version: int) -> None:
         """Let the coordinator be silent for as long as a join takes, unless it is the group's first."""
         if isinstance(request, JoinGroupRequest) and self.world.cluster.coordinator.groups["test"].generation:
-            self.world.fault("stall", client, COORDINATOR, lasts=self.told.parameters.rejoin_after_ms)
+            self.world.fault("stall", client, COORDINATOR, lasts=self.run.parameters.rejoin_after_ms)
 
     def subscribe(self) -> None:
-        self.told.moment("subscribes", "handler")
+        self.run.moment("subscribes", "handler")
         self.app.do(contract.Subscribe(("test",)))
 
     def wait(self, ms: int) -> None:
@@ -111,13 +111,13 @@ class Handler:
 
         Raises ConfigError for more than `LONGEST_MS`.
         """
-        said = self.told.parameters
+        said = self.run.parameters
         polls, timeout_ms = said.polls or polls, said.poll_timeout_ms or timeout_ms
         if polls * timeout_ms > LONGEST_MS:
             most = f"at most {LONGEST_MS // timeout_ms} polls of {timeout_ms / 1000:g} s"
             raise ConfigError("polls", polls, f"{most}: ten minutes for a request")
         before, reports = len(self.app.records), len(self.app.reports)
-        self.told.moment(f"a request: assign and seek to {WANTED}", "handler")
+        self.run.moment(f"a request: assign and seek to {WANTED}", "handler")
         self.app.do(contract.Assign({TP: WANTED}))
         self.app.do(contract.Seek(TP, WANTED))
         refused = [one.name for one in self.app.reports[reports:] if one.name in REFUSED]
@@ -126,7 +126,7 @@ class Handler:
             event = self.poll(timeout_ms)
             prints.append((self.assigned(), event))
             if [_kind(one) for one in prints[-2:-1]] != [_kind(prints[-1])]:
-                self.told.moment(f"poll {number} prints {_printed(self.assigned())}, {event}", "handler")
+                self.run.moment(f"poll {number} prints {_printed(self.assigned())}, {event}", "handler")
         given = self.app.records[before:]
         first = given[0].offset if given else None
         found = Request(self.assigned(), first, refused[0] if refused else "ok", tuple(prints))
@@ -174,14 +174,14 @@ def _why(found: Request) -> str:
     then="assignment 2, messages from 2",
     takes=RACE,
 )
-def outside(told: Told) -> None:
-    handler = Handler(told, join_ms=3_000)
+def outside(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=3_000)
     handler.subscribe()
     found = handler.request()
-    told.result("request 1", found)
-    if told.as_written:
-        told.claim("messages come from 2", found == GOOD)
-    told.why(_why(found))
+    run.result("request 1", found)
+    if run.as_written:
+        run.claim("messages come from 2", found == GOOD)
+    run.why(_why(found))
 
 
 @scenario(
@@ -193,13 +193,13 @@ def outside(told: Told) -> None:
     then="assignment 2, messages from 2",
     takes=RACE,
 )
-def inside_first(told: Told) -> None:
-    handler = Handler(told, join_ms=3_000)
+def inside_first(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=3_000)
     handler.subscribe()
     found = handler.request()
-    told.result("request 1", found)
-    if told.as_written:
-        told.claim("messages come from 2", found == GOOD)
+    run.result("request 1", found)
+    if run.as_written:
+        run.claim("messages come from 2", found == GOOD)
 
 
 @scenario(
@@ -213,22 +213,20 @@ def inside_first(told: Told) -> None:
     then="the second one's assignment is -1000 and its first message 5; the seek says nothing",
     takes=RACE,
 )
-def inside_second(told: Told) -> None:
-    handler = Handler(told, join_ms=0)
+def inside_second(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0)
     handler.subscribe()
-    told.result("request 1", handler.request())
+    run.result("request 1", handler.request())
     handler.wait(4_000)
     handler.subscribe()
     handler.wait(10)
     found = handler.request()
-    told.result("request 2", found)
-    if told.as_written:
-        told.claim("the seek of request 2 gave no error", found.seek == "ok")
+    run.result("request 2", found)
+    if run.as_written:
+        run.claim("the seek of request 2 gave no error", found.seek == "ok")
         wanted = (STORED, COMMITTED)
-        told.claim(
-            "the assignment is STORED and messages go on at 5", (found.assigned, found.first) == wanted
-        )
-    told.why(_why(found))
+        run.claim("the assignment is STORED and messages go on at 5", (found.assigned, found.first) == wanted)
+    run.why(_why(found))
 
 
 @scenario(
@@ -239,13 +237,13 @@ def inside_second(told: Told) -> None:
     when="the application subscribes, polls for 100 ms, then assigns and seeks",
     then="messages come from 2: the event was answered before",
 )
-def sleep_served(told: Told) -> None:
-    handler = Handler(told, join_ms=0)
+def sleep_served(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0)
     handler.subscribe()
     handler.poll(400)
     found = handler.request()
-    told.result("request", found)
-    told.claim("messages come from 2", (found.assigned, found.first) == (WANTED, WANTED))
+    run.result("request", found)
+    run.claim("messages come from 2", (found.assigned, found.first) == (WANTED, WANTED))
 
 
 @scenario(
@@ -256,14 +254,14 @@ def sleep_served(told: Told) -> None:
     when="the application subscribes, sleeps 100 ms, then assigns, seeks and polls",
     then="the event comes out of the first poll: -1000, and messages from 5",
 )
-def sleep_unserved(told: Told) -> None:
-    handler = Handler(told, join_ms=0)
+def sleep_unserved(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0)
     handler.subscribe()
     handler.wait(100)
     found = handler.request()
-    told.result("request", found)
-    told.claim("the assignment is STORED and messages come from 5", found == BAD)
-    told.why(EVENT)
+    run.result("request", found)
+    run.claim("the assignment is STORED and messages come from 5", found == BAD)
+    run.why(EVENT)
 
 
 @scenario(
@@ -274,19 +272,19 @@ def sleep_unserved(told: Told) -> None:
     when="it subscribes to the same topic again",
     then="the eager one is revoked and assigned; of the cooperative one nothing is taken",
 )
-def again(told: Told) -> None:
+def again(run: ScenarioRun) -> None:
     for assignor, calls in (
         ("range", ["assigned", "revoked", "assigned"]),
         ("cooperative-sticky", ["assigned"]),
     ):
-        handler = Handler(told, join_ms=0, assignors=(assignor,))
+        handler = Handler(run, join_ms=0, assignors=(assignor,))
         handler.app.subscribe("test")
         handler.wait(2_000)
         handler.subscribe()
         handler.wait(2_000)
         heard = [kind for kind, _ in handler.app.calls]
-        told.result(assignor, heard)
-        told.claim(f"{assignor}: {', '.join(calls)}", heard == calls)
+        run.result(assignor, heard)
+        run.claim(f"{assignor}: {', '.join(calls)}", heard == calls)
 
 
 @scenario(
@@ -297,8 +295,8 @@ def again(told: Told) -> None:
     when="the application subscribes to another topic, and polls later",
     then="no JoinGroup goes out until the event is answered; then one for the new topic does",
 )
-def postponed(told: Told) -> None:
-    handler = Handler(told, join_ms=0)
+def postponed(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0)
     handler.world.create("other", 1)
     handler.subscribe()
     handler.wait(1_000)
@@ -306,13 +304,13 @@ def postponed(told: Told) -> None:
     handler.app.do(contract.Subscribe(("other",)))
     handler.wait(1_000)
     known, waiting = handler.app.state.subscription, handler.app.state.next_subscription
-    told.result("the library's subscription while the event waits, and the next one", [known, waiting])
-    told.claim("the new subscription waits with the event", (known, waiting) == (("test",), ("other",)))
-    told.claim("no JoinGroup is sent meanwhile", _joins(handler) == joins)
+    run.result("the library's subscription while the event waits, and the next one", [known, waiting])
+    run.claim("the new subscription waits with the event", (known, waiting) == (("test",), ("other",)))
+    run.claim("no JoinGroup is sent meanwhile", _joins(handler) == joins)
     handler.app.go_on_polling()
     handler.wait(3_000)
-    told.result("JoinGroups before and after", [joins, _joins(handler)])
-    told.claim("then the new topic is joined", handler.app.owned == {TopicPartition("other", 0)})
+    run.result("JoinGroups before and after", [joins, _joins(handler)])
+    run.claim("then the new topic is joined", handler.app.owned == {TopicPartition("other", 0)})
 
 
 def _joins(handler: Handler) -> int:
@@ -331,8 +329,8 @@ def _joins(handler: Handler) -> int:
     when="it seeks; and seeks again when the partition was assigned and given up",
     then="_UNKNOWN_PARTITION, then _STATE; assigned at 2, messages come from 2 all the same",
 )
-def too_early(told: Told) -> None:
-    handler = Handler(told, join_ms=3_000)
+def too_early(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=3_000)
     handler.app.do(contract.Seek(TP, 7))
     handler.app.do(contract.Assign({TP: WANTED}))
     handler.wait(200)
@@ -344,12 +342,12 @@ def too_early(told: Told) -> None:
     for _ in range(4):
         handler.poll(400)
     first = offsets(handler.app, TP)[0]
-    told.result("seek before the assign, and behind its end", refused)
-    told.result("first message", first)
-    told.claim(
+    run.result("seek before the assign, and behind its end", refused)
+    run.result("first message", first)
+    run.claim(
         "nobody knows the partition, then nobody fetches it", refused == ["_UNKNOWN_PARTITION", "_STATE"]
     )
-    told.claim("messages come from the assign's offset", first == WANTED)
+    run.claim("messages come from the assign's offset", first == WANTED)
 
 
 @scenario(
@@ -360,8 +358,8 @@ def too_early(told: Told) -> None:
     when="the application seeks to -1000, then to 4, and reads one message",
     then="_INVALID_ARG; assignment stays 2; position is -1001, then 5",
 )
-def sentinels(told: Told) -> None:
-    handler = Handler(told, join_ms=3_000)
+def sentinels(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=3_000)
     handler.app.do(contract.Assign({TP: WANTED}))
     handler.wait(200)
     before = librdkafka.position(handler.app.state, TP)
@@ -371,12 +369,12 @@ def sentinels(told: Told) -> None:
     handler.wait(200)
     handler.poll(400)
     after = librdkafka.position(handler.app.state, TP)
-    told.result("seek to -1000", refused)
-    told.result("assignment", handler.assigned())
-    told.result("position before and after a message", [before, after])
-    told.claim("seek to -1000 is _INVALID_ARG", refused == ["_INVALID_ARG"])
-    told.claim("assignment() still says 2", handler.assigned() == WANTED)
-    told.claim("position was -1001 and is the last offset plus one", (before, after) == (INVALID, 5))
+    run.result("seek to -1000", refused)
+    run.result("assignment", handler.assigned())
+    run.result("position before and after a message", [before, after])
+    run.claim("seek to -1000 is _INVALID_ARG", refused == ["_INVALID_ARG"])
+    run.claim("assignment() still says 2", handler.assigned() == WANTED)
+    run.claim("position was -1001 and is the last offset plus one", (before, after) == (INVALID, 5))
 
 
 @scenario(
@@ -387,8 +385,8 @@ def sentinels(told: Told) -> None:
     when="the requests of all cases run, and the application closes",
     then="the group's committed offset is 5 as before, 4 behind the end",
 )
-def untouched(told: Told) -> None:
-    handler = Handler(told, join_ms=0)
+def untouched(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0)
     handler.subscribe()
     handler.request()
     handler.wait(4_000)
@@ -399,8 +397,8 @@ def untouched(told: Told) -> None:
     stored = [one for one in handler.world.seen if one.what == "stored"]
     last = stored[-1].detail[TP] if stored else COMMITTED
     end = handler.world.log(TP).end_offset
-    told.result("committed, end, lag", [last, end, end - last])
-    told.claim("committed stays 5 of 9", (last, end) == (COMMITTED, END))
+    run.result("committed, end, lag", [last, end, end - last])
+    run.claim("committed stays 5 of 9", (last, end) == (COMMITTED, END))
 
 
 @scenario(
@@ -412,11 +410,11 @@ def untouched(told: Told) -> None:
     when="9 messages are read from the committed 5 on, some seconds pass, and the application closes",
     then="only with both is something committed",
 )
-def both_flags(told: Told) -> None:
+def both_flags(run: ScenarioRun) -> None:
     for commit in (True, False):
         for store in (True, False):
             extra = {"enable.auto.offset.store": store, "enable.partition.eof": False}
-            handler = Handler(told, join_ms=0, auto_commit=commit, auto_commit_ms=500, extra=extra)
+            handler = Handler(run, join_ms=0, auto_commit=commit, auto_commit_ms=500, extra=extra)
             handler.app.subscribe("test")
             handler.wait(3_000)
             handler.app.close()
@@ -425,8 +423,8 @@ def both_flags(told: Told) -> None:
                 one.detail[TP] for one in handler.world.seen if one.what == "stored" and one.who == "test"
             ]
             last = max([COMMITTED, *stored])
-            told.result(f"commit {'on' if commit else 'off'}, store {'on' if store else 'off'}", last)
-            told.claim(
+            run.result(f"commit {'on' if commit else 'off'}, store {'on' if store else 'off'}", last)
+            run.claim(
                 f"commit={commit}, store={store}: {'9' if commit and store else '5'}",
                 last == (END if commit and store else COMMITTED),
             )
@@ -440,15 +438,15 @@ def both_flags(told: Told) -> None:
     when="one message is read",
     then="its offset plus one is stored, and nothing is committed",
 )
-def stored(told: Told) -> None:
-    handler = Handler(told, join_ms=0, extra={"enable.auto.offset.store": True})
+def stored(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0, extra={"enable.auto.offset.store": True})
     handler.app.do(contract.Assign({TP: WANTED}))
     handler.wait(200)
     handler.poll(400)
     kept = handler.app.state.partitions[TP].stored.offset
-    told.result("read", offsets(handler.app, TP))
-    told.result("stored", kept)
-    told.claim("the stored offset is one more than the message's", kept == offsets(handler.app, TP)[-1] + 1)
+    run.result("read", offsets(handler.app, TP))
+    run.result("stored", kept)
+    run.claim("the stored offset is one more than the message's", kept == offsets(handler.app, TP)[-1] + 1)
 
 
 @scenario(
@@ -459,8 +457,8 @@ def stored(told: Told) -> None:
     when="the application polls past the end for a while",
     then="_PARTITION_EOF comes once; 4 messages come",
 )
-def end_of_partition(told: Told) -> None:
-    handler = Handler(told, join_ms=0)
+def end_of_partition(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0)
     handler.app.subscribe("test")
     handler.wait(5_000)
     ends = [
@@ -468,10 +466,10 @@ def end_of_partition(told: Told) -> None:
         for one in [*handler.app.errors, *[(one.name, one.text) for one in handler.app.reports]]
         if "EOF" in one[0]
     ]
-    told.result("messages", offsets(handler.app, TP))
-    told.result("end of partition", len(ends))
-    told.claim("messages 5 to 8 came", offsets(handler.app, TP) == [5, 6, 7, 8])
-    told.claim("the end was told once", len(ends) == 1)
+    run.result("messages", offsets(handler.app, TP))
+    run.result("end of partition", len(ends))
+    run.claim("messages 5 to 8 came", offsets(handler.app, TP) == [5, 6, 7, 8])
+    run.claim("the end was told once", len(ends) == 1)
 
 
 @scenario(
@@ -483,9 +481,9 @@ def end_of_partition(told: Told) -> None:
     then="the assign raises IllegalState; messages come from 2, whenever the group is through",
     takes=("join_after_ms",),
 )
-def safely(told: Told) -> None:
-    delay = told.parameters.join_after_ms or 0
-    world = told.world({"test": 1}, {"group.initial.rebalance.delay.ms": delay})
+def safely(run: ScenarioRun) -> None:
+    delay = run.parameters.join_after_ms or 0
+    world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": delay})
     world.write("test", 0, *[f"m{number}" for number in range(END)])
     world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
     member = world.join("handler", group_id="test", auto_offset_reset="earliest")
@@ -502,10 +500,10 @@ def safely(told: Told) -> None:
     except IllegalState as error:
         refused = str(error)
     world.run(delay + 3_000)
-    told.result("assign while subscribed", refused or "taken")
-    told.result("messages", offsets(member, TP))
-    told.claim("assign is refused", bool(refused))
-    told.claim("messages come from 2", offsets(member, TP) == list(range(WANTED, END)))
+    run.result("assign while subscribed", refused or "taken")
+    run.result("messages", offsets(member, TP))
+    run.claim("assign is refused", bool(refused))
+    run.claim("messages come from 2", offsets(member, TP) == list(range(WANTED, END)))
 
 
 @scenario(
@@ -516,12 +514,12 @@ def safely(told: Told) -> None:
     when="they are named",
     then="-1000 is STORED, -1001 INVALID, -2 BEGINNING, -1 END",
 )
-def names(told: Told) -> None:
+def names(run: ScenarioRun) -> None:
     named = {number: name_of_offset(number) for number in (-1000, -1001, -2, -1)}
-    told.result("names", named)
-    told.claim("each has its name", list(named.values()) == ["STORED", "INVALID", "BEGINNING", "END"])
-    handler = Handler(told, join_ms=0)
+    run.result("names", named)
+    run.claim("each has its name", list(named.values()) == ["STORED", "INVALID", "BEGINNING", "END"])
+    handler = Handler(run, join_ms=0)
     handler.app.subscribe("test")
     handler.wait(2_000)
-    told.result("assignment after reading to the end", handler.assigned())
-    told.claim("the assignment says STORED, whatever was read", handler.assigned() == STORED)
+    run.result("assignment after reading to the end", handler.assigned())
+    run.claim("the assignment says STORED, whatever was read", handler.assigned() == STORED)

@@ -20,7 +20,7 @@ from ..models.common import Committing, offset_commit
 from ..models.librdkafka import conf
 from ..testing.two_threads import refusal
 from ..testing.world import World
-from .frame import Told, offsets, scenario
+from .frame import ScenarioRun, offsets, scenario
 from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
 
 SOUGHT = 3
@@ -57,9 +57,9 @@ def _orders(words: str) -> Iterator[str]:
             yield " ".join(order)
 
 
-def _play(told: Told, order: str, kind: str) -> tuple[list[int], list[str]]:
+def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]]:
     """One order with librdkafka or kproto: what is read after the last call, and what was refused."""
-    world = told.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
+    world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
     _committed(world)
     member: Any
     subscribe: Any
@@ -119,38 +119,38 @@ def _unsubscribe(world: World, member: Any) -> None:
     "called; with librdkafka a seek that was the last call and gave no error is overridden by the event "
     "in some orders",
 )
-def every_order(told: Told) -> None:
+def every_order(run: ScenarioRun) -> None:
     orders = list(_orders("subscribe joined assign seek poll"))
     wanted = list(range(SOUGHT, END))
     overridden = 0
     for order in orders:
-        given, _ = _play(told, order, "librdkafka")
+        given, _ = _play(run, order, "librdkafka")
         last = max(("subscribe", "assign", "seek"), key=order.index)
         overridden += last == "seek" and given != wanted
-    told.result("orders", len(orders))
-    told.result("librdkafka: the last call was the seek, and messages come from elsewhere", overridden)
-    told.claim(
+    run.result("orders", len(orders))
+    run.result("librdkafka: the last call was the seek, and messages come from elsewhere", overridden)
+    run.claim(
         "librdkafka overrides the last call in some orders, and not in all", 0 < overridden < len(orders)
     )
-    ours = {order: _play(told, order, "kproto") for order in orders}
+    ours = {order: _play(run, order, "kproto") for order in orders}
     refused = sum(len(words) for _, words in ours.values())
-    told.result("kproto: messages come from 3", sum(given == wanted for given, _ in ours.values()))
-    told.result("kproto: calls refused", refused)
-    told.claim(
+    run.result("kproto: messages come from 3", sum(given == wanted for given, _ in ours.values()))
+    run.result("kproto: calls refused", refused)
+    run.claim(
         "kproto: the last call that was taken wins in every order",
         all(one == wanted for one, _ in ours.values()),
     )
-    told.claim(
+    run.claim(
         "kproto refuses one call in each: assign beside subscribe, or the other way", refused == len(orders)
     )
     later = map(" ".join, permutations(("joined", "unsubscribe", "assign", "seek", "poll")))
     again = [one for one in later if one.index("unsub") < one.index("assign") < one.index("seek")]
-    after = [_play(told, f"subscribe {order}", "kproto") for order in again]
-    told.result(
+    after = [_play(run, f"subscribe {order}", "kproto") for order in again]
+    run.result(
         "kproto: unsubscribed first, orders and calls refused",
         [len(again), sum(len(one) for _, one in after)],
     )
-    told.claim(
+    run.claim(
         "what the group had to say is dropped with the subscription",
         all(one == (wanted, []) for one in after),
     )
@@ -169,10 +169,10 @@ def every_order(told: Told) -> None:
     then="it reads to the end, tells the end, and commits nothing; all twenty contexts are there; the "
     "two names mean one property; the last two are refused, with what is allowed",
 )
-def properties(told: Told) -> None:
+def properties(run: ScenarioRun) -> None:
     found = conf.read(GET_CONSUMER)
-    told.result("getConsumer", {name: found.properties[name] for name in sorted(found.properties)})
-    world = told.world({"test": 1})
+    run.result("getConsumer", {name: found.properties[name] for name in sorted(found.properties)})
+    world = run.world({"test": 1})
     _committed(world)
     seen = len(world.seen)
     member = world.join("handler", librdkafka, topics=["test"], **_options(found))
@@ -181,24 +181,24 @@ def properties(told: Told) -> None:
     world.run(1_000)
     stored = [one for one in world.seen[seen:] if one.what == "stored"]
     ends = [one.name for one in member.reports if one.name == "_PARTITION_EOF"]
-    told.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
-    told.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
-    told.claim("nothing is committed", not stored)
+    run.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
+    run.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
+    run.claim("nothing is committed", not stored)
     contexts: Any = conf.read({"debug": CONTEXTS}).properties["debug"]
-    told.result("debug contexts", contexts)
-    told.claim("each context of the comment is one", len(contexts) == 20 and type(contexts) is tuple)
+    run.result("debug contexts", contexts)
+    run.claim("each context of the comment is one", len(contexts) == 20 and type(contexts) is tuple)
     other = {
         name.replace("metadata.broker.list", "bootstrap.servers"): GET_CONSUMER[name] for name in GET_CONSUMER
     }
-    told.claim("metadata.broker.list is bootstrap.servers", conf.read(other).bootstrap == found.bootstrap)
+    run.claim("metadata.broker.list is bootstrap.servers", conf.read(other).bootstrap == found.bootstrap)
     for name, value in (
         ("metadata.brokers.list", "localhost"),
         ("enable.auto.commit", "no"),
         ("debug", "mesg"),
     ):
         said = _refused(name, value)
-        told.result(f"{name}={value}", textwrap.shorten(said, 90, placeholder=" ..."))
-        told.claim(f"{name}={value} is refused by its name", name in said)
+        run.result(f"{name}={value}", textwrap.shorten(said, 90, placeholder=" ..."))
+        run.claim(f"{name}={value} is refused by its name", name in said)
 
 
 def _options(found: conf.Conf) -> dict[str, Any]:
@@ -222,15 +222,15 @@ def _refused(name: str, value: object) -> str:
     when="it is looked where each of its modules comes from",
     then="each is a Python source file: nothing to link, compile or choose a platform for",
 )
-def pure_python(told: Told) -> None:
+def pure_python(run: ScenarioRun) -> None:
     origins: dict[str, list[str]] = {}
     for name, module in sorted(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         if name.split(".")[0] in ("kproto", "consumer") and spec is not None and spec.origin is not None:
             origins.setdefault(spec.origin.rpartition(".")[2], []).append(name)
-    told.result("modules", {kind: len(names) for kind, names in origins.items()})
-    told.claim("all of them are sources", set(origins) == {"py"})
-    told.claim("librdkafka's machine is among them", librdkafka.__name__ in origins.get("py", []))
+    run.result("modules", {kind: len(names) for kind, names in origins.items()})
+    run.claim("all of them are sources", set(origins) == {"py"})
+    run.claim("librdkafka's machine is among them", librdkafka.__name__ in origins.get("py", []))
 
 
 # -- what is printed, and who may call ----------------------------------------------------------------------
@@ -246,8 +246,8 @@ def pure_python(told: Told) -> None:
     then="_INVALID_ARG twice and _UNKNOWN_PARTITION are printed; messages come from 2; after the last one "
     "polls print nil",
 )
-def printed(told: Told) -> None:
-    handler = Handler(told, join_ms=0, extra={"enable.partition.eof": False})
+def printed(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=0, extra={"enable.partition.eof": False})
     said: list[str] = []
 
     def call(event: contract.Event) -> None:
@@ -255,7 +255,7 @@ def printed(told: Told) -> None:
         handler.app.do(event)
         new = [one.name for one in handler.app.reports[before:]]
         said.append(f"{type(event).__name__.lower()}: {', '.join(new) or '<nil>'}")
-        told.moment(f"prints {said[-1]}", "handler")
+        run.moment(f"prints {said[-1]}", "handler")
 
     call(contract.Subscribe(("test", "test")))
     call(contract.Assign({TP: -5}))
@@ -266,12 +266,12 @@ def printed(told: Told) -> None:
         before = len(handler.app.records)
         handler.poll(400)
         events.append(str(len(handler.app.records) - before or "nil"))
-    told.result("printed", said)
-    told.result("messages of each poll", events)
+    run.result("printed", said)
+    run.result("messages of each poll", events)
     refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _UNKNOWN_PARTITION", "assign: <nil>"]
-    told.claim("each refused call has its error, and the next one goes through", said == refused)
-    told.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
-    told.claim("then there is nothing", events[-1] == "nil")
+    run.claim("each refused call has its error, and the next one goes through", said == refused)
+    run.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
+    run.claim("then there is nothing", events[-1] == "nil")
 
 
 @scenario(
@@ -284,12 +284,12 @@ def printed(told: Told) -> None:
     then="each call is taken, no error anywhere, and both requests get the messages of whoever called "
     "last; kproto's second thread is told that another one is inside",
 )
-def two_requests(told: Told) -> None:
-    handler = Handler(told, join_ms=3_000, extra={"enable.partition.eof": False})
+def two_requests(run: ScenarioRun) -> None:
+    handler = Handler(run, join_ms=3_000, extra={"enable.partition.eof": False})
     wants = {"request A": WANTED, "request B": 7}
     for call in (contract.Assign, contract.Seek):
         for who, offset in wants.items():
-            told.moment(f"{call.__name__.lower()} {offset}", who)
+            run.moment(f"{call.__name__.lower()} {offset}", who)
             handler.app.do(
                 contract.Assign({TP: offset}) if call is contract.Assign else contract.Seek(TP, offset)
             )
@@ -299,12 +299,12 @@ def two_requests(told: Told) -> None:
             before = len(handler.app.records)
             handler.poll(400)
             got[who] += [one.offset for one in handler.app.records[before:]]
-    told.result("librdkafka gave", got)
-    told.claim("no call failed", not [one for one in handler.app.reports if one.kind == "error"])
-    told.claim("nobody got what A wanted", offsets(handler.app, TP) == [7, 8])
+    run.result("librdkafka gave", got)
+    run.claim("no call failed", not [one for one in handler.app.reports if one.kind == "error"])
+    run.claim("nobody got what A wanted", offsets(handler.app, TP) == [7, 8])
     said = _second_thread()
-    told.result("kproto says", said)
-    told.claim("kproto's second thread is refused", "another thread is inside poll()" in said)
+    run.result("kproto says", said)
+    run.claim("kproto's second thread is refused", "another thread is inside poll()" in said)
 
 
 def _second_thread() -> str:

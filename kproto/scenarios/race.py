@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .frame import Parameters, Told
+from .frame import Parameters, ScenarioRun
 from .offset_minus_1000 import Handler, Request
 
 
@@ -46,7 +46,7 @@ PROGRAMS: Final = {
 
 def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
     """The application when all is over, and what its last request saw."""
-    told = Told(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
+    told = ScenarioRun(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
     handler = Handler(told, join_ms=program.join_ms)
     if not program.inside:
         handler.subscribe()

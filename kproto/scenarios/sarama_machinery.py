@@ -25,7 +25,7 @@ from ..models import contract, sarama
 from ..models.common import Committing, offset_commit
 from ..testing.world import Client, Member, Producer, World
 from ..wire.message import Message
-from .frame import Told, offsets, scenario
+from .frame import ScenarioRun, offsets, scenario
 from .sarama_walk import T0, T1, USUAL
 from .sarama_walk import sarama as member_of_sarama
 from .shell import COLUMNS, describe
@@ -96,30 +96,30 @@ def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> t
     "partitions, twice MaxProcessingTime at most; the break is an error for each partition, and after the "
     "backoff of 2 s one Fetch has both again, and nothing is lost",
 )
-def subscription_consumer(told: Told) -> None:
-    world = told.world({"t": 2})
+def subscription_consumer(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     machine, member = watched(world, extra={"Consumer.MaxProcessingTime": 200, "ChannelBufferSize": 8})
     world.run(3_000)
     listed = machine.ended(ListOffsetsRequest)[-1][0]
     first = machine.sent(FetchRequest)[0]
     gathered = first[0] - listed
-    told.result("first Fetch after the first partition's offset", f"{gathered} ms")
-    told.claim("both partitions are in the first Fetch", set(_named(first[1])) == {T0, T1})
-    told.claim("it waited for them", 0 < gathered <= 105)
+    run.result("first Fetch after the first partition's offset", f"{gathered} ms")
+    run.claim("both partitions are in the first Fetch", set(_named(first[1])) == {T0, T1})
+    run.claim("it waited for them", 0 < gathered <= 105)
 
     member.pause_polling()
-    told.moment("the handlers take nothing more", "a")
+    run.moment("the handlers take nothing more", "a")
     for tp in (T0, T1):
         world.write("t", tp.partition, *["x"] * 40)
     world.run(2_000)
     fed = next(at for at, one in machine.ended(FetchRequest) if _brought(one.response))
     held = next((at for at, _ in machine.sent(FetchRequest) if at >= fed), world.now) - fed
-    told.result("no Fetch while partitions are fed, for", f"{held} ms")
-    told.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
+    run.result("no Fetch while partitions are fed, for", f"{held} ms")
+    run.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
     member.go_on_polling()
     world.run(2_000)
 
-    told.moment("all connections break", "network")
+    run.moment("all connections break", "network")
     before = len(member.reports)
     world.fault("cut", member, lasts=1)
     broke = world.now
@@ -128,13 +128,11 @@ def subscription_consumer(told: Told) -> None:
     world.run(6_000)
     errors = [one.name for one in member.reports[before:] if one.kind == "error"]
     again = next(one for one in machine.sent(FetchRequest) if one[0] > broke + 1)
-    told.result("errors", errors)
-    told.result("next Fetch after", f"{again[0] - broke} ms")
-    told.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
-    told.claim("the next Fetch comes after the backoff", 2_000 <= again[0] - broke <= 2_500)
-    told.claim(
-        "nothing is lost or read twice", all(offsets(member, tp) == list(range(50)) for tp in (T0, T1))
-    )
+    run.result("errors", errors)
+    run.result("next Fetch after", f"{again[0] - broke} ms")
+    run.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
+    run.claim("the next Fetch comes after the backoff", 2_000 <= again[0] - broke <= 2_500)
+    run.claim("nothing is lost or read twice", all(offsets(member, tp) == list(range(50)) for tp in (T0, T1)))
 
 
 @scenario(
@@ -145,20 +143,20 @@ def subscription_consumer(told: Told) -> None:
     when="records come into all four at once",
     then="one answer brings them; each claim is given its own partition's, from its own offset on",
 )
-def split(told: Told) -> None:
-    world = told.world({"t": 4})
+def split(run: ScenarioRun) -> None:
+    world = run.world({"t": 4})
     machine, member = watched(world)
     for tp in world.partitions():
         world.write("t", tp.partition, *[f"{tp}" for _ in range(tp.partition + 1)])
     world.run(3_000)
     answers = [_brought(one.response) for _, one in machine.ended(FetchRequest)]
     brought = [one for one in answers if one]
-    told.result("partitions with records, in each answer", [" ".join(map(str, one)) for one in brought])
-    told.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
-    told.claim("one answer brought all four", brought == [[0, 1, 2, 3]])
+    run.result("partitions with records, in each answer", [" ".join(map(str, one)) for one in brought])
+    run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
+    run.claim("one answer brought all four", brought == [[0, 1, 2, 3]])
     for tp in world.partitions():
         given = [one.value for one in member.records if one.partition == tp]
-        told.claim(f"{tp} got its own records", given == [str(tp).encode()] * (tp.partition + 1))
+        run.claim(f"{tp} got its own records", given == [str(tp).encode()] * (tp.partition + 1))
 
 
 @scenario(
@@ -174,8 +172,8 @@ def split(told: Told) -> None:
     then="both ends of each log are asked for first, then each partition is fetched from its own "
     "leader; the second call is a ConfigurationError, 99 is out of range, and the two go on",
 )
-def consume_partition(told: Told) -> None:
-    world = told.world({"t": 3}, brokers=2)
+def consume_partition(run: ScenarioRun) -> None:
+    world = run.world({"t": 3}, brokers=2)
     for partition, node in ((0, 1), (1, 2), (2, 1)):
         world.elect("t", partition, node)
     for tp in (T0, T1):
@@ -190,31 +188,31 @@ def consume_partition(told: Told) -> None:
         for topic in request.topics
         for part in topic.partitions
     ]
-    told.result("ListOffsets", [f"{tp} {'newest' if at == -1 else 'oldest'}" for tp, at in asked])
-    told.claim("both ends are asked for", sorted(asked) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
+    run.result("ListOffsets", [f"{tp} {'newest' if at == -1 else 'oldest'}" for tp, at in asked])
+    run.claim("both ends are asked for", sorted(asked) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
     first: dict[TopicPartition, tuple[str, int]] = {}
     for _, what, send in machine.lines:
         if what == "Send" and isinstance(send.request, FetchRequest):
             for tp, offset in _named(send.request).items():
                 first.setdefault(tp, (send.to.host, offset))
-    told.result("first Fetch of each", {str(tp): f"{host}, offset {at}" for tp, (host, at) in first.items()})
-    told.claim(
+    run.result("first Fetch of each", {str(tp): f"{host}, offset {at}" for tp, (host, at) in first.items()})
+    run.claim(
         "each begins where it was told to", {tp: at for tp, (_, at) in first.items()} == {T0: 10, T1: 0}
     )
-    told.claim("each is fetched from its leader", len({host for host, _ in first.values()}) == 2)
+    run.claim("each is fetched from its leader", len({host for host, _ in first.values()}) == 2)
     member.assign({T0: 3})
     member.assign({TopicPartition("t", 2): 99})
     world.run(2_000)
     errors = [one.name for one in member.reports if one.kind == "error"]
-    told.result("refused", errors)
-    told.claim(
+    run.result("refused", errors)
+    run.claim(
         "twice is an error, and 99 is out of range", errors == ["sarama.ConfigurationError", "KError(1)"]
     )
     world.write("t", 0, "y")
     world.write("t", 1, "y")
     world.run(1_000)
-    told.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
-    told.claim("the first two go on", (offsets(member, T0), offsets(member, T1)) == ([10], list(range(11))))
+    run.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
+    run.claim("the first two go on", (offsets(member, T0), offsets(member, T1)) == ([10], list(range(11))))
 
 
 # -- the offset manager -----------------------------------------------------------------------------------
@@ -232,13 +230,13 @@ def consume_partition(told: Told) -> None:
     "more; the second commit names one partition; then there is none (version 1 and its timestamp are "
     "gone from brokers and sarama)",
 )
-def construct_request(told: Told) -> None:
+def construct_request(run: ScenarioRun) -> None:
     for name, highest, retention, expected in (
         ("v4, Retention 0", {"OffsetCommit": 4}, 0, (4, -1)),
         ("v4, Retention 1 h", {"OffsetCommit": 4}, 3_600_000, (4, 3_600_000)),
         ("today's", None, 3_600_000, (8, -1)),
     ):
-        world = told.world({"t": 2}, highest=highest)
+        world = run.world({"t": 2}, highest=highest)
         member = member_of_sarama(world, extra={"Offsets.Retention": retention})
         for tp in (T0, T1):
             world.write("t", tp.partition, "x", "x")
@@ -254,11 +252,11 @@ def construct_request(told: Told) -> None:
             for who, one, version in world.requests
             if who is member and isinstance(one, OffsetCommitRequest)
         ]
-        told.result(name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent])
-        told.claim(
+        run.result(name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent])
+        run.claim(
             f"{name}: version {expected[0]}, retention {expected[1]}", {one[:2] for one in sent} == {expected}
         )
-        told.claim(f"{name}: what is dirty, and no more", [parts for _, _, parts in sent] == [[0, 1], [0]])
+        run.claim(f"{name}: what is dirty, and no more", [parts for _, _, parts in sent] == [[0, 1], [0]])
 
 
 @scenario(
@@ -270,8 +268,8 @@ def construct_request(told: Told) -> None:
     when="their commit is on its way, and 30 more are read and marked; then nothing comes any more",
     then="the answer for 50 does not make the partition clean: 80 is committed without another message",
 )
-def marked_meanwhile(told: Told) -> None:
-    world = told.world({"t": 1}, brokers=2)
+def marked_meanwhile(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, brokers=2)
 
     coordinator = world.cluster.coordinating("g")
     world.elect("t", 0, 3 - coordinator)
@@ -280,23 +278,23 @@ def marked_meanwhile(told: Told) -> None:
     slow = world.fault("delay", member, coordinator, ms=500)
     world.write("t", 0, *["x"] * 50)
     world.run(5_000, until=lambda: bool(machine.sent(OffsetCommitRequest)))
-    told.moment("the commit of 50 is on its way", "a")
+    run.moment("the commit of 50 is on its way", "a")
     world.write("t", 0, *["y"] * 30)
     world.run(900)
     answered = len(machine.ended(OffsetCommitRequest))
-    told.claim("30 more were read before the answer", len(member.records) == 80 and not answered)
+    run.claim("30 more were read before the answer", len(member.records) == 80 and not answered)
     world.run(1_000)
     managed = member.state.group.session.offsets.managed[T0]
-    told.result("offset, dirty after the answer", [managed.offset, managed.dirty])
-    told.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
+    run.result("offset, dirty after the answer", [managed.offset, managed.dirty])
+    run.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
     world.network.heal(slow)
     world.run(6_000)
     stored = [one.detail[T0] for one in world.seen if one.what == "stored"]
-    told.result("committed", stored)
-    told.claim("50, and 80 by itself", stored == [50, 80])
+    run.result("committed", stored)
+    run.claim("50, and 80 by itself", stored == [50, 80])
     managed.reset(80, "a note")
     managed.committed(80, "")
-    told.claim("other metadata is a change, too", managed.dirty)
+    run.claim("other metadata is a change, too", managed.dirty)
 
 
 # -- the shell --------------------------------------------------------------------------------------------
@@ -313,8 +311,8 @@ def marked_meanwhile(told: Told) -> None:
     then="rows with 4, 4, 3 of 4, 4, 3 and lag 0, owned by sarama-<uuid>; a row for test without an "
     "owner; later the lag is 5",
 )
-def describe_group(told: Told) -> None:
-    world = told.world({"test3": 3, "test": 1}, trace=False)
+def describe_group(run: ScenarioRun) -> None:
+    world = run.world({"test3": 3, "test": 1}, trace=False)
     world.write("test", 0, *["x"] * 4)
     world.operator(offset_commit("g1", -1, "", None, {TopicPartition("test", 0): Committing(4)}), 2)
     console = world.producer(client_id="console-producer")
@@ -323,26 +321,26 @@ def describe_group(told: Told) -> None:
         console.deliver("test3", f"line {number}", partition=number % 3)
     world.run(5_000)
     rows = describe(world, "g1")
-    told.result("columns", " ".join(COLUMNS))
-    told.result("rows", [str(one) for one in rows])
+    run.result("columns", " ".join(COLUMNS))
+    run.result("rows", [str(one) for one in rows])
     own = {one.topic + str(one.partition): one for one in rows}
     offsets_of = [(own[f"test3{n}"].current_offset, own[f"test3{n}"].log_end_offset) for n in range(3)]
-    told.claim("each line was read and committed", offsets_of == [(4, 4), (4, 4), (3, 3)])
+    run.claim("each line was read and committed", offsets_of == [(4, 4), (4, 4), (3, 3)])
     owner = own["test30"]
-    told.claim(
+    run.claim(
         "their owner is the member", {owner.consumer_id, own["test32"].consumer_id} == {member.member_id}
     )
-    told.claim("client id and host are shown", owner.client_id == "sarama" and owner.host.startswith("/"))
+    run.claim("client id and host are shown", owner.client_id == "sarama" and owner.host.startswith("/"))
     left = own["test0"]
-    told.claim("test has no owner, and no lag", (left[3:], left.lag) == ((4, 4, 0, "-", "-", "-"), 0))
+    run.claim("test has no owner, and no lag", (left[3:], left.lag) == ((4, 4, 0, "-", "-", "-"), 0))
     member.pause_polling()
     world.run(200)
     for number in range(5):
         console.deliver("test3", f"line {11 + number}", partition=number % 3)
     world.run(2_000)
     later = describe(world, "g1")
-    told.result("lag later", [one.lag for one in later])
-    told.claim("the lag is what was not read", sum(one.lag for one in later) == 5)
+    run.result("lag later", [one.lag for one in later])
+    run.claim("the lag is what was not read", sum(one.lag for one in later) == 5)
 
 
 # -- the producer -----------------------------------------------------------------------------------------
@@ -361,15 +359,15 @@ def describe_group(told: Told) -> None:
     "partition, whoever sends it (Java's, by murmur2: sarama's own producer hashes by FNV-1a, and would take "
     "another); the refusal is an error of the message, and the next one goes through",
 )
-def sync_producer(told: Told) -> None:
+def sync_producer(run: ScenarioRun) -> None:
     refused = ""
     try:
         must_return(False, True)
     except ConfigError as error:
         refused = str(error)
-    told.result("Return.Successes false", refused)
-    told.claim("Return.Successes has to be true", "return_successes" in refused)
-    world = told.world({"t": 3})
+    run.result("Return.Successes false", refused)
+    run.claim("Return.Successes has to be true", "return_successes" in refused)
+    world = run.world({"t": 3})
     places: set[int] = set()
     for acks in ("all", 1, 0):
         producer = world.producer(client_id=f"acks-{acks}", acks=acks, enable_idempotence=False, linger_ms=0)
@@ -377,24 +375,22 @@ def sync_producer(told: Told) -> None:
         world.run(1_000)
         found = [one.result() for one in sent]
         places |= {one.partition for one in found}
-        told.result(f"acks {acks}", [f"{one.partition}/{one.offset}" for one in found])
+        run.result(f"acks {acks}", [f"{one.partition}/{one.offset}" for one in found])
         known = [one.offset is not None and one.offset >= 0 for one in found]
-        told.claim(
-            f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2
-        )
-    told.claim("one partition for the key, whoever sends", len(places) == 1)
-    told.result("sarama's own hash of k1", fnv1a(b"k1", 3))
+        run.claim(f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2)
+    run.claim("one partition for the key, whoever sends", len(places) == 1)
+    run.result("sarama's own hash of k1", fnv1a(b"k1", 3))
     last = TopicPartition("t", places.pop())
-    told.claim("six messages are there, also those of acks 0", world.log(last).end_offset == 6)
+    run.claim("six messages are there, also those of acks 0", world.log(last).end_offset == 6)
     world.tamper = _no_writing
     failed = producer_of(world).deliver("t", "v1", key="k1")
     world.run(1_000)
     world.tamper = None
-    told.result("refused", str(failed.exception()))
-    told.claim("the refusal is the message's error", "TOPIC_AUTHORIZATION_FAILED" in str(failed.exception()))
+    run.result("refused", str(failed.exception()))
+    run.claim("the refusal is the message's error", "TOPIC_AUTHORIZATION_FAILED" in str(failed.exception()))
     after = producer_of(world).deliver("t", "v1", key="k1")
     world.run(1_000)
-    told.claim("the next one goes through", after.exception() is None)
+    run.claim("the next one goes through", after.exception() is None)
 
 
 def fnv1a(key: bytes, partitions: int) -> int:

@@ -19,7 +19,7 @@ from ..messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, Off
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import Told, scenario
+from .frame import ScenarioRun, scenario
 from .sarama_machinery import watched
 from .sarama_walk import T0, T1, sarama
 
@@ -57,10 +57,10 @@ class Branch:
     """A group of one whose answers are refused so often; Consume is called once."""
 
     def __init__(
-        self, told: Told, kind: type[Message], *codes: int, once: bool = True, **config: Any
+        self, run: ScenarioRun, kind: type[Message], *codes: int, once: bool = True, **config: Any
     ) -> None:
-        self.told = told
-        self.world = told.world({"t": 2})
+        self.run = run
+        self.world = run.world({"t": 2})
         self.codes = list(codes)
         self.kind = kind
         self.world.tamper = self.tamper
@@ -71,7 +71,7 @@ class Branch:
         if isinstance(request, self.kind) and client.name == "a" and self.codes:
             code = self.codes.pop(0)
             name = self.kind.__name__.removesuffix("Request")
-            self.told.moment(f"answers {name} with {ErrorCode(code).name}", "broker")
+            self.run.moment(f"answers {name} with {ErrorCode(code).name}", "broker")
             return refusal(self.kind, code, getattr(request, "member_id", ""))
         return None
 
@@ -88,14 +88,14 @@ class Branch:
         return self.member.owned == {T0, T1}
 
     def tell(self) -> None:
-        self.told.result("member ids of the JoinGroups", self.ids)
-        self.told.result("the application hears", self.errors)
-        self.told.result("partitions", self.member.owned)
+        self.run.result("member ids of the JoinGroups", self.ids)
+        self.run.result("the application hears", self.errors)
+        self.run.result("partitions", self.member.owned)
 
 
 def _branch(
     letter: str, title: str, says: str, when: str, then: str
-) -> Callable[[Callable[[Told], None]], Callable[[Told], None]]:
+) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     return scenario(
         f"S3-19{letter}",
         title,
@@ -114,17 +114,17 @@ def _branch(
     "six are ridden out: each lookup asks four times, and newSession waits 2 s and looks once more; a "
     "hundred are returned from Consume when the four retries are used",
 )
-def no_coordinator(told: Told) -> None:
-    branch = Branch(told, FindCoordinatorRequest, *[15] * 6)
+def no_coordinator(run: ScenarioRun) -> None:
+    branch = Branch(run, FindCoordinatorRequest, *[15] * 6)
     branch.tell()
-    told.claim("it joined in the end", branch.joined)
-    told.claim("the application hears nothing", not branch.errors)
-    assigned = _assigned(branch.world, told.started)
-    told.result("assigned after", f"{assigned} ms")
-    told.claim("after newSession's backoff", assigned >= 2_000)
-    for_ever = Branch(told, FindCoordinatorRequest, *[15] * 100)
-    told.result("a hundred times: answers used", 100 - len(for_ever.codes))
-    told.claim("without a retry left Consume returns the error", any("15" in one for one in for_ever.errors))
+    run.claim("it joined in the end", branch.joined)
+    run.claim("the application hears nothing", not branch.errors)
+    assigned = _assigned(branch.world, run.started)
+    run.result("assigned after", f"{assigned} ms")
+    run.claim("after newSession's backoff", assigned >= 2_000)
+    for_ever = Branch(run, FindCoordinatorRequest, *[15] * 100)
+    run.result("a hundred times: answers used", 100 - len(for_ever.codes))
+    run.claim("without a retry left Consume returns the error", any("15" in one for one in for_ever.errors))
 
 
 @_branch(
@@ -134,11 +134,11 @@ def no_coordinator(told: Told) -> None:
     "JoinGroup is answered well, after MEMBER_ID_REQUIRED",
     "the second JoinGroup carries the id",
 )
-def joined(told: Told) -> None:
-    branch = Branch(told, JoinGroupRequest)
+def joined(run: ScenarioRun) -> None:
+    branch = Branch(run, JoinGroupRequest)
     branch.tell()
-    told.claim("first without an id, then with it", branch.ids == ["none", "id 1"])
-    told.claim("it owns both partitions", branch.joined)
+    run.claim("first without an id, then with it", branch.ids == ["none", "id 1"])
+    run.claim("it owns both partitions", branch.joined)
 
 
 @_branch(
@@ -148,12 +148,12 @@ def joined(told: Told) -> None:
     "JoinGroup is answered with UNKNOWN_MEMBER_ID, and later with ILLEGAL_GENERATION",
     "it joins again at once without an id",
 )
-def reset_id(told: Told) -> None:
-    branch = Branch(told, JoinGroupRequest, 25, 22)
+def reset_id(run: ScenarioRun) -> None:
+    branch = Branch(run, JoinGroupRequest, 25, 22)
     branch.tell()
-    told.claim("the next JoinGroups have no id", branch.ids[:3] == ["none", "none", "none"])
-    told.claim("it owns both partitions", branch.joined)
-    told.claim("the application hears nothing", not branch.errors)
+    run.claim("the next JoinGroups have no id", branch.ids[:3] == ["none", "none", "none"])
+    run.claim("it owns both partitions", branch.joined)
+    run.claim("the application hears nothing", not branch.errors)
 
 
 @_branch(
@@ -163,14 +163,14 @@ def reset_id(told: Told) -> None:
     "JoinGroup is answered with NOT_COORDINATOR twice; in another run a hundred times",
     "two are ridden out; a hundred are returned from Consume when the four retries are used",
 )
-def not_coordinator(told: Told) -> None:
-    branch = Branch(told, JoinGroupRequest, 16, 16)
-    told.claim("two are ridden out", branch.joined)
-    for_ever = Branch(told, JoinGroupRequest, *[16] * 100)
+def not_coordinator(run: ScenarioRun) -> None:
+    branch = Branch(run, JoinGroupRequest, 16, 16)
+    run.claim("two are ridden out", branch.joined)
+    for_ever = Branch(run, JoinGroupRequest, *[16] * 100)
     for_ever.tell()
-    told.result("answers used", 100 - len(for_ever.codes))
-    told.claim("without a retry left Consume returns the error", any("16" in one for one in for_ever.errors))
-    told.claim("it did not join", not for_ever.joined)
+    run.result("answers used", 100 - len(for_ever.codes))
+    run.claim("without a retry left Consume returns the error", any("16" in one for one in for_ever.errors))
+    run.claim("it did not join", not for_ever.joined)
 
 
 @_branch(
@@ -181,13 +181,13 @@ def not_coordinator(told: Told) -> None:
     "JoinGroup is answered with REBALANCE_IN_PROGRESS once",
     "two seconds later the member joins (today's sarama looks the coordinator up before)",
 )
-def in_progress(told: Told) -> None:
-    branch = Branch(told, JoinGroupRequest, 27)
+def in_progress(run: ScenarioRun) -> None:
+    branch = Branch(run, JoinGroupRequest, 27)
     branch.tell()
-    told.claim("it owns both partitions", branch.joined)
-    assigned = _assigned(branch.world, told.started)
-    told.result("assigned after", f"{assigned} ms")
-    told.claim("after the backoff of 2 s", 2_000 <= assigned <= 4_500)
+    run.claim("it owns both partitions", branch.joined)
+    assigned = _assigned(branch.world, run.started)
+    run.result("assigned after", f"{assigned} ms")
+    run.claim("after the backoff of 2 s", 2_000 <= assigned <= 4_500)
 
 
 @_branch(
@@ -197,11 +197,11 @@ def in_progress(told: Told) -> None:
     "JoinGroup is answered with GROUP_AUTHORIZATION_FAILED",
     "Consume returns it",
 )
-def other(told: Told) -> None:
-    branch = Branch(told, JoinGroupRequest, 30)
+def other(run: ScenarioRun) -> None:
+    branch = Branch(run, JoinGroupRequest, 30)
     branch.tell()
-    told.claim("the application hears error 30", any("30" in one for one in branch.errors))
-    told.claim("it did not join", not branch.joined)
+    run.claim("the application hears error 30", any("30" in one for one in branch.errors))
+    run.claim("it did not join", not branch.joined)
 
 
 @_branch(
@@ -211,12 +211,12 @@ def other(told: Told) -> None:
     "the member joins as the leader",
     "its SyncGroup carries a plan for itself",
 )
-def plans(told: Told) -> None:
-    branch = Branch(told, JoinGroupRequest)
+def plans(run: ScenarioRun) -> None:
+    branch = Branch(run, JoinGroupRequest)
     (sync,) = branch.world.asked(branch.member, SyncGroupRequest)
-    told.result("members in the plan", len(sync.assignments))
-    told.claim("the plan is for one member", len(sync.assignments) == 1)
-    told.claim("it owns both partitions", branch.joined)
+    run.result("members in the plan", len(sync.assignments))
+    run.claim("the plan is for one member", len(sync.assignments) == 1)
+    run.claim("it owns both partitions", branch.joined)
 
 
 @_branch(
@@ -227,11 +227,11 @@ def plans(told: Told) -> None:
     "after the other",
     "the first two join at once without the id, the third after the backoff with it",
 )
-def sync_errors(told: Told) -> None:
-    branch = Branch(told, SyncGroupRequest, 25, 22, 27)
+def sync_errors(run: ScenarioRun) -> None:
+    branch = Branch(run, SyncGroupRequest, 25, 22, 27)
     branch.tell()
-    told.claim("it owns both partitions in the end", branch.joined)
-    told.claim("the id is forgotten twice", branch.ids.count("none") == 3)
+    run.claim("it owns both partitions in the end", branch.joined)
+    run.claim("the id is forgotten twice", branch.ids.count("none") == 3)
 
 
 @_branch(
@@ -241,17 +241,15 @@ def sync_errors(told: Told) -> None:
     "three members share two partitions",
     "one has a session with no claim, and no error",
 )
-def empty(told: Told) -> None:
-    world = told.world({"t": 2})
+def empty(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     members = [sarama(world, name) for name in ("a", "b", "c")]
     world.run(20_000)
     idle = [one for one in members if not one.owned]
-    told.result("without claims", [one.name for one in idle])
-    told.claim("one has none", len(idle) == 1)
-    told.claim(
-        "it was told of its empty assignment", [one.calls[-1:] for one in idle] == [[("assigned", ())]]
-    )
-    told.claim("it is a member", all(one.is_stable() for one in idle))
+    run.result("without claims", [one.name for one in idle])
+    run.claim("one has none", len(idle) == 1)
+    run.claim("it was told of its empty assignment", [one.calls[-1:] for one in idle] == [[("assigned", ())]])
+    run.claim("it is a member", all(one.is_stable() for one in idle))
 
 
 @_branch(
@@ -261,12 +259,12 @@ def empty(told: Told) -> None:
     "a member gets five partitions",
     "they are told in order",
 )
-def claims(told: Told) -> None:
-    world = told.world({"t": 5})
+def claims(run: ScenarioRun) -> None:
+    world = run.world({"t": 5})
     member = sarama(world)
     world.run(5_000)
-    told.result("claims", list(member.calls[-1][1]))
-    told.claim("in order", list(member.calls[-1][1]) == sorted(world.partitions()))
+    run.result("claims", list(member.calls[-1][1]))
+    run.claim("in order", list(member.calls[-1][1]) == sorted(world.partitions()))
 
 
 @_branch(
@@ -276,20 +274,20 @@ def claims(told: Told) -> None:
     "the member's connections break while JoinGroup is open",
     "Consume returns an error; the loop's next call joins",
 )
-def broken(told: Told) -> None:
-    world = told.world({"t": 2}, {"group.initial.rebalance.delay.ms": 3_000})
+def broken(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, {"group.initial.rebalance.delay.ms": 3_000})
     member = sarama(world)
     world.run(1_500)
     asked = len(world.asked(member, JoinGroupRequest))
-    told.moment("breaks all connections", "network")
+    run.moment("breaks all connections", "network")
     world.fault("cut", member, lasts=1)
     world.run(40_000)
-    told.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
-    told.result("member ids of the JoinGroups", ids_of(world, member))
-    told.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
-    told.claim("a JoinGroup was open", asked > 0)
-    told.claim("Consume returned one error", [one.kind for one in member.reports] == ["error"])
-    told.claim("it joined in the end", member.owned == {T0, T1})
+    run.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
+    run.result("member ids of the JoinGroups", ids_of(world, member))
+    run.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
+    run.claim("a JoinGroup was open", asked > 0)
+    run.claim("Consume returned one error", [one.kind for one in member.reports] == ["error"])
+    run.claim("it joined in the end", member.owned == {T0, T1})
 
 
 @_branch(
@@ -299,29 +297,27 @@ def broken(told: Told) -> None:
     "the connection breaks while SyncGroup is open",
     "Consume returns the error; the next call joins with the same id, on a new connection",
 )
-def sync_broken(told: Told) -> None:
-    world = told.world({"t": 2}, latency=(50, 50))
+def sync_broken(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, latency=(50, 50))
     machine, member = watched(world)
     world.run(10_000, until=lambda: bool(machine.sent(SyncGroupRequest)))
     wires = set(member.wires)
-    told.moment("breaks all connections", "network")
+    run.moment("breaks all connections", "network")
     world.fault("cut", member)
     broke, asked = world.now, len(world.asked(member, JoinGroupRequest))
     world.run(10_000)
     errors = [one.name for one in member.reports if one.kind == "error"]
-    told.result("the application hears", errors)
-    told.result("member ids of the JoinGroups", ids_of(world, member))
+    run.result("the application hears", errors)
+    run.result("member ids of the JoinGroups", ids_of(world, member))
     ids = [one.member_id for one in world.asked(member, JoinGroupRequest)]
-    told.claim(
+    run.claim(
         "Consume returned one error, which no broker said", len(errors) == 1 and "KError" not in errors[0]
     )
-    told.claim(
-        "the next JoinGroup has the same id", len(ids) == asked + 1 and ids[-1] == ids[asked - 1] != ""
-    )
+    run.claim("the next JoinGroup has the same id", len(ids) == asked + 1 and ids[-1] == ids[asked - 1] != "")
     assigned = _assigned(world, broke)
-    told.result("assigned after", f"{assigned} ms")
-    told.claim("without newSession's backoff of 2 s", 0 <= assigned < 2_000)
-    told.claim("on a new connection", member.owned == {T0, T1} and not wires & set(member.wires))
+    run.result("assigned after", f"{assigned} ms")
+    run.claim("without newSession's backoff of 2 s", 0 <= assigned < 2_000)
+    run.claim("on a new connection", member.owned == {T0, T1} and not wires & set(member.wires))
 
 
 @_branch(
@@ -333,29 +329,29 @@ def sync_broken(told: Told) -> None:
     "nothing is fetched before Setup has returned; without offsets there is neither Setup nor Cleanup, and "
     "Consume returns the error",
 )
-def new_session(told: Told) -> None:
-    world = told.world({"t": 2})
+def new_session(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     member: Member = sarama(world)
     member.callback_ms = 1_200
     world.run(1_000)
     said = [type(one).__name__.removesuffix("Request") for _, one, _ in world.requests]
     begun = said[said.index("SyncGroup") + 1 :]
     begun = [one for one in begun if one not in ("FindCoordinator", "Metadata")]
-    told.result("until Setup returns", begun)
-    told.claim("heartbeats don't wait for offsets or Setup", "Heartbeat" in begun[:2])
-    told.claim("one OffsetFetch for each claim", begun.count("OffsetFetch") == 2)
-    told.claim("heartbeats go on in Setup", begun.count("Heartbeat") >= 2)
-    told.claim("nothing is read before Setup has returned", not {"ListOffsets", "Fetch"} & set(begun))
+    run.result("until Setup returns", begun)
+    run.claim("heartbeats don't wait for offsets or Setup", "Heartbeat" in begun[:2])
+    run.claim("one OffsetFetch for each claim", begun.count("OffsetFetch") == 2)
+    run.claim("heartbeats go on in Setup", begun.count("Heartbeat") >= 2)
+    run.claim("nothing is read before Setup has returned", not {"ListOffsets", "Fetch"} & set(begun))
     world.run(5_000)
     beats = world.asked(member, HeartbeatRequest)
-    told.claim(
+    run.claim(
         "with the id and generation that were joined",
         {(one.member_id, one.generation_id) for one in beats} == {(member.member_id, 1)},
     )
-    told.claim("then the claims are read", bool(world.asked(member, FetchRequest)))
+    run.claim("then the claims are read", bool(world.asked(member, FetchRequest)))
 
-    branch = Branch(told, OffsetFetchRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    told.result("without offsets the application hears", branch.errors)
-    told.result("and is told", [kind for kind, _ in branch.member.calls])
-    told.claim("Consume returns the error", any("30" in one for one in branch.errors))
-    told.claim("neither Setup nor Cleanup is called", not branch.member.calls)
+    branch = Branch(run, OffsetFetchRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    run.result("without offsets the application hears", branch.errors)
+    run.result("and is told", [kind for kind, _ in branch.member.calls])
+    run.claim("Consume returns the error", any("30" in one for one in branch.errors))
+    run.claim("neither Setup nor Cleanup is called", not branch.member.calls)

@@ -15,7 +15,7 @@ from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.sync_group import SyncGroupRequest
 from ..testing.world import World
-from .frame import Told, join, offsets, produce, read, scenario
+from .frame import ScenarioRun, join, offsets, produce, read, scenario
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 USUAL: dict[str, Any] = {
@@ -45,15 +45,15 @@ def sarama(world: World, name: str = "a", **config: Any) -> Any:
     then="each partition has exactly one owner, and some member has two",
     takes=("members",),
 )
-def one_owner(told: Told) -> None:
-    world = told.world({"t": 5}, trace=False)
-    members = [sarama(world, f"m{number}") for number in range(told.parameters.members or 3)]
+def one_owner(run: ScenarioRun) -> None:
+    world = run.world({"t": 5}, trace=False)
+    members = [sarama(world, f"m{number}") for number in range(run.parameters.members or 3)]
     world.run(15_000)
     owners = {tp: [one.name for one in members if tp in one.owned] for tp in world.partitions()}
-    told.result("owners", {str(tp): names for tp, names in owners.items()})
-    told.claim("each partition has one owner", all(len(names) == 1 for names in owners.values()))
+    run.result("owners", {str(tp): names for tp, names in owners.items()})
+    run.claim("each partition has one owner", all(len(names) == 1 for names in owners.values()))
     counts = [len(one.owned) for one in members]
-    told.claim("the partitions are spread evenly", max(counts) - min(counts) <= 1)
+    run.claim("the partitions are spread evenly", max(counts) - min(counts) <= 1)
 
 
 @scenario(
@@ -64,16 +64,16 @@ def one_owner(told: Told) -> None:
     when="they join",
     then="one SyncGroup per generation has assignments, the other's is empty",
 )
-def leader_plans(told: Told) -> None:
-    world = told.world({"t": 2})
+def leader_plans(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     members = [sarama(world, name) for name in ("a", "b")]
     world.run(10_000)
     plans = {
         one.name: [len(each.assignments) for each in world.asked(one, SyncGroupRequest)] for one in members
     }
-    told.result("assignments in each SyncGroup", plans)
+    run.result("assignments in each SyncGroup", plans)
     last = [found[-1] for found in plans.values()]
-    told.claim("of the last generation's SyncGroups one has the plan for both", sorted(last) == [0, 2])
+    run.claim("of the last generation's SyncGroups one has the plan for both", sorted(last) == [0, 2])
 
 
 @scenario(
@@ -84,14 +84,14 @@ def leader_plans(told: Told) -> None:
     when="a member reads them",
     then="each partition's offsets come as 0, 1, 2, ...",
 )
-def ordered(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def ordered(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     member = sarama(world)
     produce(world, "t", (0, 1), 100, 1_000)
     world.run(3_000)
     for tp in (T0, T1):
-        told.claim(f"{tp} came in order, without a gap", offsets(member, tp) == list(range(100)))
-    told.result("read", len(member.records))
+        run.claim(f"{tp} came in order, without a gap", offsets(member, tp) == list(range(100)))
+    run.result("read", len(member.records))
 
 
 @scenario(
@@ -102,8 +102,8 @@ def ordered(told: Told) -> None:
     when="several commit intervals pass, then the handler takes them",
     then="nothing is committed before, everything after",
 )
-def marked_only(told: Told) -> None:
-    world = told.world({"t": 1})
+def marked_only(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = sarama(world, extra={"Consumer.MaxProcessingTime": 60_000})
     world.run(2_000)
     member.pause_polling()
@@ -112,13 +112,13 @@ def marked_only(told: Told) -> None:
     world.run(4_000)
     before = [one for one in world.seen if one.what == "stored"]
     fetched = bool(world.asked(member, FetchRequest))
-    told.result("commits while nothing is marked", len(before))
-    told.claim("messages were asked for", fetched)
-    told.claim("nothing was committed", not before)
+    run.result("commits while nothing is marked", len(before))
+    run.claim("messages were asked for", fetched)
+    run.claim("nothing was committed", not before)
     member.go_on_polling()
     world.run(3_000)
     after = [one.detail for one in world.seen if one.what == "stored"]
-    told.claim("after marking, all 50 are committed", after[-1] == {T0: 50})
+    run.claim("after marking, all 50 are committed", after[-1] == {T0: 50})
 
 
 @scenario(
@@ -129,21 +129,21 @@ def marked_only(told: Told) -> None:
     when="it commits once, and once more with nothing new",
     then="one OffsetCommit goes out, with both partitions; the second call sends nothing",
 )
-def manual(told: Told) -> None:
-    world = told.world({"t": 2})
+def manual(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     member = sarama(world, auto_commit=False)
     produce(world, "t", (0, 1), 50, 1_000)
     world.run(2_000)
-    told.claim("nothing was committed before", not world.asked(member, OffsetCommitRequest))
+    run.claim("nothing was committed before", not world.asked(member, OffsetCommitRequest))
     member.commit()
     world.run(500)
     member.commit()
     world.run(500)
     sent = world.asked(member, OffsetCommitRequest)
-    told.result("requests", len(sent))
-    told.result("partitions in it", sum(len(topic.partitions) for topic in sent[0].topics))
-    told.claim("one request for both calls", len(sent) == 1)
-    told.claim("with both partitions", sum(len(topic.partitions) for topic in sent[0].topics) == 2)
+    run.result("requests", len(sent))
+    run.result("partitions in it", sum(len(topic.partitions) for topic in sent[0].topics))
+    run.claim("one request for both calls", len(sent) == 1)
+    run.claim("with both partitions", sum(len(topic.partitions) for topic in sent[0].topics) == 2)
 
 
 @scenario(
@@ -154,17 +154,17 @@ def manual(told: Told) -> None:
     when="messages come",
     then="only the member with the partition fetches, and only it gets data",
 )
-def pull(told: Told) -> None:
-    world = told.world({"t": 1})
+def pull(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     members = [sarama(world, name) for name in ("a", "b")]
     world.run(8_000)
     produce(world, "t", (0,), 50, 1_000)
     world.run(2_000)
     owner, other = sorted(members, key=lambda one: -len(one.owned))
     world.run(1_000)
-    told.result("Fetches", {one.name: len(world.asked(one, FetchRequest)) for one in members})
-    told.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(other, "t")) >= 50)
-    told.claim("who owns nothing reads nothing now", not other.owned)
+    run.result("Fetches", {one.name: len(world.asked(one, FetchRequest)) for one in members})
+    run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(other, "t")) >= 50)
+    run.claim("who owns nothing reads nothing now", not other.owned)
 
 
 @scenario(
@@ -177,12 +177,12 @@ def pull(told: Told) -> None:
     "nothing",
     takes=("rate",),
 )
-def stop_the_world(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def stop_the_world(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     first = sarama(world, "a")
     world.run(3_000)
     first.callback_ms = 1_000
-    rate = told.parameters.rate or 100
+    rate = run.parameters.rate or 100
     produce(world, "t", (0, 1), rate, 2_000)
     second = sarama(world, "b")
     produce(world, "t", (0, 1), rate, 8_000)
@@ -191,10 +191,10 @@ def stop_the_world(told: Told) -> None:
     gap = max(later - earlier for earlier, later in pairwise(times))
     got = {(at, offset) for one in (first, second) for at in (T0, T1) for offset in offsets(one, at)}
     written = sum(world.log(tp).end_offset for tp in (T0, T1))
-    told.result("longest time without a message", f"{gap} ms")
-    told.result("written, read", [written, len(got)])
-    told.claim("nobody read for about the handlers' second", 900 <= gap <= 4_000)
-    told.claim("everything was read in the end", len(got) == written)
+    run.result("longest time without a message", f"{gap} ms")
+    run.result("written, read", [written, len(got)])
+    run.claim("nobody read for about the handlers' second", 900 <= gap <= 4_000)
+    run.claim("everything was read in the end", len(got) == written)
 
 
 # -- the fetch path ---------------------------------------------------------------------------------------
@@ -209,17 +209,17 @@ def stop_the_world(told: Told) -> None:
     when="it has read for a while",
     then="its Fetches name all four",
 )
-def one_fetch(told: Told) -> None:
-    world = told.world({"t": 4})
+def one_fetch(run: ScenarioRun) -> None:
+    world = run.world({"t": 4})
     member = sarama(world)
     produce(world, "t", range(4), 50, 1_000)
     world.run(3_000)
     last = world.asked(member, FetchRequest)[-1]
     named = sorted(one.partition for topic in last.topics for one in topic.partitions)
-    told.result("partitions in one Fetch", named)
-    told.result("MinBytes, MaxWaitTime", [last.min_bytes, f"{last.max_wait_ms} ms"])
-    told.claim("all four are in one request", named == [0, 1, 2, 3])
-    told.claim("it waits for one byte, at most MaxWaitTime", (last.min_bytes, last.max_wait_ms) == (1, 100))
+    run.result("partitions in one Fetch", named)
+    run.result("MinBytes, MaxWaitTime", [last.min_bytes, f"{last.max_wait_ms} ms"])
+    run.claim("all four are in one request", named == [0, 1, 2, 3])
+    run.claim("it waits for one byte, at most MaxWaitTime", (last.min_bytes, last.max_wait_ms) == (1, 100))
 
 
 @scenario(
@@ -230,15 +230,15 @@ def one_fetch(told: Told) -> None:
     when="ten seconds pass",
     then="the first commits by itself, the second never",
 )
-def ticker(told: Told) -> None:
+def ticker(run: ScenarioRun) -> None:
     for auto in (True, False):
-        world = told.world({"t": 1})
+        world = run.world({"t": 1})
         member = sarama(world, auto_commit=auto)
         produce(world, "t", (0,), 50, 1_000)
         world.run(10_000)
         sent = len(world.asked(member, OffsetCommitRequest))
-        told.result(f"commits with AutoCommit.Enable {auto}", sent)
-        told.claim(f"AutoCommit.Enable {auto}: {'some' if auto else 'none'}", (sent > 0) == auto)
+        run.result(f"commits with AutoCommit.Enable {auto}", sent)
+        run.claim(f"AutoCommit.Enable {auto}: {'some' if auto else 'none'}", (sent > 0) == auto)
 
 
 @scenario(
@@ -249,16 +249,16 @@ def ticker(told: Told) -> None:
     when="twenty commit intervals pass without a message",
     then="no OffsetCommit goes out",
 )
-def nothing_dirty(told: Told) -> None:
-    world = told.world({"t": 1})
+def nothing_dirty(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = sarama(world)
     produce(world, "t", (0,), 50, 1_000)
     world.run(3_000)
     before = len(world.asked(member, OffsetCommitRequest))
     world.run(20_000)
-    told.result("commits before and after", [before, len(world.asked(member, OffsetCommitRequest))])
-    told.claim("there were some before", before > 0)
-    told.claim("and none in 20 quiet intervals", len(world.asked(member, OffsetCommitRequest)) == before)
+    run.result("commits before and after", [before, len(world.asked(member, OffsetCommitRequest))])
+    run.claim("there were some before", before > 0)
+    run.claim("and none in 20 quiet intervals", len(world.asked(member, OffsetCommitRequest)) == before)
 
 
 @scenario(
@@ -269,16 +269,16 @@ def nothing_dirty(told: Told) -> None:
     when="it commits",
     then="50 is committed",
 )
-def mark(told: Told) -> None:
-    world = told.world({"t": 1})
+def mark(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = sarama(world, auto_commit=False)
     produce(world, "t", (0,), 50, 1_000)
     world.run(2_000)
     member.commit()
     world.run(500)
     stored = [one.detail for one in world.seen if one.what == "stored"]
-    told.result("last message read, committed", [offsets(member, T0)[-1], stored[-1][T0]])
-    told.claim("committed is one more than the last message", stored[-1] == {T0: offsets(member, T0)[-1] + 1})
+    run.result("last message read, committed", [offsets(member, T0)[-1], stored[-1][T0]])
+    run.claim("committed is one more than the last message", stored[-1] == {T0: offsets(member, T0)[-1] + 1})
 
 
 @scenario(
@@ -289,16 +289,16 @@ def mark(told: Told) -> None:
     when="messages come for a minute",
     then="the member is never put out of the group: sarama has no max.poll.interval",
 )
-def slow(told: Told) -> None:
-    world = told.world({"t": 1}, trace=False)
+def slow(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, trace=False)
     member = sarama(world)
     member.works_ms = 10_000
     produce(world, "t", (0,), 2, 60_000)
-    told.result("read", len(member.records))
-    told.result("callbacks", [kind for kind, _ in member.calls])
-    told.claim("one session for the whole minute", [kind for kind, _ in member.calls] == ["assigned"])
+    run.result("read", len(member.records))
+    run.result("callbacks", [kind for kind, _ in member.calls])
+    run.claim("one session for the whole minute", [kind for kind, _ in member.calls] == ["assigned"])
     known = set(world.cluster.coordinator.groups["g"].members)
-    told.claim("the coordinator knows it still", known == {member.member_id})
+    run.claim("the coordinator knows it still", known == {member.member_id})
 
 
 @scenario(
@@ -309,8 +309,8 @@ def slow(told: Told) -> None:
     when="it closes",
     then="20 stays committed",
 )
-def manual_close(told: Told) -> None:
-    world = told.world({"t": 1}, trace=False)
+def manual_close(run: ScenarioRun) -> None:
+    world = run.world({"t": 1}, trace=False)
     member = sarama(world, auto_commit=False)
     produce(world, "t", (0,), 20, 1_000)
     world.run(2_000)
@@ -321,9 +321,9 @@ def manual_close(told: Told) -> None:
     member.close()
     world.run(3_000)
     stored = [one.detail[T0] for one in world.seen if one.what == "stored"]
-    told.result("committed", stored)
-    told.claim("20 stays", stored == [20])
-    told.claim("30 were read", len(member.records) == 30)
+    run.result("committed", stored)
+    run.claim("20 stays", stored == [20])
+    run.claim("30 were read", len(member.records) == 30)
 
 
 @scenario(
@@ -334,15 +334,15 @@ def manual_close(told: Told) -> None:
     when="one closes",
     then="the other owns everything within its heartbeat, not after the session timeout",
 )
-def leaves(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def leaves(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     a, b = (sarama(world, name) for name in ("a", "b"))
     world.run(10_000)
     a.close()
     closed = world.now
     held = world.run(9_000, until=lambda: len(b.owned) == 2)
-    told.result("taken over after", f"{world.now - closed} ms")
-    told.claim("before the session of 10 s is over", held)
+    run.result("taken over after", f"{world.now - closed} ms")
+    run.claim("before the session of 10 s is over", held)
 
 
 @scenario(
@@ -353,13 +353,13 @@ def leaves(told: Told) -> None:
     when="it joins",
     then="its id begins with sarama-",
 )
-def member_id(told: Told) -> None:
-    world = told.world({"t": 1})
+def member_id(run: ScenarioRun) -> None:
+    world = run.world({"t": 1})
     member = sarama(world, "sarama")
     world.run(3_000)
     given = world.asked(member, JoinGroupRequest)[-1].member_id
-    told.result("id", given)
-    told.claim("client id, a hyphen, 36 characters", given.startswith("sarama-") and len(given) == 7 + 36)
+    run.result("id", given)
+    run.claim("client id, a hyphen, 36 characters", given.startswith("sarama-") and len(given) == 7 + 36)
 
 
 @scenario(
@@ -371,17 +371,17 @@ def member_id(told: Told) -> None:
     when="it joins, reads and closes",
     then="Setup comes first, then the claims, then Cleanup",
 )
-def faces(told: Told) -> None:
-    world = told.world({"t": 2}, trace=False)
+def faces(run: ScenarioRun) -> None:
+    world = run.world({"t": 2}, trace=False)
     member = sarama(world, assignors=("cooperative-sticky",))
     produce(world, "t", (0, 1), 20, 1_000)
     world.run(2_000)
     member.close()
     world.run(2_000)
     calls = [call for call, _ in member.calls]
-    told.result("callbacks", calls)
-    told.claim("setup is the first, cleanup the last", (calls[0], calls[-1]) == ("setup", "cleanup"))
-    told.claim("claims come and go in between", set(calls[1:-1]) == {"assigned", "revoked"})
+    run.result("callbacks", calls)
+    run.claim("setup is the first, cleanup the last", (calls[0], calls[-1]) == ("setup", "cleanup"))
+    run.claim("claims come and go in between", set(calls[1:-1]) == {"assigned", "revoked"})
 
 
 @scenario(
@@ -394,8 +394,8 @@ def faces(told: Told) -> None:
     then="after twice MaxProcessingTime the Fetches name the other partition only; later both again; "
     "nothing is lost, and everything comes in order",
 )
-def slow_child(told: Told) -> None:
-    world = told.world({"t": 2})
+def slow_child(run: ScenarioRun) -> None:
+    world = run.world({"t": 2})
     member = sarama(world, extra={"Consumer.MaxProcessingTime": 100, "ChannelBufferSize": 16})
     world.run(2_000)
     member.pause_polling()
@@ -403,14 +403,14 @@ def slow_child(told: Told) -> None:
     world.write("t", 1, "x", "x")
     world.run(2_000)
     alone = _partitions(world.asked(member, FetchRequest)[-1])
-    told.result("fetched while the handlers stand still", alone)
-    told.claim("partition 0 alone is left out", alone == [1])
+    run.result("fetched while the handlers stand still", alone)
+    run.claim("partition 0 alone is left out", alone == [1])
     member.go_on_polling()
     world.run(5_000)
-    told.result("fetched afterwards", _partitions(world.asked(member, FetchRequest)[-1]))
-    told.claim("then both are fetched again", _partitions(world.asked(member, FetchRequest)[-1]) == [0, 1])
-    told.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
-    told.claim(
+    run.result("fetched afterwards", _partitions(world.asked(member, FetchRequest)[-1]))
+    run.claim("then both are fetched again", _partitions(world.asked(member, FetchRequest)[-1]) == [0, 1])
+    run.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
+    run.claim(
         "all of both, in order", (offsets(member, T0), offsets(member, T1)) == (list(range(300)), [0, 1])
     )
 

@@ -12,7 +12,7 @@ from ..group.subscription import TopicPartition
 from ..inspect import diagrams, sequence
 from ..inspect.timeline import ownerships
 from . import acts
-from .frame import Act, Moment, Scenario, Told
+from .frame import Act, Moment, Scenario, ScenarioRun
 
 WIDTH = 80
 NARROW = 20
@@ -59,7 +59,7 @@ def _folded(line: str, wide: int) -> list[str]:
     return textwrap.wrap(line, wide, subsequent_indent=" " * 8, break_on_hyphens=False)
 
 
-def text(scenario: Scenario, told: Told, width: int | None = None) -> list[str]:
+def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list[str]:
     """The whole story, for somebody who is tired; `width` is that of the terminal, if there is one."""
     wide = _wide_for(width)
     rows = [
@@ -76,22 +76,22 @@ def text(scenario: Scenario, told: Told, width: int | None = None) -> list[str]:
             for row in _paragraph(head, body, width)
         ],
         "",
-        *_tables(told, wide),
+        *_tables(run, wide),
         "What came out:",
-        *[row for name, value in told.results.items() for row in _result(told, name, value, wide)],
+        *[row for name, value in run.results.items() for row in _result(run, name, value, wide)],
         *[
             row
-            for one in told.claims
+            for one in run.claims
             for row in _wrapped(f"  {'yes' if one.holds else 'NO '}  ", one.text, wide)
         ],
         "",
-        *[row for why in told.because for row in _paragraph("Why:", why, width)],
-        *[row for number, act in _few(told) for row in _bars(_of(told, number, act), act, width)],
+        *[row for why in run.because for row in _paragraph("Why:", why, width)],
+        *[row for number, act in _few(run) for row in _bars(_of(run, number, act), act, width)],
     ]
     return fitted(rows, width)
 
 
-def json(scenario: Scenario, told: Told) -> dict[str, Any]:
+def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
     """The same for programs."""
     return {
         "id": scenario.id,
@@ -101,15 +101,15 @@ def json(scenario: Scenario, told: Told) -> dict[str, Any]:
         "when": scenario.when,
         "then": scenario.then,
         "takes": list(scenario.takes),
-        "holds": told.holds,
-        "results": {name: _plain(value) for name, value in told.results.items()},
-        "claims": [{"text": one.text, "holds": one.holds} for one in told.claims],
-        "why": told.because,
-        "moments": [{"ms": one.at, "who": one.who, "what": one.what} for one in acts.moments(told)],
+        "holds": run.holds,
+        "results": {name: _plain(value) for name, value in run.results.items()},
+        "claims": [{"text": one.text, "holds": one.holds} for one in run.claims],
+        "why": run.because,
+        "moments": [{"ms": one.at, "who": one.who, "what": one.what} for one in acts.moments(run)],
     }
 
 
-def page(scenario: Scenario, told: Told) -> str:
+def page(scenario: Scenario, run: ScenarioRun) -> str:
     """The same as a page of its own, with each world's timeline and requests drawn."""
     story = [
         f"<p>{escape(head)} {escape(body)}</p>"
@@ -120,22 +120,22 @@ def page(scenario: Scenario, told: Told) -> str:
             ("Then", scenario.then),
         )
     ]
-    rows = [f"<tr><td>{escape(name)}<td>{escape(_value(value))}</tr>" for name, value in told.results.items()]
-    claims = [f"<li>{'yes' if one.holds else 'NO'}: {escape(one.text)}</li>" for one in told.claims]
+    rows = [f"<tr><td>{escape(name)}<td>{escape(_value(value))}</tr>" for name, value in run.results.items()]
+    claims = [f"<li>{'yes' if one.holds else 'NO'}: {escape(one.text)}</li>" for one in run.claims]
     parts = [
         *story,
         f"<h2>What came out</h2><div class=table><table>{''.join(rows)}</table></div>",
         f"<ul>{''.join(claims)}</ul>",
-        *[f"<p>Why: {escape(why)}</p>" for why in told.because],
-        *[part for number, act in enumerate(told.acts) for part in _drawn(told, number, act)],
+        *[f"<p>Why: {escape(why)}</p>" for why in run.because],
+        *[part for number, act in enumerate(run.acts) for part in _drawn(run, number, act)],
     ]
     return diagrams.page(f"{scenario.id}  {scenario.title}", [], parts)
 
 
-def _drawn(told: Told, number: int, act: Act) -> list[str]:
+def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
     found = acts.events(act)
     asked = acts.picked(act)
-    head = f"<h2>{escape(_head(told, number, act))}</h2>"
+    head = f"<h2>{escape(_head(run, number, act))}</h2>"
     owned = any(one.kind == "assigned" for one in found)
     return [
         head,
@@ -144,21 +144,21 @@ def _drawn(told: Told, number: int, act: Act) -> list[str]:
     ]
 
 
-def svg(told: Told) -> str:
+def svg(run: ScenarioRun) -> str:
     """The requests of the last world as a picture of its own. Raises ConfigError for a story without any."""
-    asked = acts.picked(told.acts[-1]) if told.acts else None
+    asked = acts.picked(run.acts[-1]) if run.acts else None
     if asked is None:
         raise ConfigError("--svg", "this story", "a story in which somebody asks a broker")
     return sequence.picture(asked)
 
 
-def requests(told: Told) -> list[str]:
+def requests(run: ScenarioRun) -> list[str]:
     """Every request that the picture draws, as a line like those of `kproto watch`."""
     found: list[str] = []
-    for number, act in enumerate(told.acts):
+    for number, act in enumerate(run.acts):
         asked = acts.picked(act)
         if asked is not None:
-            found += [f"{_head(told, number, act)}:"] if len(told.acts) > 1 else []
+            found += [f"{_head(run, number, act)}:"] if len(run.acts) > 1 else []
             found += [row.told.removesuffix("  [0 ms]") for row in asked.rows if row.kind == "ask"]
     return found
 
@@ -166,9 +166,9 @@ def requests(told: Told) -> list[str]:
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _result(told: Told, name: str, value: object, wide: int) -> list[str]:
+def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
     """In a table; below its name where it is too long for that."""
-    names = min(NAMES, max(34, *map(len, told.results))) if wide >= BAR else 0
+    names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
     row = f"  {name:<{names}} {_value(value)}"
     if len(name) <= names and len(row) <= wide:
         return [row]
@@ -187,30 +187,30 @@ def _wrapped(head: str, body: str, wide: int) -> list[str]:
     return [head + rows[0], *(" " * len(head) + row for row in rows[1:])] if rows else [head.rstrip()]
 
 
-def _few(told: Told) -> list[tuple[int, Act]]:
+def _few(run: ScenarioRun) -> list[tuple[int, Act]]:
     """The runs that are told, by number."""
-    runs = list(enumerate(told.acts))
+    runs = list(enumerate(run.acts))
     return runs if len(runs) <= MANY_RUNS else runs[:FEW_RUNS]
 
 
-def _tables(told: Told, wide: int) -> list[str]:
+def _tables(run: ScenarioRun, wide: int) -> list[str]:
     """The moments of what needs no world, and of each world."""
-    found = _table(told.moments, wide)
-    for number, act in _few(told):
+    found = _table(run.moments, wide)
+    for number, act in _few(run):
         here = _table(acts.counted(acts.shortened(acts.moments_of(act)), AGAIN), wide)
-        found += [f"{_head(told, number, act)}:", *here] if here and len(told.acts) > 1 else here
-    left = len(told.acts) - len(_few(told))
+        found += [f"{_head(run, number, act)}:", *here] if here and len(run.acts) > 1 else here
+    left = len(run.acts) - len(_few(run))
     return [*found, f"{left} runs more: --json and --html have them.", ""] if left else found
 
 
-def _head(told: Told, number: int, act: Act) -> str:
+def _head(run: ScenarioRun, number: int, act: Act) -> str:
     kind = acts.name(act)
-    which = f"Run {number + 1} of {len(told.acts)}" if len(told.acts) > 1 else "What happened"
+    which = f"Run {number + 1} of {len(run.acts)}" if len(run.acts) > 1 else "What happened"
     return f"{which}{f', {kind}' if kind else ''}"
 
 
-def _of(told: Told, number: int, act: Act) -> str:
-    return f" in run {number + 1}" if len(told.acts) > 1 else ""
+def _of(run: ScenarioRun, number: int, act: Act) -> str:
+    return f" in run {number + 1}" if len(run.acts) > 1 else ""
 
 
 def _table(found: Sequence[Moment], columns: int) -> list[str]:

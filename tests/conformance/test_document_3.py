@@ -20,7 +20,7 @@ from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
 from kproto.scenarios import find
-from kproto.scenarios.frame import Parameters, Told
+from kproto.scenarios.frame import Parameters, ScenarioRun
 from kproto.scenarios.sarama_new_session import Branch, refusal
 from kproto.wire.message import Message
 from tests.conformance.programs import (
@@ -81,7 +81,7 @@ def _branched(place: Place, release: str, story: str, version: str) -> tuple[lis
 
 def _in_the_story(story: str, version: str) -> tuple[list[str], list[str], str]:
     kind, codes = BRANCHES[story]
-    branch = Branch(Told(Parameters()), kind, *codes, Version=version)
+    branch = Branch(ScenarioRun(Parameters()), kind, *codes, Version=version)
     returned = [one for one in branch.errors if one.startswith("error ")]
     return branch.ids, returned, "[0 1]" if branch.joined else ""
 

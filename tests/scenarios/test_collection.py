@@ -10,7 +10,7 @@ import pytest
 from kproto.cli import main
 from kproto.errors import ConfigError
 from kproto.scenarios import Parameters, Scenario, find, scenarios, teller
-from kproto.scenarios.frame import MODULES, Told, _order
+from kproto.scenarios.frame import MODULES, ScenarioRun, _order
 from kproto.scenarios.matrices import loss, stop_the_world
 from kproto.testing.world import World
 
@@ -79,7 +79,7 @@ def test_a_parameter_that_a_scenario_does_not_take_is_refused() -> None:
 
 
 def test_no_claim_is_no_success() -> None:
-    assert not Told(Parameters()).holds
+    assert not ScenarioRun(Parameters()).holds
 
 
 @pytest.mark.parametrize(
