@@ -20,10 +20,10 @@ BLOCKS = re.findall(r"^### (.+?)$.*?```python\n(.*?)```", TEXT, re.MULTILINE | r
 @pytest.mark.parametrize(("title", "code"), BLOCKS, ids=lambda part: part[:12])
 def test_a_block_runs(title: str, code: str) -> None:
     names = run_python([Block(f"README: {title}", 0, "python", code, "")])
-    if "seen" in names:
-        seen = names["seen"]
-        assert isinstance(seen, list)
-        assert len(seen) == 100
+    if "records" in names:
+        records = names["records"]
+        assert isinstance(records, list)
+        assert len(records) == 100
 
 
 def test_four_of_the_five_readers_have_a_block() -> None:
@@ -76,7 +76,7 @@ def test_without_an_address_no_link_on_an_index_leads_nowhere() -> None:
     text = described("")
     assert "](" not in text
     assert "A group's life: members join" not in text  # the picture's words
-    assert "coming from kafka-python,\naiokafka, confluent-kafka," in text  # words stay
+    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text  # words stay
     assert text.endswith("from\n`docs/index.md` on.\n")  # where they are
 
 
