@@ -107,7 +107,7 @@ def _encoded(bootstrap: str, partitions: int, values: list[bytes], most: int) ->
 
     from consumer import Cluster
     from kproto.messages.init_producer_id import InitProducerIdRequest
-    from kproto.records.packing import encode_columns
+    from kproto.records.column_encoder import encode_columns
 
     with Cluster(bootstrap) as cluster:
         who = cluster.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))

@@ -37,8 +37,8 @@ from typing import Any
 import numpy as np
 
 from kproto.records import Record
+from kproto.records.column_decoder import Windows, gather, tables, views
 from kproto.records.record import Headers, encode_headers, zigzag
-from kproto.records.vectors import Windows, gather, tables, views
 
 from .report import header, machine, measure, ratio, row
 

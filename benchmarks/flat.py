@@ -33,7 +33,7 @@ from kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from kproto.wire import ZERO_UUID, Message
-from kproto.wire.flat import decode_flat, flatten
+from kproto.wire.flat_tuples import decode_flat, flatten
 
 from . import report
 from .codec import kio

@@ -100,7 +100,7 @@ def _shown(default: Any) -> str:
 
 
 def _comments(owner: type[Any]) -> Mapping[str, str]:
-    from kproto.wire.notes import comments
+    from kproto.wire.field_docs import comments
 
     return comments(owner.__module__).get(owner.__name__, {})
 

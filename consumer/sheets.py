@@ -6,7 +6,7 @@ Rules of this file:
   Any other column is refused: it would be lost without a word.
 * A row goes where `send` would send it: by its partition, else by its key, else to whatever partition has its
   turn. Rows of one partition keep their order.
-* Nothing is done per row in Python: hashes by numpy, bytes by `kproto.records.packing`.
+* Nothing is done per row in Python: hashes by numpy, bytes by `kproto.records.column_encoder`.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -29,8 +29,8 @@ try:
 except ImportError as error:
     raise MissingExtra("send_columns", "numpy and pyarrow", "columns") from error
 
-from kproto.records.building import Unnumbered
-from kproto.records.packing import unnumbered
+from kproto.records.builder import Unnumbered
+from kproto.records.column_encoder import unnumbered
 
 from .door import LAST_PARTITION
 from .options import ProducerOptions

@@ -160,7 +160,7 @@ def errors() -> str:
     from kproto import error_codes
     from kproto import errors as module
     from kproto.error_codes import RETRIABLE, ErrorCode
-    from kproto.wire.notes import comments
+    from kproto.wire.field_docs import comments
 
     tree = (inspect.getdoc(module) or "").partition("\n\n")[2].partition("\n\n")[0]
     rows = []

@@ -16,7 +16,7 @@ and the rest is in the modules:
 
     kproto.messages            every request and response; `kproto.messages.index` finds them by key or name
     kproto.messages.headers    header and body; kproto.wire.frame puts the size in front
-    kproto.wire                how a message is declared; `kproto.wire.flat`: large answers as plain tuples
+    kproto.wire                how a message is declared; `kproto.wire.flat_tuples`: decode to plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
     kproto.group               both halves of the group protocol, as state machines without I/O
     kproto.models             other clients' members (sarama, librdkafka, ...), as state machines without I/O

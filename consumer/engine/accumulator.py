@@ -28,7 +28,7 @@ import msgspec
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
-from kproto.records.building import Unnumbered
+from kproto.records.builder import Unnumbered
 
 from ..delivery import Delivery
 from ..door import topic_name

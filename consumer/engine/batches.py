@@ -21,8 +21,8 @@ import msgspec
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows as read_rows
-from kproto.records.building import Unnumbered
-from kproto.records.lists import unnumbered
+from kproto.records.builder import Unnumbered
+from kproto.records.list_encoder import unnumbered
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from kproto.errors import IllegalState, MissingExtra, RecordError
 from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
-from kproto.records.reading import has_many_records
+from kproto.records.reader import has_many_records
 
 from ..errors import again
 from ..records import ConsumerRecord

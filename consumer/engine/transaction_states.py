@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 
 from kproto.errors import KprotoError
-from kproto.records.building import Unnumbered
+from kproto.records.builder import Unnumbered
 
 from ..delivery import Delivery
 from .accumulator import Accumulator

@@ -22,7 +22,7 @@ from typing import Final
 from ..errors import EncodeError, MissingExtra, RecordError
 from ..java_numbers import double
 from ..records import Batch, batches, encode_batch
-from ..records.reading import is_abort_marker
+from ..records.reader import is_abort_marker
 from ..records.record import Record
 from .log import Log
 from .segments import Segment

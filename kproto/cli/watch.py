@@ -331,7 +331,7 @@ class Teller:
         """What was seen: each API with its count, what became of transactions, and each group's life."""
         from statistics import median
 
-        from ..wire.annotate import printable
+        from ..wire.spans import printable
 
         rows = [f"{'API':<28}{'answers':>8}{'none':>6}{'median ms':>11}{'most ms':>9}"]
         for name in sorted({*self.counts, *self.failed}):

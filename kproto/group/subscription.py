@@ -31,7 +31,7 @@ from ..messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from ..wire.interpret import short
+from ..wire.interpreter import short
 from ..wire.message import Message, Struct, check_version, field
 from ..wire.types import Int32, String
 

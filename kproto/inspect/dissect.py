@@ -27,8 +27,8 @@ from ..messages.headers import (
 )
 from ..messages.index import API_NAMES, key_of, kind_of, message_class, request_class
 from ..messages.json_form import json_name, to_json
-from ..wire.annotate import Reading, Span, annotate, shown
 from ..wire.message import Message, check_version
+from ..wire.spans import Reading, Span, annotate, shown
 from .inside import Inside, inside
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from ..messages.json_form import to_json as json_form
-from ..wire.annotate import printable
 from ..wire.message import Message
+from ..wire.spans import printable
 from .exchanges import Exchange
 
 # What topics' ids mean, while a line is made.

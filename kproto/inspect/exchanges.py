@@ -39,7 +39,7 @@ from ..messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthentica
 from ..messages.sasl_handshake import SaslHandshakeRequest
 from ..messages.share_acknowledge import ShareAcknowledgeResponse
 from ..messages.share_fetch import ShareFetchResponse
-from ..security.named import lets_in, named
+from ..security.identity import lets_in, named
 from ..wire.message import Message
 
 Address = tuple[str, int]

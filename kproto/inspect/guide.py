@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from html import escape
 
 from ..messages.index import API_NAMES, kind_of, message_class, names
+from ..wire.field_docs import Note, about, default_name, notes, since, type_name
 from ..wire.message import Array, Field, Message, Struct
-from ..wire.notes import Note, about, default_name, notes, since, type_name
 from ..wire.types import Primitive, Versions
 
 _WIDTH = 110

@@ -19,8 +19,8 @@ from ..group.subscription import NEWEST_VERSION, StickyUserData
 from ..messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ..messages.headers import RequestHeader, request_header_version
 from ..messages.index import API_NAMES, request_class
-from ..wire.annotate import Reading, Span, annotate
 from ..wire.message import Message, field
+from ..wire.spans import Reading, Span, annotate
 from ..wire.types import Int32
 
 

@@ -33,7 +33,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from ..errors import EncodeError
-from ..wire.interpret import short
+from ..wire.interpreter import short
 from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive
 

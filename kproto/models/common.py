@@ -50,7 +50,7 @@ from ..messages.offset_for_leader_epoch import (
 )
 from ..patterns import compiled
 from ..records.batch import Batch
-from ..records.reading import AbortedTransactions, batches
+from ..records.reader import AbortedTransactions, batches
 from ..wire.types import ZERO_UUID
 from .contract import Record
 

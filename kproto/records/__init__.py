@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .batch import Batch
-from .building import BatchBuilder, assign_offsets, encode_batch, renumber
-from .convert import convert
-from .reading import AbortedTransactions, Span, batches, spans
+from .builder import BatchBuilder, assign_offsets, encode_batch, renumber
+from .conversion import convert
+from .reader import AbortedTransactions, Span, batches, spans
 from .record import Headers, Record
 from .rows import row_lists, rows
 

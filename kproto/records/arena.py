@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..errors import IllegalState, RecordError
 from .batch import Data
+from .batch_table import AT, CODEC, PART, STOP, Table
 from .codecs import CodecError
 from .compression import CODECS, decompress_into, size_hint
-from .parts import AT, CODEC, PART, STOP, Table
 from .record import begins_records
 from .windows import SLACK
 

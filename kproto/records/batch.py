@@ -12,7 +12,7 @@ Rules of this file:
 * With LogAppendTime every record has the batch's `max_timestamp`. Offsets and timestamps wrap at 64 bits,
   as in Java.
 
-See Kafka's `DefaultRecordBatch` and KIP-98. `reading` finds the batches of a records field, `building` makes
+See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a records field, `builder` makes
 new ones; single records are in `record`, magic 0 and 1 in `legacy`.
 """
 
@@ -56,7 +56,7 @@ INT64_MAX = (1 << 63) - 1
 class Batch:
     """One batch of a records field: its header as attributes, its records on demand.
 
-    Made by `reading.batches`. Next: `records`, which may raise `RecordError`; `last_offset` + 1, the next
+    Made by `reader.batches`. Next: `records`, which may raise `RecordError`; `last_offset` + 1, the next
     position. Producer fields are -1 where there is no producer id.
     """
 

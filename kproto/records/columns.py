@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* `columns` is exactly `kproto.records.rows` in another shape: same records, same order, same errors. What the
-  fast way (`vectors`) doesn't know is read row by row. Only headers differ: they are parsed when asked for.
+* `columns` is exactly `kproto.records.rows` in another shape: same records, same order, same errors. What
+  `column_decoder` cannot read is read row by row. Only headers differ: they are parsed when asked for.
 * One call decodes the answers for many partitions (`columns_of`), because the first record costs 0.2 ms and
   the next ones 0.2 µs: decode all partitions of a fetch together.
 * The arrays own their bytes; nothing points into the fetched data. The arena in which batches are
@@ -34,12 +34,11 @@ try:
 except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
-from . import vectors
+from . import column_decoder
 from .arena import Arena
+from .arrow_arrays import gather, views
 from .batch import Data, check_data
-from .contents import gather, views
-from .packing import encode_columns
-from .parts import (
+from .batch_table import (
     ALL,
     APPENDED,
     AT,
@@ -59,8 +58,9 @@ from .parts import (
     table_of,
     wanted,
 )
+from .column_encoder import encode_columns
+from .header_decoder import HEADERS, Tails
 from .record import Headers, Record
-from .tails import HEADERS, Tails
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "Part", "columns", "columns_of", "encode_columns"]
 
@@ -357,8 +357,9 @@ def _decode(
         return None
     base_offset = table[BASE_OFFSET]
     gapless = table[LAST_OFFSET] - base_offset == count - 1
-    fields = vectors.read(
-        data, vectors.Batches(table[AT], table[STOP], count, base_offset, table[BASE_TIMESTAMP], gapless)
+    fields = column_decoder.read(
+        data,
+        column_decoder.Batches(table[AT], table[STOP], count, base_offset, table[BASE_TIMESTAMP], gapless),
     )
     if fields is None:
         return None
@@ -385,7 +386,7 @@ def _decode(
     )
 
 
-def _tails(fields: vectors.Fields) -> NDArray[np.int32]:
+def _tails(fields: column_decoder.Fields) -> NDArray[np.int32]:
     """The places of the headers: from the end of the value to that of the record."""
     places = np.empty_like(fields.value)
     places[::2] = fields.value[1::2]

@@ -27,8 +27,8 @@ from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .codecs import CodecError
 from .codecs.lz4 import with_old_header
 from .compression import CODECS, codec_number, compress, decompress
+from .encode_errors import UNWRITABLE, unwritable
 from .record import Record, plain, wrap
-from .unwritable import UNWRITABLE, unwritable
 
 _MESSAGE = "Message"
 _LZ4 = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import ConfigError, MissingExtra, RecordError
 from .batch import HEADER_SIZE, Data, check_data
-from .reading import AbortedTransactions, batches, has_many_records
+from .reader import AbortedTransactions, batches, has_many_records
 from .record import Record
 
 if TYPE_CHECKING:

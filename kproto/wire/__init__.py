@@ -1,6 +1,6 @@
 """Bytes <-> values: how messages are declared, encoded and decoded. Knows no message by name.
 
-`message` declares, `interpret` and `compile` read the declarations, and here the codecs are bound to them.
+`message` declares, `interpreter` and `compiler` read the declarations, and here the codecs are bound to them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from .binding import Codecs, bind
+from .codecs import Codecs, bind
 from .message import FRESH, Array, Field, Message, Struct, decode_from, decode_views, encode_pieces, field
 from .types import (
     ZERO_UUID,
@@ -68,12 +68,12 @@ def _late(module: str, name: str) -> Callable[..., Any]:
 
 bind(
     Codecs(
-        decoder=_late("compile", "decoder"),
-        encoder=_late("compile", "encoder"),
-        view_decoder=_late("compile", "view_decoder"),
-        piece_encoder=_late("compile", "piece_encoder"),
-        read=_late("interpret", "decode"),
-        write=_late("interpret", "encode"),
-        describe=_late("notes", "described"),
+        decoder=_late("compiler", "decoder"),
+        encoder=_late("compiler", "encoder"),
+        view_decoder=_late("compiler", "view_decoder"),
+        piece_encoder=_late("compiler", "piece_encoder"),
+        read=_late("interpreter", "decode"),
+        write=_late("interpreter", "encode"),
+        describe=_late("field_docs", "described"),
     )
 )

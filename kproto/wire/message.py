@@ -42,7 +42,7 @@ from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, dataclass_transf
 import msgspec
 
 from ..errors import DecodeError, UnsupportedVersion
-from .binding import Compiled, Decoder, Encoder, bound
+from .codecs import Compiled, Decoder, Encoder, bound
 from .fields import FRESH, LATE, REQUIRED, Options, field, misfit
 from .types import ALL_VERSIONS, NO_VERSIONS, Primitive, Versions
 

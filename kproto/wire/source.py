@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from . import calls
+from . import runtime
 from .message import Field, Message, Struct
 
 
@@ -35,7 +35,7 @@ class Source:
         self.flexible = version in message.__flexible__
         self.lines: list[str] = []
         self.depth = 1
-        self.names: dict[str, object] = {"Malformed": calls.Malformed, "Unsayable": calls.Unsayable}
+        self.names: dict[str, object] = {"Malformed": runtime.Malformed, "Unsayable": runtime.Unsayable}
         self.variables: set[str]
         self.variables = {"b", "buf", "end", "item", "len", "map", "n", "p", "q", "tags", "type", "w"}
         self.codes: list[str] = []

@@ -29,7 +29,7 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.json_form import UNKNOWN_TAGS, from_json, to_json
 from kproto.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
 from kproto.testing.strategies import from_message, versioned
-from kproto.wire import interpret
+from kproto.wire import interpreter
 from kproto.wire.message import Message, field
 from kproto.wire.types import Bytes, Int16, Int32, Int64, String
 from tests.conformance.java_bridge import Bridge, Refused
@@ -147,7 +147,7 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
 
 
 # Mutants: a declaration with one mistake is not what Kafka has. (One that allows too little, as not null,
-# draws nothing that Kafka minds: tests/messages/test_against_kafka.py sees those.)
+# draws nothing that Kafka minds: tests/messages/behaviour/test_against_kafka.py sees those.)
 
 
 class OneMistake:
@@ -291,7 +291,7 @@ def test_kafka_and_we_refuse_strings_of_more_than_32767_bytes(
     with pytest.raises(EncodeError, match="32768 bytes"):
         from_json(HeartbeatRequest, form, version)
     if version == 4:
-        data = interpret.uvarint(size + 1) + b"x" * size + bytes(4) + b"\2m\0\0"
+        data = interpreter.uvarint(size + 1) + b"x" * size + bytes(4) + b"\2m\0\0"
         with pytest.raises(Refused, match="invalid length"):
             bridge.decode("HeartbeatRequest", version, data)
         with pytest.raises(DecodeError, match="32768 bytes"):

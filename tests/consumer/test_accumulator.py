@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from consumer.engine.accumulator import Accumulator
 from consumer.engine.batches import OutBatch
 from consumer.options import producer_options
-from kproto.records.lists import unnumbered
+from kproto.records.list_encoder import unnumbered
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]

@@ -11,7 +11,7 @@ from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consum
 from consumer.described import with_options
 from consumer.options import ConsumerConfig, ConsumerOptions, ProducerConfig
 from consumer.security.names import SecurityConfig
-from kproto.wire import notes
+from kproto.wire import field_docs
 
 CLIENTS = {
     Consumer: ConsumerConfig,
@@ -62,7 +62,7 @@ def test_defaults_and_types_are_those_of_the_code() -> None:
 
 
 def test_without_the_source_names_and_defaults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "comments", lambda module: {})
+    monkeypatch.setattr(field_docs, "comments", lambda module: {})
     assert "linger_ms: int = 5" in (Producer.__doc__ or "")
 
 
@@ -73,7 +73,7 @@ def test_making_a_client_s_class_reads_no_source(monkeypatch: pytest.MonkeyPatch
         read.append(module)
         return {}
 
-    monkeypatch.setattr(notes, "comments", comments)
+    monkeypatch.setattr(field_docs, "comments", comments)
 
     @with_options(ConsumerConfig, ConsumerOptions)
     class Client:

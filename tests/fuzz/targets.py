@@ -21,7 +21,7 @@ from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.inspect.dissect import dissect, lines
 from kproto.messages import index
 from kproto.messages.headers import encode_request
-from kproto.records import batches, columns, convert, parts, reading, rows, vectors
+from kproto.records import batch_table, batches, column_decoder, columns, conversion, reader, rows
 from kproto.records import compression as compressing
 from kproto.records.codecs import CodecError
 from kproto.records.compression import CODECS, compress, decompress, decompress_into
@@ -30,7 +30,7 @@ from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, un
 from kproto.security.plain import PlainClient, PlainServer
 from kproto.security.scram import Credential, ScramClient, ScramServer, credential
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
-from kproto.wire import Message, interpret
+from kproto.wire import Message, interpreter
 
 LIMIT = 1 << 20
 """Bytes that anything may decompress to here: bombs have tests of their own."""
@@ -51,7 +51,7 @@ def messages(data: bytes) -> None:
     cls, version = known[int.from_bytes(data[:2], "big") % len(known)]
     body = data[2:]
     try:
-        expected: Message | None = interpret.decode(cls, body, 0, version)[0]
+        expected: Message | None = interpreter.decode(cls, body, 0, version)[0]
     except DecodeError:
         expected = None
     try:
@@ -61,7 +61,7 @@ def messages(data: bytes) -> None:
         return
     assert repr(found) == repr(expected)
     again = found.encode(version)
-    assert again == interpret.encode(found, version)
+    assert again == interpreter.encode(found, version)
     reread = cls.decode(again, version)
     assert reread.encode(version) == again
     assert reread == found or "nan" in repr(found)  # not-a-number is not equal to itself
@@ -95,7 +95,7 @@ def records(data: bytes) -> None:
     if check_crc and wanted is not None:
         for magic in range(3):
             with suppress(RecordError, EncodeError):
-                data = convert(body, magic, max_decompressed=limit)
+                data = conversion(body, magic, max_decompressed=limit)
                 assert [(one.offset, one.key, one.value) for one in rows(data)] == [
                     (one.offset, one.key, one.value) for one in wanted
                 ]
@@ -265,8 +265,8 @@ def hurried() -> Iterator[None]:
     from tests.records.claims import Package
 
     with pytest.MonkeyPatch.context() as patch:
-        Package(import_module("kproto.records"), columns, parts, vectors, errors).hurry(patch)
-        patch.setattr(reading, "WORTH_COLUMNS", 4)
+        Package(import_module("kproto.records"), columns, batch_table, column_decoder, errors).hurry(patch)
+        patch.setattr(reader, "WORTH_COLUMNS", 4)
         patch.setattr(compressing, "ALWAYS_ALLOWED", 1 << 12)
         patch.setattr(compressing, "MOST", LIMIT)
         yield

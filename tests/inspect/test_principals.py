@@ -14,7 +14,7 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kproto.security.exchange import Accepted, Challenge, SaslClient, SaslServer
-from kproto.security.named import named
+from kproto.security.identity import named
 from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured, unsecured_token
 from kproto.security.plain import PlainClient, PlainServer
 from kproto.security.scram import HASHES, ScramClient, ScramServer, credential, salted

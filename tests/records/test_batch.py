@@ -7,7 +7,7 @@ import pytest
 from kproto.records import Record, batches, encode_batch, rows
 from kproto.records.batch import HEADER_SIZE
 from kproto.records.compression import CODECS, decompress
-from tests.records.by_hand import NOW, SAMPLE, TWO, raw, record, refused
+from tests.records.raw_batches import NOW, SAMPLE, TWO, raw, record, refused
 
 
 def test_known_bytes_are_read() -> None:

@@ -13,8 +13,8 @@ from kproto.records.legacy import encode_messages
 pytest.importorskip("pyarrow")
 pytest.importorskip("cramjam")
 
+from kproto.records import column_decoder
 from kproto.records import columns as module
-from kproto.records import vectors
 from kproto.records.columns import Columns, Part, columns, columns_of
 
 NOW = 1_700_000_000_000
@@ -213,7 +213,7 @@ def test_records_in_runs_of_one_size_are_found(made: list[Record]) -> None:
 
 @pytest.mark.parametrize("size", [100, 1000], ids=["small", "large"])
 def test_long_runs_are_found_by_their_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "_starts", None)
+    monkeypatch.setattr(column_decoder, "_starts", None)
     made = [Record(at, NOW + at // 100, b"key-%06d" % at, bytes(size)) for at in range(10_000)]
     for batch in (98, 800, 9_000):
         data = b"".join(encode_batch(made[at : at + batch], base_offset=at) for at in range(0, 10_000, batch))

@@ -11,8 +11,8 @@ import pytest
 
 from kproto.errors import ConfigError, RecordError
 from kproto.records import Record, batches, encode_batch, row_lists, rows
-from kproto.records.reading import has_many_records
-from tests.records.by_hand import NOW, SAMPLE, TWO
+from kproto.records.reader import has_many_records
+from tests.records.raw_batches import NOW, SAMPLE, TWO
 
 
 def test_rows_start_at_the_offset_that_was_asked_for() -> None:

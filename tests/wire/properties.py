@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from kproto.errors import DecodeError, EncodeError
 from kproto.testing.strategies import from_message, versioned
-from kproto.wire import ZERO_UUID, Message, Struct, interpret
-from kproto.wire.compile import Decoder, Encoder
+from kproto.wire import ZERO_UUID, Message, Struct, interpreter
+from kproto.wire.compiler import Decoder, Encoder
 from kproto.wire.message import UNREADABLE
-from tests.wire.declared import Alike, Arrays, Point, Thing
+from tests.wire.declarations import Alike, Arrays, Point, Thing
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
     @part_of_the_examples(share)
     def check(drawn: tuple[int, Message], behind: bytes) -> None:
         version, message = drawn
-        data = interpret.encode(message, version)
+        data = interpreter.encode(message, version)
         assert make.encoder(cls, version)(message) == data
-        read = interpret.decode(cls, data + behind, 0, version)
+        read = interpreter.decode(cls, data + behind, 0, version)
         assert make.decoder(cls, version)(data + behind, 0) == read
 
     check()
@@ -59,7 +59,7 @@ def sees_the_tags_of_each_element(make: Make) -> None:
         message = Arrays(
             bools=[], bytes8=[], u16s=[], i64s=[], floats=[], ids=[], names=[], blobs=[], points=points
         )
-        data = interpret.encode(message, 1)
+        data = interpreter.encode(message, 1)
         assert make.decoder(Arrays, 1)(data, 0) == (message, len(data))
 
 
@@ -86,7 +86,7 @@ def reads_runs_of_elements_alike(make: Make) -> None:
 
         @given(alike(version), st.binary(max_size=9))
         def check(message: Alike, behind: bytes) -> None:
-            data = interpret.encode(message, version) + behind  # noqa: B023
+            data = interpreter.encode(message, version) + behind  # noqa: B023
             assert decode(data, 0) == (message, len(data) - len(behind))  # noqa: B023
 
         check()
@@ -114,7 +114,7 @@ def sees_what_differs_in_a_run(make: Make) -> None:
             if not other:
                 things[index].__unknown_tags__ = {9: b"tag"}
         message = Alike(before=1, things=things, after=7)
-        data = interpret.encode(message, version)
+        data = interpreter.encode(message, version)
         assert make.decoder(Alike, version)(data, 0) == (message, len(data))
 
 
@@ -142,7 +142,7 @@ def survives_corrupted_runs(make: Make) -> None:
     for version, thing in itertools.product((0, 2), (base, empty)):
         decode = make.decoder(Alike, version)
         one, many = (
-            interpret.encode(Alike(before=1, things=[thing] * count, after=7), version) for count in (1, 8)
+            interpreter.encode(Alike(before=1, things=[thing] * count, after=7), version) for count in (1, 8)
         )
         size = (len(many) - len(one)) // 7
         start = len(many) - 8 * size - 2 - (version > 0)
@@ -172,7 +172,7 @@ def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], version
     )
     def check(message: Message, version: int) -> None:
         try:
-            expected = interpret.encode(message, version)
+            expected = interpreter.encode(message, version)
         except EncodeError:
             try:
                 make.encoder(cls, version)(message)
@@ -190,7 +190,7 @@ def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: i
     @given(from_message(cls, version, unknown_tags=True))
     @part_of_the_examples(share)
     def check(message: Message) -> None:
-        data = interpret.encode(message, version)
+        data = interpreter.encode(message, version)
         decode = make.decoder(cls, version)
         for cut in places(data):
             assert_agree(decode, cls, version, data[:cut])
@@ -222,21 +222,21 @@ def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes)
         found, end = decode(data, 0)
     except UNREADABLE:
         try:
-            expected, _ = interpret.decode(cls, data, 0, version)
+            expected, _ = interpreter.decode(cls, data, 0, version)
         except DecodeError:
             return
-        canonical = interpret.encode(expected, version)
+        canonical = interpreter.encode(expected, version)
         assert any(byte >= 0x80 for byte in data)
         assert canonical != data
         return
-    expected, expected_end = interpret.decode(cls, data, 0, version)
+    expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
     assert repr(found) == repr(expected)  # equality would trip over not-a-number
 
 
 def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: bytes, flexible: bool) -> None:
     """A count of fifty thousand with nothing behind it is refused before anything is made for it."""
-    data = head + (interpret.uvarint(50_001) if flexible else (50_000).to_bytes(4, "big"))
+    data = head + (interpreter.uvarint(50_001) if flexible else (50_000).to_bytes(4, "big"))
     decode = make.decoder(cls, version)
     tracemalloc.start()
     try:

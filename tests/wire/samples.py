@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
-from kproto.wire import Message, Struct, interpret
+from kproto.wire import Message, Struct, interpreter
 from kproto.wire.message import Array
 from kproto.wire.types import Primitive
 
@@ -160,7 +160,7 @@ def lengths(cls: type[Message], version: int, data: bytes) -> list[Length]:
     return reader.noted
 
 
-class _Noting(interpret.Reader):
+class _Noting(interpreter.Reader):
     """The interpreter's reader, which remembers where it has read a length."""
 
     def __init__(self, *arguments: Any) -> None:

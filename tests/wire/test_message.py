@@ -12,7 +12,7 @@ from kproto.errors import UnsupportedVersion
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.wire import FRESH, Int32, Message, String, Struct, Versions, field
 from kproto.wire.types import Primitive
-from tests.wire.declared import Cursor, Header, Leaf, Nullable, Point, Ranges, Tagged, TaggedItem
+from tests.wire.declarations import Cursor, Header, Leaf, Nullable, Point, Ranges, Tagged, TaggedItem
 
 
 def test_a_field_without_a_default_has_to_be_given() -> None:

@@ -1,0 +1,319 @@
+"""Columns to record batches: a whole table encoded by numpy and Arrow, without an object per record.
+
+Rules of this file:
+
+* The bytes are those that `BatchBuilder` makes of the same rows, only the places where batches end may
+  differ: a batch ends where the *largest possible* sizes of its varints would fill it.
+* Everything in front of a record's value is worked out as a matrix of bytes with a mask, then Arrow joins the
+  ragged pieces of all records, and batches are slices of that with a header in front.
+* Values of one length, without keys and headers and in the order of their times, are a matrix as they come:
+  numpy copies it into the batch, in a third of the time.
+
+Needs the extra ``columns`` (numpy, pyarrow).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from io import BytesIO
+from itertools import pairwise
+from typing import Any
+
+from ..errors import ConfigError, EncodeError, MissingExtra
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    pa: Any = import_module("pyarrow")
+    pc: Any = import_module("pyarrow.compute")
+except ImportError as error:
+    raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
+
+from .batch import HEADER_SIZE
+from .builder import Unnumbered, laid_out
+from .compression import codec_number
+from .record import Headers, encode_headers, zigzag
+
+Int64s = NDArray[np.int64]
+
+_MOST = 1 << 30  # bytes that go through Arrow at once; its offsets have 32 bits
+_LIMITS = [1 << (7 * size) for size in range(1, 10)]  # from these on, a varint takes one byte more
+
+
+def encode_columns(
+    timestamp: Any,
+    key: Any,
+    value: Any,
+    headers: Iterable[Headers] | None = None,
+    *,
+    compression: str = "none",
+    level: int | None = None,
+    max_bytes: int = 16384,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> list[bytes]:
+    """Batches of magic 2 with these rows, in order, as a producer sends them: all with base offset 0.
+
+    `timestamp` is an array of int64 (ms); `key` and `value` are Arrow arrays of binary or string, lists of
+    bytes and None, or None for nulls only; `headers` has one tuple per row, as `Record.headers`. A batch has
+    at most `max_bytes` before compression, or one row. With a producer id the sequence numbers go on from
+    `base_sequence`. Raises `EncodeError` for columns that don't fit together, `ConfigError`, and
+    `MissingExtra` for the codec.
+    """
+    found: list[bytes] = []
+    for batch in unnumbered(
+        timestamp, key, value, headers, compression=compression, level=level, max_bytes=max_bytes
+    ):
+        sequence = base_sequence
+        if producer_id >= 0:  # they wrap to 0, as in Java
+            base_sequence = (base_sequence + batch.count) & 0x7FFFFFFF
+        found.append(batch.numbered(producer_id, producer_epoch, sequence, is_transactional=is_transactional))
+    return found
+
+
+def unnumbered(
+    timestamp: Any,
+    key: Any,
+    value: Any,
+    headers: Iterable[Headers] | None = None,
+    *,
+    compression: str = "none",
+    level: int | None = None,
+    max_bytes: int = 16384,
+) -> Iterator[Unnumbered]:
+    """The batches of `encode_columns`, for a sender that numbers them when their turn comes."""
+    codec = codec_number(compression)
+    if max_bytes < 1:
+        raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
+    moments = np.ascontiguousarray(timestamp, np.int64)
+    rows = len(moments)
+    keys, values = _binary(key, rows, "key"), _binary(value, rows, "value")
+    tails = None if headers is None else pa.array([encode_headers(one) for one in headers], pa.binary())
+    if tails is not None and len(tails) != rows:
+        raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
+    if rows == 0:
+        return
+    firsts, ends = _cut(moments, keys, values, tails, max_bytes)
+    earliest: list[int] = moments[firsts[:-1]].tolist()
+    latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
+    cells = _cells(moments, keys, values) if tails is None else None
+    batches: Iterator[BytesIO]
+    if cells is not None:
+        batches = (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
+        if codec:
+            batches = (laid_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in batches)
+    else:
+        found = _encoded(moments, keys, values, tails, firsts, ends)
+        batches = (laid_out([records], level, codec) for records in found)
+    for index, batch in enumerate(batches):
+        count = firsts[index + 1] - firsts[index]
+        yield Unnumbered(count, batch, codec, earliest[index], latest[index])
+
+
+def _binary(column: Any, rows: int, name: str) -> Any:
+    """A column as one BinaryArray."""
+    if column is None:
+        return pa.nulls(rows, pa.binary())
+    array = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, pa.binary())
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # what older releases of pyarrow give
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+    if array.type != pa.binary():
+        array = array.cast(pa.binary())
+    if len(array) != rows:
+        raise EncodeError("RecordBatch", 2, name, f"{len(array)} for {rows} rows")
+    return array
+
+
+def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
+    """The first row of every batch, and the number of rows; and how many bytes are before each, at most."""
+    rows = len(moments)
+    rest = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
+    rest += 1 if tails is None else _sizes(tails)
+    # At most: attributes, three varints that are as wide as any of their column, and the length.
+    spread = int(moments.max()) - int(moments.min())
+    rest += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(rest.max()))
+    rest += _widest(int(rest.max()))
+    raw: Any = np.cumsum(rest)
+    total = memoryview(raw)  # bisect is faster than numpy's, for one at a time
+    room = max_bytes - HEADER_SIZE
+    firsts, ends = [0], [0]
+    while firsts[-1] < rows:
+        firsts.append(max(bisect_right(total, ends[-1] + room, firsts[-1]), firsts[-1] + 1))
+        ends.append(total[firsts[-1] - 1])
+    return firsts, ends
+
+
+def _encoded(
+    moments: Int64s, keys: Any, values: Any, tails: Any, firsts: list[int], ends: list[int]
+) -> Iterator[memoryview]:
+    """The encoded records of every batch."""
+    start = 0
+    while start < len(firsts) - 1:  # as many batches at once as Arrow can join
+        stop = max(bisect_right(ends, ends[start] + _MOST) - 1, start + 1)
+        low, high = firsts[start], firsts[stop]
+        records, places = _encode(
+            moments[low:high],
+            keys.slice(low, high - low),
+            values.slice(low, high - low),
+            None if tails is None else tails.slice(low, high - low),
+            np.array(firsts[start : stop + 1]) - low,
+        )
+        for behind, end in pairwise(places):
+            yield records[behind:end]
+        start = stop
+
+
+def _widest(number: int) -> int:
+    """The bytes that a varint of any number up to this one takes at most."""
+    return (2 * number).bit_length() // 7 + 1
+
+
+def _encode(
+    moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
+) -> tuple[memoryview, list[int]]:
+    """All records of some batches in one stretch, and where batches start; `firsts`: their first rows."""
+    count = np.diff(firsts)
+    offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
+    moment = _zigzag(moments - np.repeat(moments[firsts[:-1]], count))
+    place = offset << 1
+    key_size, value_size = _sizes(keys), _sizes(values)
+    key_zigzag, value_zigzag = _zigzag(key_size), _zigzag(value_size)
+    widths = [_width(moment), _width(place), _width(key_zigzag), _width(value_zigzag)]
+    size = np.maximum(key_size, 0) + np.maximum(value_size, 0)
+    for width in widths:
+        size += width
+    size += 2 if tails is None else _sizes(tails) + 1
+    length = size << 1
+    nothing = np.zeros(len(moments), np.int64)
+    front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
+    front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
+    if keys.null_count == len(keys):  # the fewer pieces a record has, the sooner it is joined
+        before_value = [_varints([*front, (value_zigzag, widths[3])])]
+    else:
+        before_value = [_varints(front), keys, _varints([(value_zigzag, widths[3])])]
+    joined = pc.binary_join_element_wise(
+        *before_value,
+        values,
+        pa.scalar(b"\x00", pa.binary()) if tails is None else tails,
+        pa.scalar(b"", pa.binary()),
+        null_handling="replace",
+        null_replacement="",
+    )
+    _, offsets, data = joined.buffers()
+    places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    return memoryview(data), places[firsts].tolist()
+
+
+def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
+    """The values as a matrix, if they are one and nothing else varies but the time, which goes on."""
+    sizes = _sizes(values)
+    length = int(sizes[0])
+    if keys.null_count < len(keys) or length < 1 or int(sizes.min()) < length or int(sizes.max()) > length:
+        return None
+    if bool(np.any(moments[1:] < moments[:-1])):
+        return None
+    _, offsets, data = values.buffers()
+    start = int(np.frombuffer(offsets, np.int32)[values.offset])
+    return np.frombuffer(data, np.uint8)[start : start + sizes.size * length].reshape(-1, length)
+
+
+def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
+    """A batch of these values, laid out: rows whose varints have the same widths are a matrix there, too."""
+    rows, length = cells.shape
+    front, behind = b"\0", zigzag(-1) + zigzag(length)
+    varying: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
+    if moments[-1] > moments[0]:
+        varying.insert(0, _zigzag(moments - moments[0]))
+    else:
+        front += zigzag(0)
+    widths = [_width(field) for field in varying]
+    edges = np.flatnonzero(sum(np.diff(width) for width in widths)) + 1  # no width ever falls
+    groups: list[tuple[int, int, list[int], bytes]] = []
+    size = HEADER_SIZE
+    for first, end in pairwise([0, *edges.tolist(), rows]):
+        here = [int(width[first]) for width in widths]
+        head = front + bytes(sum(here)) + behind
+        head = zigzag(len(head) + length + 1) + head
+        groups.append((first, end, here, head))
+        size += (len(head) + length + 1) * (end - first)
+    batch = BytesIO(bytes(size))  # nobody else knows these bytes: they are written into, without a copy
+    at = HEADER_SIZE
+    with batch.getbuffer() as view:
+        for first, end, here, head in groups:
+            many, step = end - first, len(head) + length + 1
+            np.ndarray(many, f"V{len(head)}", view, at, step)[:] = np.void(head)
+            column = at + len(head) - len(behind) - sum(here)
+            for field, width in zip(varying, here, strict=True):
+                for byte in range(width):
+                    cell: Int64s = field[first:end] >> 7 * byte
+                    if width > 1:
+                        cell = cell & 0x7F | (0x80 if byte + 1 < width else 0)
+                    np.ndarray(many, np.uint8, view, column, step)[:] = cell
+                    column += 1
+            np.ndarray((many, length), np.uint8, view, at + len(head), (step, 1))[:] = cells[first:end]
+            at += many * step
+    return batch
+
+
+def _sizes(column: Any) -> Int64s:
+    """The length of every value, -1 for nulls."""
+    buffers = column.buffers()
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64)
+    offsets = np.frombuffer(buffers[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    sizes = np.diff(offsets).astype(np.int64)
+    if column.null_count:
+        bits = np.frombuffer(buffers[0], np.uint8)
+        valid = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")[column.offset :]
+        sizes[valid == 0] = -1
+    return sizes
+
+
+def _zigzag(values: Int64s) -> Int64s:
+    return (values << 1) ^ (values >> 63)
+
+
+def _width(zigzags: Int64s) -> NDArray[np.int8]:
+    """How many bytes the varints of these take."""
+    width = np.ones(len(zigzags), np.int8)
+    unsigned = zigzags.view(np.uint64)
+    highest = int(unsigned.max()) if len(unsigned) else 0
+    for limit in _LIMITS:
+        if highest < limit:
+            break
+        width += unsigned >= np.uint64(limit)
+    return width
+
+
+def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
+    """A BinaryArray of several varints in a row, given as (zigzags, widths)."""
+    rows = len(fields[0][0])
+    most = [int(width.max()) for _, width in fields]
+    cells = np.empty((rows, sum(most)), np.uint8)
+    mask = np.ones((rows, sum(most)), np.bool_)
+    column = 0
+    size = np.zeros(rows, np.int32)
+    for (zigzags, width), widest in zip(fields, most, strict=True):
+        size += width
+        for byte in range(widest):
+            cell = (zigzags >> (7 * byte)).astype(np.uint8)
+            if byte == 9:
+                cell &= 1  # the 64th bit
+            if byte + 1 < widest:
+                cell &= 0x7F
+                cell |= (width > byte + 1).view(np.uint8) << 7
+            if byte:
+                mask[:, column] = width > byte
+            cells[:, column] = cell
+            column += 1
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(size, out=offsets[1:])
+    content = cells.ravel() if len(offsets) and int(offsets[-1]) == cells.size else cells[mask]
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(content)])

@@ -1,0 +1,55 @@
+"""Why a record can't be written: which field of which record has a value of another type, or out of range.
+
+The encoders check nothing beforehand. What they raise for wrong values is in `UNWRITABLE`; then `unwritable`
+looks for the value, and names it by its place: ``records[3].headers[0].value``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import EncodeError
+from .record import Record, wrap
+
+UNWRITABLE = (TypeError, ValueError, AttributeError)
+"""All that the encoders raise for values of other types; `unwritable` then says which one it is."""
+
+
+def unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
+    """What is wrong with the first of these records that is wrong; `first` is the number of the first one."""
+    from ..wire.interpreter import short  # here: only who gets this error needs what messages need
+
+    for number, record in enumerate(records, first):
+        for name, value, wanted in _wrong(record):
+            return EncodeError(message, magic, f"records[{number}]{name}", f"{short(value)} is not {wanted}")
+    return EncodeError(message, magic, "records", "not all of this can be written")
+
+
+def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
+    """The fields of a record that can't be written: path, value, and what it should be."""
+    if not isinstance(record, Record):
+        yield "", record, "a Record"
+        return
+    fields: tuple[Any, ...] = (record.offset, record.timestamp, record.key, record.value, record.headers)
+    for name, value in zip((".offset", ".timestamp"), fields[:2], strict=True):
+        if not isinstance(value, int) or wrap(value) != value:
+            yield name, value, "a value of int64"
+    for name, value in zip((".key", ".value"), fields[2:4], strict=True):
+        if not isinstance(value, _BYTES):
+            yield name, value, "bytes"
+    if not isinstance(fields[4], _LISTS):
+        yield ".headers", fields[4], "a list of pairs"
+        return
+    for number, pair in enumerate(fields[4]):
+        path = f".headers[{number}]"
+        if not isinstance(pair, _LISTS) or len(pair) != 2:
+            yield path, pair, "a pair of a key and a value"
+        elif not isinstance(pair[0], str) or any("\ud800" <= character <= "\udfff" for character in pair[0]):
+            yield f"{path}.key", pair[0], "a str that has a UTF-8 form"
+        elif not isinstance(pair[1], _BYTES):
+            yield f"{path}.value", pair[1], "bytes"
+
+
+_LISTS: Any = (list, tuple)
+_BYTES: Any = (bytes, bytearray, memoryview, type(None))

@@ -1,0 +1,195 @@
+"""The ends of records, where their headers are: those of many records read at once.
+
+Rules of this file:
+
+* A tail is what follows a record's value: the number of headers, then each one's key and value. Tails are
+  parsed when they are first asked for, all together; slices of columns share that.
+* The first headers of all records are read in one step of numpy, then all second ones, and so on. Keys are
+  few, so each is decoded once. What is not regular, or has more headers than is worth a step each, is read
+  record by record, which also finds the error's place.
+
+Needs the extra ``columns`` (numpy, pyarrow).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RecordError
+from .arrow_arrays import gather
+from .record import Broken, Headers, header_key, parse_headers
+from .windows import SLACK, Bools, Int64s, Windows, tables
+
+pa: Any = import_module("pyarrow")
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""Headers as an Arrow type."""
+
+_SLICE = 16384  # rows per slice: its arrays stay in the second-level cache
+_MOST_STEPS = 64  # headers in one record that are worth a step of numpy each
+
+
+class Tails:
+    """The headers of many records, by row. Next: `rows` or `array`, which may raise `RecordError`."""
+
+    __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
+
+    _raw: Any
+    """The tails themselves, a BinaryArray; None once they are parsed."""
+    _first: Int64s
+    """Which header is a row's first; one more than there are rows."""
+    _same: int | None
+    """How many headers every row has; None when they don't have equally many."""
+    _names: list[str]
+    """The different keys."""
+    _name: NDArray[np.int32]
+    """Which of them each header has."""
+    _value: Any
+    """The values of all headers, a BinaryArray."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def rows(self, start: int, stop: int) -> list[Headers]:
+        """The headers of the rows from `start` up to `stop`, as in `Record`."""
+        self._parse()
+        low, high = int(self._first[start]), int(self._first[stop])
+        names = map(self._names.__getitem__, self._name[low:high].tolist())
+        pairs = zip(names, self._value.slice(low, high - low).to_pylist(), strict=True)
+        if self._same:
+            return list(zip(*[pairs] * self._same, strict=True))
+        counts: list[int] = np.diff(self._first[start : stop + 1]).tolist()
+        return [tuple(islice(pairs, count)) if count else () for count in counts]
+
+    def array(self, start: int, stop: int) -> Any:
+        """The same as a `pyarrow.ListArray` of `HEADERS`; no list is null, but it may be empty."""
+        self._parse()
+        low, high = int(self._first[start]), int(self._first[stop])
+        keys = pa.array(self._names, pa.string()).take(pa.array(self._name[low:high]))
+        pairs = pa.StructArray.from_arrays([keys, self._value.slice(low, high - low)], ["key", "value"])
+        return pa.ListArray.from_arrays(
+            pa.array((self._first[start : stop + 1] - low).astype(np.int32)), pairs
+        )
+
+    def _parse(self) -> None:
+        if self._raw is None:
+            return
+        if not self._parse_fast():
+            self._parse_slowly()
+        counts = np.diff(self._first)
+        self._same = int(counts[0]) if len(counts) and (counts == counts[0]).all() else None
+        self._raw = None
+
+    def _parse_fast(self) -> bool:
+        """By numpy; False when something isn't regular."""
+        places = np.frombuffer(self._raw.buffers()[1], np.int32)
+        places = places[self._raw.offset : self._raw.offset + len(self._raw) + 1]
+        data = np.zeros(int(places[-1]) + SLACK, np.uint8)
+        data[: places[-1]] = np.frombuffer(self._raw.buffers()[2], np.uint8)[: places[-1]]
+        try:
+            read = _read(Windows(data), places[:-1].astype(np.int64), places[1:].astype(np.int64))
+        except IndexError:
+            return False  # a length led out of the data
+        if read is None:
+            return False
+        self._first, spots, null = read
+        every = np.arange(0, len(spots), 4, dtype=np.int32)
+        keys = gather(data, spots, every).dictionary_encode()
+        self._names = [header_key(key) for key in keys.dictionary.to_pylist()]
+        self._name = keys.indices.to_numpy()
+        self._value = gather(data, spots, every + 2, null)
+        return True
+
+    def _parse_slowly(self) -> None:
+        known: dict[bytes, str] = {}
+        numbers: dict[str, int] = {}
+        names: list[int] = []
+        values: list[bytes | None] = []
+        first = [0]
+        for row, data in enumerate(self._raw.to_pylist()):
+            try:
+                headers, end = parse_headers(data, 0, len(data), known)
+                if end != len(data):
+                    raise Broken("headers", end, f"the headers end at {end}, the record at {len(data)}")
+            except Broken as error:
+                raise _broken(error.field, error.at, error.detail, row) from None
+            except IndexError:
+                raise _broken("headers", len(data), "", row) from None
+            for name, value in headers:
+                names.append(numbers.setdefault(name, len(numbers)))
+                values.append(value)
+            first.append(len(names))
+        self._first = np.array(first, np.int64)
+        self._names, self._name = list(numbers), np.array(names, np.int32)
+        self._value = pa.array(values, pa.binary())
+
+
+def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
+    """What is wrong with the headers of a row; nobody knows any more where in the data they were."""
+    detail = f"{detail or 'the bytes end too early'} (in row {row}, counted from the end of its value)"
+    return RecordError("RecordBatch", 2, f"records.{field}", at, detail)
+
+
+def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
+    """Which header is each row's first, the four places of each header (key from, to, value from, to), and
+    which values are null; None when something isn't regular."""
+    table, _ = tables()
+    entry = table[windows.twos(at)]
+    width, count = entry & 3, entry >> 2
+    at = at + width
+    if (width > 2).any() or (count < 0).any() or (2 * count > end - at).any():
+        return None
+    first = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(count, out=first[1:])
+    if int(count.max(initial=0)) > _MOST_STEPS:
+        return None
+    places = np.empty((int(first[-1]), 4), np.int32)
+    null = np.zeros(len(places), np.bool_)
+    for low in range(0, len(at), _SLICE):
+        rows = slice(low, low + _SLICE)
+        if not _slice(windows, at[rows], end[rows], count[rows], first[rows], places, null):
+            return None
+    return first, places.ravel(), null
+
+
+def _slice(
+    windows: Windows,
+    at: Int64s,
+    end: Int64s,
+    count: NDArray[np.int32],
+    first: Int64s,
+    places: NDArray[np.int32],
+    null: Bools,
+) -> bool:
+    """Read the headers of some rows, which start at `at`, into `places` and `null`; False when one is not
+    regular."""
+    table, _ = tables()
+    most = int(count.max())
+    alike = int(count.min()) == most
+    for step in range(most):
+        active: Any = slice(None) if alike else np.flatnonzero(count > step)
+        here, stop = at[active], end[active]
+        into: Any = slice(first[0] + step, first[0] + most * len(at), most) if alike else first[active] + step
+        entry = table[windows.twos(here)]
+        width, size = entry & 3, entry >> 2
+        key = here + width
+        key_end = key + size
+        if int(width.max()) > 2 or int(size.min()) < 0 or (key_end >= stop).any():
+            return False
+        entry = table[windows.twos(key_end)]
+        width, size = entry & 3, entry >> 2
+        value = key_end + width
+        gone = size < 0
+        value_end = value + size + gone
+        if int(width.max()) > 2 or int(size.min()) < -1 or (value_end > stop).any():
+            return False
+        for column, place in enumerate((key, key_end, value, value_end)):
+            places[into, column] = place
+        null[into] = gone
+        at[active] = value_end
+    return bool((at == end).all())

@@ -1,0 +1,358 @@
+"""The source of decoders; `compiler.py` says what it looks like, and what keeps it right."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import repeat, starmap
+from operator import length_hint
+from typing import Any
+
+from . import runtime
+from .codecs import Decoder
+from .fields import LATE
+from .interpreter import smallest
+from .layouts import FEW, Fill, Layouts, Part, Pattern
+from .message import Array, Field, Message, Struct
+from .source import Source, spell
+from .types import Primitive
+
+
+class DecoderSource(Source):
+    title = "decode"
+    opening = ""
+
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__(message, version)
+        self.after: list[str] = []
+        self.names |= {"LATE": LATE, "repeat": repeat, "starmap": starmap}
+        self.names |= {
+            "long_length": runtime.long_length,
+            "long_string": runtime.long_string,
+            "uuids": _UUIDS,
+        }
+        self.names["uuid_of"] = _UUIDS.__getitem__
+
+    def message_decoder(self) -> Decoder:
+        self.lines.append("def decode(buf, p):")
+        self.line("end = len(buf)")
+        self.line(self.opening)
+        root = self.object_variable(self.message)
+        self.struct(self.message, f"{root} = %s", root)
+        self.flush()
+        self.line("if p > end: raise Malformed")
+        self.line(f"return {root}, p")
+        decode: Decoder = self.function(self.title)
+        return decode
+
+    def flush(self) -> None:
+        """Read the pending run. A length at its end is left in `n`."""
+        if self.codes == ["B"]:
+            self.line(f"{self.values[0]} = buf[p]; p += 1")
+        elif self.codes:
+            size = struct.calcsize(">" + "".join(self.codes))
+            unpack = self.name(f"unpack_{spell(self.codes)}", _unpack(tuple(self.codes)))
+            self.line(f"{', '.join(self.values)}, = {unpack}(buf, p); p += {size}")
+        for text in self.after:
+            self.line(text)
+        self.codes, self.values, self.after = [], [], []
+
+    def struct(self, cls: type[Struct], store: str, stored: str) -> None:
+        """Read a struct. `store` is a statement with %s for it, and `stored` is where it is found then."""
+        made = self.made(cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)})
+        if not self.flexible:
+            # Values in the pending run are there only behind it.
+            self.after.append(store % made)
+            if not self.codes:
+                self.flush()
+            return
+        self.run("B", "tags")
+        self.flush()
+        self.line(store % made)
+        self.tags(cls, stored)
+
+    def tags(self, cls: type[Struct], stored: str) -> None:
+        """Add what the tag section in front of `p` says, unless it is empty."""
+        tags = runtime.Tags(cls, self.version, partial(_tag_reader, self.message, self.version))
+        self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
+
+    def tag_reader(self, f: Field) -> Decoder:
+        """Compile `read(buf, p) -> (value, end)` for a tagged field."""
+        self.lines.append("def read(buf, p):")
+        self.line("end = len(buf)")
+        value = self.value(f, tagged=True)
+        self.flush()
+        self.line(f"return {value}, p")
+        read: Decoder = self.function(f"read {f.name}")
+        return read
+
+    def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
+        """An expression for a new object with these values, and defaults for what isn't among them."""
+        last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
+        arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
+        return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
+
+    def default(self, f: Field) -> str:
+        if f.is_made_late:
+            return "LATE"
+        return "[]" if f.default == [] else self.constant(f)
+
+    def value(self, f: Field, tagged: bool = False) -> str:
+        """Read a field; return an expression for its value."""
+        nullable, compact = self.version in f.nullable, self.is_compact(f)
+        if isinstance(f.kind, Primitive):
+            if f.kind.code:
+                return self.fixed(f.kind, f.name)
+            value = self.variable(f.name)
+            self.content(f.kind, f"{value} = %s", nullable, compact)
+            return value
+        value = self.variable(f.name)
+        if isinstance(f.kind, Array):
+            self.array(f.kind.element, value, nullable, compact)
+        elif nullable:
+            self.run("B" if tagged else "b", "n")
+            self.flush()
+            if tagged:
+                self.line("if n > 127: raise Malformed")
+            self.line(f"if {'not n' if tagged else 'n < 0'}: {value} = None")
+            with self.block("else:"):
+                self.struct(f.kind, f"{value} = %s", value)
+        else:
+            self.struct(f.kind, f"{value} = %s", value)
+        return value
+
+    def fixed(self, kind: Primitive, name: str) -> str:
+        """Read a value of fixed size with the run; return an expression for it."""
+        value = self.variable(name)
+        self.run(kind.code, value)
+        return self.uuid(value) if kind.name == "uuid" else value
+
+    def uuid(self, content: str) -> str:
+        return f"uuids[{content}]"
+
+    def text(self, content: str) -> str:
+        return f"{content}.decode()" if content != "b''" else "''"
+
+    def numbers(self, kind: Primitive, values: str) -> str:
+        """An expression for an array of values of fixed size: `values` are "a, b, c", or "*all"."""
+        return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
+
+    def cut(self, kind: Primitive, places: str) -> str:
+        """An expression for the bytes at these places of the buffer."""
+        return f"buf[{places}]"
+
+    def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
+        """Read a string or bytes."""
+        text = kind.name == "string"
+        with self.length("h" if text else "i", store, nullable, compact):
+            content = self.cut(kind, f"p : (p := p + n{' - 1' if compact else ''})")
+            self.line(store % (self.text(content) if text else content))
+
+    @contextmanager
+    def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
+        """Read a length or count into `n`, one too high if compact; the body handles what isn't null."""
+        long = "long_string" if code == "h" else "long_length"
+        self.run("B" if compact else code, "n")
+        self.flush()
+        if nullable:
+            self.line(("if not n: " if compact else "if n < 0: ") + store % "None")
+            with self.block("else:"):
+                if compact:
+                    self.line(f"if n > 127: n, p = {long}(buf, p, n)")
+                yield
+        else:
+            if compact:
+                self.line(f"if not 0 < n < 128: n, p = {long}(buf, p, n)")
+            else:
+                self.line("if n < 0: raise Malformed")
+            yield
+
+    def array(self, element: Primitive | type[Struct], items: str, nullable: bool, compact: bool) -> None:
+        with self.length("i", f"{items} = %s", nullable, compact):
+            if compact:
+                self.line("n -= 1")
+            size = max(1, smallest(element, self.version, compact))
+            self.line(f"if n{f' * {size}' if size > 1 else ''} > end - p: raise Malformed")
+            if isinstance(element, type):
+                self.structs(element, items)
+            elif element.code:
+                table = self.name(f"unpack_n_{spell([element.code])}", _UNPACKERS[element.code])
+                values = self.numbers(element, f"*{table}[n](buf, p)")
+                self.line(f"{items} = {values}; p += n * {element.size}")
+            else:
+                self.line(f"{items} = []")
+                with self.block("for _ in repeat(None, n):"):
+                    self.content(element, f"{items}.append(%s)", False, compact)
+
+    def structs(self, cls: type[Struct], items: str) -> None:
+        """Read `n` structs."""
+        one_by_one = f"{items}.append(%s)", f"{items}[-1]"
+        if self.is_fixed(cls):
+            size = smallest(cls, self.version, self.flexible)
+            self.line(f"q = p + n * {size}")
+            if self.flexible:
+                with self.block(f"if buf[p + {size - 1} : q : {size}].strip(b'\\0'):"):
+                    self.line(f"{items} = []")
+                    with self.block("for _ in repeat(None, n):"):
+                        self.struct(cls, *one_by_one)
+                with self.block("else:"):
+                    self.fixed_structs(cls, items)
+            else:
+                self.fixed_structs(cls, items)
+            return
+        self.line(f"{items} = []")
+        layouts = self.layouts(cls)
+        if layouts:
+            self.line(f"if n >= {FEW}: n, p = {self.name(f'read_{items}', layouts.read)}({items}, n, buf, p)")
+        with self.block("for _ in repeat(None, n) if n else ():"):
+            self.struct(cls, *one_by_one)
+
+    def is_fixed(self, cls: type[Struct]) -> bool:
+        """All that this version has of the struct, but for its tags, are of fixed size."""
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        return bool(plain) and all(isinstance(f.kind, Primitive) and f.kind.code for f in plain)
+
+    def fixed_structs(self, cls: type[Struct], items: str) -> None:
+        """Read structs of fixed size, without tags, from `p` to `q` in one go."""
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
+        rows = f"{self.name(f'rows_{spell([*codes])}', _iter_unpack(codes))}(buf[p:q])"
+        made = self.made_of_rows(cls, plain, codes, rows)
+        if made:
+            self.line(f"{items} = {made}; p = q")
+            return
+        targets = [self.variable(f.name) for f in plain]
+        values = {
+            f.name: self.uuid(target) if code == "16s" else target
+            for f, target, code in zip(plain, targets, codes, strict=False)
+        }
+        self.line(f"{items} = []")
+        with self.block(f"for {', '.join(targets)}, in {rows}:"):
+            self.line(f"{items}.append({self.made(cls, values)})")
+        self.line("p = q")
+
+    def made_of_rows(
+        self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
+    ) -> str | None:
+        """An expression for all structs at once; None where their values don't come as they are needed."""
+        if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
+            return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"
+        return None
+
+    def layouts(self, cls: type[Struct]) -> Layouts | None:
+        """What reads elements of one layout in one go; None where there is little hope for that."""
+        found = self.parts(cls)
+        return Layouts(*found, self.flexible, self.maker(cls)) if found else None
+
+    def maker(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
+        """What makes a loop over elements when it is needed."""
+        return partial(_fill, type(self), self.message, self.version, cls)
+
+    def parts(self, cls: type[Struct]) -> tuple[list[Part], str] | None:
+        """The parts of an element, and the codes of what is behind the last one."""
+        parts: list[Part] = []
+        fixed = ""
+        for f in cls.__fields__:
+            if not self.is_plain(f):
+                continue
+            nullable, element = self.version in f.nullable, getattr(f.kind, "element", f.kind)
+            if isinstance(f.kind, Primitive) and f.kind.code:
+                fixed += f.kind.code
+                continue
+            if isinstance(f.kind, Primitive):
+                prefix, code = 2 if f.kind.name == "string" else 4, "s"
+            elif isinstance(f.kind, Array):
+                prefix, code = 4, element.code if isinstance(element, Primitive) else ""
+            else:
+                return None
+            if code in ("", "16s"):
+                code = ""
+                if not nullable:  # such a list is usually null or empty; any other usually isn't
+                    return None
+            parts.append(Part(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
+            fixed = ""
+        return (parts, fixed) if parts else None
+
+    def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
+        """The loop over elements with this pattern; see `shapes.Fill`."""
+        self.variables |= {"items", "lengths", "rows"}
+        known = iter(pattern)
+        targets: list[str] = []
+        lengths: list[str] = []
+        values: dict[str, str] = {}
+        for f in cls.__fields__:
+            if not self.is_plain(f):
+                continue
+            if isinstance(f.kind, Primitive) and f.kind.code:
+                targets.append(self.variable(f.name))
+                values[f.name] = self.uuid(targets[-1]) if f.kind.name == "uuid" else targets[-1]
+                continue
+            lengths.append(self.variable("length"))
+            targets.append(lengths[-1])
+            length = next(known)
+            text = isinstance(f.kind, Primitive) and f.kind.name == "string"
+            if length < 0:
+                values[f.name] = "None"
+            elif isinstance(f.kind, Array):
+                numbers = [self.variable("number") for _ in range(length)]
+                targets += numbers
+                element, values[f.name] = f.kind.element, "[]"
+                if isinstance(element, Primitive) and element.code:
+                    values[f.name] = self.numbers(element, ", ".join(numbers))
+            else:
+                content = self.variable(f.name) if length else "b''"
+                targets += [content] * min(1, length)
+                values[f.name] = self.text(content) if text else content
+        wanted = [self.variable("wanted") for _ in lengths]
+        other = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
+        targets += ["tags"] * self.flexible
+        self.names["length_hint"] = length_hint
+        self.lines.append("def fill(items, rows, lengths):")
+        self.line(f"{', '.join(wanted)}, = lengths")
+        with self.block(f"for {', '.join(targets)}, in rows:"):
+            self.line(f"if {' or '.join(other)}: return length_hint(rows) + 1")
+            self.line(f"items.append({self.made(cls, values)})")
+        self.line("return 0")
+        fill: Fill = self.function(f"fill {cls.__name__} {pattern}")
+        return fill
+
+
+class ViewSource(DecoderSource):
+    title = "decode views"
+    opening = "view = memoryview(buf)"
+
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__(message, version)
+        self.variables.add("view")
+
+    def cut(self, kind: Primitive, places: str) -> str:
+        if kind.name == "string":
+            return f"buf[{places}]"
+        return f"view[{places}]" if kind.name == "records" else f"bytes(buf[{places}])"
+
+
+def _tag_reader(message: type[Message], version: int, f: Field) -> Decoder:
+    return DecoderSource(message, version).tag_reader(f)
+
+
+def _fill(
+    source: type[DecoderSource], message: type[Message], version: int, cls: type[Struct], pattern: Pattern
+) -> Fill:
+    return source(message, version).fill(cls, pattern)
+
+
+_CODES = ("?", "b", "h", "H", "i", "I", "q", "d", "16s")
+_UNPACKERS = {code: runtime.Unpackers(code) for code in _CODES}
+_UUIDS = runtime.Uuids()
+
+
+@cache
+def _unpack(codes: tuple[str, ...]) -> Callable[[bytes, int], tuple[Any, ...]]:
+    return struct.Struct(">" + "".join(codes)).unpack_from
+
+
+@cache
+def _iter_unpack(codes: tuple[str, ...]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+    return struct.Struct(">" + "".join(codes)).iter_unpack

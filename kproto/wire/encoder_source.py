@@ -1,0 +1,214 @@
+"""The source of encoders; `compiler.py` says what it looks like, and what keeps it right."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from . import runtime
+from .codecs import Encoder
+from .fields import LATE
+from .interpreter import uvarint
+from .message import Array, Field, Message, Struct
+from .source import Source, spell
+from .types import Primitive
+
+
+class EncoderSource(Source):
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__(message, version)
+        self.names |= {"LATE": LATE, "SMALL": runtime.SMALL, "TRUTH": runtime.TRUTH}
+        self.names |= {"uvarint": uvarint, "string_uvarint": runtime.string_uvarint}
+        self.names |= {"as_content": runtime.as_content, "as_array": runtime.as_array}
+
+    def message_encoder(self, end: str = "return b''.join(w)") -> Any:
+        root = self.object_variable(self.message)
+        self.lines.append(f"def encode({root}):")
+        self.line("w = []")
+        self.struct(self.message, root)
+        self.flush()
+        self.line(end)
+        return self.function("encode")
+
+    def tags_writer(self, cls: type[Struct]) -> Encoder:
+        """Compile `write(struct) -> bytes` for the tag sections of `cls`."""
+        variable = self.object_variable(cls)
+        self.names["tag_section"] = runtime.tag_section
+        self.variables.add("pieces")
+        self.lines.append(f"def write({variable}):")
+        self.line("pieces = {}")
+        for f in self.tagged(cls):
+            with self.block(f"if {self.differs(f, f'{variable}.{f.slot}')}:"):
+                self.line("w = []")
+                self.field(f, f"{variable}.{f.name}", tagged=True)
+                self.flush()
+                self.line(f"pieces[{f.tag}] = b''.join(w)")
+        known = self.name("known", frozenset(f.tag for f in cls.__fields__ if f.tagged))
+        self.line(f"return tag_section(pieces, {known}, {variable}._tags)")
+        write: Encoder = self.function(f"write {cls.__name__}")
+        return write
+
+    def tagged(self, cls: type[Struct]) -> list[Field]:
+        return [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
+
+    def packed(self) -> str:
+        """An expression for the bytes of the pending run."""
+        if self.codes == ["x"]:
+            return "b'\\0'"
+        values = ", ".join(value for value in self.values if value)
+        lists = [value[1:] for value in self.values if value.startswith("*")]
+        if not lists:
+            return f"{self.name(f'pack_{spell(self.codes)}', _pack(tuple(self.codes)))}({values})"
+        table = self.name(f"pack_n_{spell(self.codes)}", _packers(tuple(self.codes)))
+        return f"{table}[{', '.join(f'len({items})' for items in lists)}]({values})"
+
+    def flush(self) -> None:
+        if self.codes:
+            self.line(f"w.append({self.packed()})")
+        self.codes, self.values = [], []
+
+    def struct(self, cls: type[Struct], variable: str) -> None:
+        set_but_absent = [
+            self.differs(f, f"{variable}.{f.slot}")
+            for f in cls.__fields__
+            if self.version not in f.versions and not f.ignorable
+        ]
+        if not self.flexible:
+            set_but_absent.append(f"{variable}._tags")
+        if set_but_absent:
+            self.line(f"if {' or '.join(set_but_absent)}: raise Unsayable")
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
+        for f in plain:
+            # One list of numbers is faster apart, but not several.
+            self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
+        if self.flexible:
+            self.tags(cls, variable)
+
+    def differs(self, f: Field, value: str) -> str:
+        """A condition: `value` isn't the initial value of the field."""
+        initial = f.initial()
+        if initial is None:
+            return f"{value} is not None"
+        if isinstance(f.kind, Array):
+            return f"{value} != {self.name('EMPTY', _EMPTY)}"
+        if isinstance(f.kind, type):
+            parts = [self.differs(part, f"{value}.{part.slot}") for part in f.kind.__fields__]
+            some = " or ".join([*parts, f"{value}._tags"])
+            some = f"({value} is None or {some})"
+            return f"({value} is not LATE and {some})" if f.is_made_late else some
+        return f"{value} != {self.constant(f)}"
+
+    def tags(self, cls: type[Struct], variable: str) -> None:
+        """No tags: a zero byte behind the pending run. Else that byte is taken back for the real section."""
+        self.run("x", "")
+        self.flush()
+        conditions = [f"{variable}._tags"]
+        conditions += [self.differs(f, f"{variable}.{f.slot}") for f in self.tagged(cls)]
+        write = runtime.when_needed(partial(_tags_writer, self.message, self.version, cls))
+        with self.block(f"if {' or '.join(conditions)}:"):
+            self.line(f"w[-1] = w[-1][:-1] + {self.name('write_tags', write)}({variable})")
+
+    def field(self, f: Field, value: str, in_run: bool = False, tagged: bool = False) -> None:
+        nullable = self.version in f.nullable
+        if isinstance(f.kind, Primitive):
+            self.primitive(f.kind, value, nullable, self.is_compact(f))
+        elif isinstance(f.kind, Array):
+            self.array(f, f.kind.element, value, in_run)
+        else:
+            part = self.object_variable(f.kind)
+            self.line(f"{part} = {value}")
+            if nullable:
+                self.run("b", f"{0 if tagged else -1} if {part} is None else 1")
+                self.flush()
+                with self.block(f"if {part} is not None:"):
+                    self.struct(f.kind, part)
+            else:
+                self.struct(f.kind, part)
+
+    def primitive(self, kind: Primitive, value: str, nullable: bool, compact: bool) -> None:
+        if kind.name == "uuid":
+            self.run("16s", f"{value}.int.to_bytes(16, 'big')")
+        elif kind.name == "bool":
+            self.run("B", f"TRUTH[{value}]")
+        elif kind.code:
+            self.run(kind.code, value)
+        else:
+            text = kind.name == "string"
+            content = "b.encode()" if text else "b if type(b) is bytes else as_content(b)"
+            self.line(f"b = {value}")
+            self.line(f"if b is None: b = b''; n = {0 if compact else -1}" if nullable else "")
+            otherwise, length = "else: " if nullable else "", f"len(b){' + 1' if compact else ''}"
+            self.line(f"{otherwise}b = {content}; n = {length}")
+            self.length("h" if text else "i", compact)
+            self.line("w.append(b)")
+
+    def length(self, code: str, compact: bool) -> None:
+        """Write the pending run and behind it `n`, a length that is one too high if compact."""
+        if not compact:
+            self.run(code, "n")
+            self.flush()
+            return
+        varint = "string_uvarint" if code == "h" else "uvarint"
+        if not self.codes:
+            self.line(f"w.append(SMALL[n] if n < 128 else {varint}(n))")
+            return
+        without = self.packed()
+        self.run("B", "n")
+        self.line(f"w.append({self.packed()} if n < 128 else {without} + {varint}(n))")
+        self.codes, self.values = [], []
+
+    def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
+        """With `in_run` the count and the numbers become a part of the run."""
+        nullable, compact = self.version in f.nullable, self.is_compact(f)
+        items = self.variable(f.name)
+        checked = f"{items} if type({items}) is list else as_array({items})"
+        self.line(f"{items} = {value}")
+        self.line(f"if {items} is None: {items} = (); n = {0 if compact else -1}" if nullable else "")
+        otherwise, count = "else: " if nullable else "", f"len({items}){' + 1' if compact else ''}"
+        self.line(f"{otherwise}{items} = {checked}; n = {count}")
+        if in_run and isinstance(element, Primitive):
+            count = self.variable("count")
+            self.line(f"{count} = n")
+            varint = f"SMALL[{count}] if {count} < 128 else uvarint({count})"
+            self.run("v" if compact else "i", varint if compact else count)
+            self.run(f"*{element.code}", f"*{items}")
+            return
+        self.length("i", compact)
+        if isinstance(element, type):
+            item = self.object_variable(element)
+            with self.block(f"for {item} in {items}:"):
+                self.struct(element, item)
+        elif not element.code:
+            with self.block(f"for item in {items}:"):
+                self.primitive(element, "item", False, compact)
+        elif element.name == "bool":
+            self.line(f"w.append(bytes([TRUTH[item] for item in {items}]))")
+        elif element.name == "uuid":
+            self.line(f"w.extend([item.int.to_bytes(16, 'big') for item in {items}])")
+        else:
+            self.run(f"*{element.code}", f"*{items}")
+            self.flush()
+
+
+def _is_number(kind: Primitive | type[Struct]) -> bool:
+    return isinstance(kind, Primitive) and kind.code not in ("", "?", "16s")
+
+
+def _tags_writer(message: type[Message], version: int, cls: type[Struct]) -> Encoder:
+    return EncoderSource(message, version).tags_writer(cls)
+
+
+_EMPTY: list[Any] = []
+
+
+@cache
+def _packers(codes: tuple[str, ...]) -> runtime.Packers:
+    return runtime.Packers(codes)
+
+
+@cache
+def _pack(codes: tuple[str, ...]) -> Callable[..., bytes]:
+    return struct.Struct(">" + "".join(codes)).pack

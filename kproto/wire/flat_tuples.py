@@ -1,0 +1,268 @@
+"""Messages as plain tuples, for code that goes once through a large answer and keeps little of it.
+
+    throttle_time_ms, error_code, session_id, topics, endpoints = decode_flat(FetchResponse, data, 17)
+    for name, topic_id, partitions in topics:
+        for index, error_code, high_watermark, *_, records in partitions:
+            ...
+
+A struct is the tuple of all its fields in declared order, whatever the version: a field that the version
+lacks holds its default. Unknown tagged fields are dropped. Within:
+
+    strings, bytes, records               bytes; nobody looks whether a string is UTF-8
+    UUIDs                                 their 16 bytes
+    arrays of numbers, bools and UUIDs    tuples
+    other arrays                          lists
+    null                                  None
+
+`flatten` makes the same tuples from a message. The decoders are those of `decoder_source.py`, except for the
+types of the values; `_Rows` adds two more ways to read elements of one layout.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from operator import length_hint
+from typing import Any, cast
+
+from . import interpreter
+from .codecs import Decoder
+from .decoder_source import DecoderSource
+from .layouts import Fill, Layout, Layouts, Part, Pattern
+from .message import UNREADABLE, Array, Field, Message, Struct, check_version, fresh
+from .runtime import REMEMBERED
+from .types import Primitive
+
+Flat = tuple[Any, ...]
+Rows = Callable[[bytes], Iterator[Flat]]
+FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
+
+LONG = 24
+"""From how many elements on it pays to compare the lengths of all of them beforehand."""
+
+
+def decode_flat(
+    message: type[Message], data: bytes | bytearray | memoryview, version: int, offset: int = 0
+) -> Flat:
+    """Read a message that starts at `offset` of `data`; bytes behind its end are ignored.
+
+    Raises as `Message.decode` does, but mostly lets strings pass that are not UTF-8.
+    """
+    buffer = data if type(data) is bytes else bytes(memoryview(data))
+    try:
+        return cast(Flat, decoder(message, version)(buffer, offset)[0])
+    except UNREADABLE:
+        pass
+    return flatten(interpreter.decode(message, buffer, offset, version)[0])
+
+
+def flatten(value: Struct) -> Flat:
+    """A message or a struct in the form that `decode_flat` returns."""
+    return tuple(_flat(f.kind, getattr(value, f.name)) for f in type(value).__fields__)
+
+
+def _flat(kind: Primitive | Array | type[Struct], value: Any) -> Any:
+    if isinstance(value, Struct):
+        return flatten(value)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(kind, Array) and value is not None:
+        values = [_flat(kind.element, element) for element in value]
+        return tuple(values) if isinstance(kind.element, Primitive) and kind.element.code else values
+    return value
+
+
+@cache
+def decoder(message: type[Message], version: int) -> Decoder:
+    """Compile `decode(buf, p) -> (tuple, end)`; see `compile.decoder`."""
+    check_version(message, version)
+    return _FlatSource(message, version).message_decoder()
+
+
+class _FlatSource(DecoderSource):
+    """A decoder that makes tuples: it has other expressions for values, and other loops."""
+
+    def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
+        parts = [values.get(f.name) or repr(_flat(f.kind, f.initial())) for f in cls.__fields__]
+        return f"({''.join(f'{part}, ' for part in parts)})"
+
+    def made_of_rows(
+        self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
+    ) -> str | None:
+        return f"[*{rows}]" if tuple(plain) == cls.__fields__ else None
+
+    def text(self, content: str) -> str:
+        return content
+
+    def uuid(self, content: str) -> str:
+        return content
+
+    def numbers(self, kind: Primitive, values: str) -> str:
+        return values[1:] if values.startswith("*") else f"({values},)" if values else "()"
+
+    def tags(self, cls: type[Struct], stored: str) -> None:
+        read = self.name(f"read_tags_{cls.__name__}", partial(_read_tags, self.message, self.version, cls))
+        self.line(f"if tags: {stored}, p = {read}({stored}, buf, p - 1)")
+
+    def layouts(self, cls: type[Struct]) -> Layouts | None:
+        found = self.parts(cls)
+        fast = partial(_fast, self.message, self.version, cls)
+        return _Rows(*found, self.flexible, self.maker(cls), fast) if found else None
+
+    def with_lists(self, cls: type[Struct]) -> Fill:
+        """A loop that has its lists of numbers from `_Rows.lists`."""
+        self.variables |= {"items", "lengths", "rows", "same", "tail"}
+        self.names |= {"length_hint": length_hint}
+        values: dict[str, str] = {}
+        targets: list[str] = []
+        for number, f in enumerate(cls.__fields__):
+            if self.is_plain(f) and isinstance(f.kind, Primitive):
+                targets.append(self.variable(f.name))
+                values[f.name] = targets[-1]
+            elif self.is_plain(f):
+                values[f.name] = f"same[{number}]"
+        self.lines.append("def fill(items, rows, lengths):")
+        self.line("get, read = lengths")
+        with self.block("try:"), self.block(f"for {', '.join([*targets, 'tail'])} in rows:"):
+            self.line("same = get(tail) or read(tail)")
+            self.line(f"items.append({self.made(cls, values)})")
+        self.line("except LookupError: return length_hint(rows) + 1")
+        self.line("return 0")
+        fill: Fill = self.function(f"fill {cls.__name__} with lists")
+        return fill
+
+    def from_rows(self, cls: type[Struct], pattern: Pattern) -> FromRows:
+        """What makes structs of rows of what isn't null or empty."""
+        known = iter(pattern)
+        targets: list[str] = []
+        values: dict[str, str] = {}
+        for f in cls.__fields__:
+            if not self.is_plain(f):
+                continue
+            length = 1 if isinstance(f.kind, Primitive) and f.kind.code else next(known)
+            if length > 0:
+                targets.append(self.variable(f.name))
+                values[f.name] = targets[-1]
+            else:
+                values[f.name] = "None" if length < 0 else _empty(f.kind)
+        as_they_stand = targets == [values.get(f.name) for f in cls.__fields__]
+        rows = "rows" if as_they_stand else f"[{self.made(cls, values)} for {', '.join(targets)}, in rows]"
+        self.lines.append(f"def from_rows(rows): return {rows}")
+        from_rows: FromRows = self.function(f"from_rows {cls.__name__} {pattern}")
+        return from_rows
+
+
+def _empty(kind: Primitive | Array | type[Struct]) -> str:
+    return repr(_flat(kind, [] if isinstance(kind, Array) else b""))
+
+
+def _fast(
+    message: type[Message], version: int, cls: type[Struct], pattern: Pattern | None
+) -> FromRows | Fill:
+    source = _FlatSource(message, version)
+    return source.with_lists(cls) if pattern is None else source.from_rows(cls, pattern)
+
+
+def _read_tags(
+    message: type[Message], version: int, cls: type[Struct], value: Flat, buf: bytes, p: int
+) -> tuple[Flat, int]:
+    """`value` with what the tag section at `p` says, and the offset behind that."""
+    target = fresh(cls)
+    end = interpreter.decode_tags(target, buf, p, message.__name__, version)
+    fields = zip(cls.__fields__, value, flatten(target), strict=True)
+    return tuple(said if version in f.tagged else old for f, old, said in fields), end
+
+
+class _Rows(Layouts):
+    """Two ways more to read elements of one layout, where the loop would take most of the time.
+
+    * Many elements without lists of numbers: each byte of their lengths is compared by a slice through all of
+      them. Then the rows have no lengths, and mostly are the very tuples that are wanted.
+    * Elements that end in lists of numbers: these are kept by their bytes. The replicas of a partition are
+      those of many others, and a list that is there already needs neither memory nor the garbage collector,
+      which took half of the time. Where there are too many different ones, this ends.
+    """
+
+    def __init__(
+        self,
+        parts: list[Part],
+        tail: str,
+        flexible: bool,
+        fill: Callable[[Pattern], Fill],
+        fast: Callable[[Pattern | None], Any],
+    ) -> None:
+        super().__init__(parts, tail, flexible, fill)
+        self.make_fast = fast
+        self.fast: dict[Pattern | None, Any] = {}
+        self.lists: dict[bytes, Flat] = {}
+        codes = {part.code for part in parts}
+        self.has_lists = not codes <= {"s", ""}
+        self.ends_in_lists = not (codes & {"s", ""} or tail or any(part.fixed for part in parts[1:]))
+
+    def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
+        layout = super().learn(size, prefixes, lengths)
+        if layout is None or (self.has_lists and not self.ends_in_lists):
+            return layout
+        pattern = None if self.has_lists else tuple(min(1, length) for length in lengths)
+        if pattern not in self.fast:
+            self.fast[pattern] = self.make_fast(pattern)
+        fast = self.fast[pattern]
+        if self.has_lists:
+            part, head = self.parts[0]
+            rows = struct.Struct(f">{part.fixed}{size - head}s").iter_unpack
+            read = partial(self.read_lists, layout, head)
+            layout = self.known[prefixes] = (size, rows, (self.lists.get, read), fast)
+        else:
+            layout = self.known[prefixes] = (size, bytes, (), self.take(layout, prefixes, lengths, fast))
+        return layout
+
+    def take(self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], fast: FromRows) -> Fill:
+        codes, places = ">", list[tuple[int, bytes]]()
+        for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
+            codes += part.fixed
+            at = struct.calcsize(codes)
+            places += [(at + offset, bytes([byte])) for offset, byte in enumerate(prefix)]
+            codes += f"{len(prefix)}x" + (f"{length}s" if length > 0 else "")
+        if self.flexible:
+            places.append((layout[0] - 1, b"\0"))
+        codes += self.tail[: len(self.tail) - self.flexible] + "x" * self.flexible
+        return partial(_take, places, struct.Struct(codes).iter_unpack, fast, layout)
+
+    def read_lists(self, layout: Layout, head: int, tail: bytes) -> Flat:
+        """An element that ends in `tail`, for its lists. Raises LookupError if it has another layout."""
+        if len(self.lists) >= REMEMBERED:  # they all differ: from now on the loop reads them
+            self.ends_in_lists = False
+            self.known.clear()
+            self.lists.clear()
+            raise LookupError
+        _, rows, lengths, fill = layout
+        items: list[Flat] = []
+        fill(items, rows(bytes(head) + tail), lengths)
+        element = items[0]  # there is none if the layout is another one
+        self.lists[tail] = element
+        return element
+
+
+def _take(
+    places: list[tuple[int, bytes]],
+    rows: Rows,
+    from_rows: FromRows,
+    layout: Layout,
+    items: list[Any],
+    block: bytes,
+    _: object,
+) -> int:
+    """A `Fill`: `block` are the bytes of the elements, `places` those of their lengths."""
+    size, rows_with_lengths, lengths, fill = layout
+    if len(block) >= LONG * size:
+        for at, byte in places:
+            if block[at::size].strip(byte):
+                break
+        else:
+            items += from_rows(rows(block))
+            return 0
+    return fill(items, rows_with_lengths(block), lengths)

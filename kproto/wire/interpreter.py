@@ -1,0 +1,403 @@
+"""The slow, obvious codec: walks the declaration field by field. It is the oracle for `compiler.py`.
+
+It is also what finds the exact place of an error: the compiled functions only notice *that* something is
+wrong, and then this codec goes over the same input again and says where and what.
+
+What the bytes look like (Kafka's protocol guide, KIP-482; null semantics as in Kafka's generated readers):
+
+    kind              before flexible versions          in flexible versions
+    string            int16 length, -1 null             varint length + 1, 0 null
+    bytes, records    int32 length, -1 null             varint length + 1, 0 null
+    array             int32 count, -1 null              varint count + 1, 0 null
+    nullable struct   int8: negative null, else it follows, in both
+    tagged one                                          varint: 0 null, else it follows
+    end of a struct   nothing                           varint count, then (varint tag, varint size, value)*
+
+* Any negative length means null, and null in a field that isn't nullable is an error.
+* Tags are read in any order and the last of two equal ones wins: Kafka's reader doesn't look either. They
+  are written in ascending order. The size of a known tag has to be what its value takes.
+* A varint has at most 5 bytes and stays below 2**31, and a string has at most 32767 in flexible versions too.
+* An array can't have more elements than the bytes left can hold, so no input makes us allocate more than a
+  fixed multiple of its own size.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any, TypeVar, cast
+
+from ..errors import DecodeError, EncodeError
+from .message import Array, Field, Message, Struct, check_version
+from .types import Primitive
+
+M = TypeVar("M", bound=Message)
+
+VARINT_MAX = 0x7FFF_FFFF
+"""Lengths, counts and tags are Java ints."""
+
+STRING_MAX = 0x7FFF
+"""What an int16 length can say. Kafka's classes hold on to it where the length is a varint."""
+
+
+def decode(
+    message: type[M], data: bytes | bytearray | memoryview, offset: int, version: int
+) -> tuple[M, int]:
+    """Read `message` at `offset` of `data`; return it and the offset behind it. See `Message.decode`."""
+    check_version(message, version)
+    reader = Reader(message.__name__, bytes(data), offset, version, version in message.__flexible__)
+    value: M = reader.struct(message)
+    return value, reader.at
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The bytes of `message` in `version`. Raises as `Message.encode` does."""
+    cls = type(message)
+    check_version(cls, version)
+    writer = _Writer(cls.__name__, version, version in cls.__flexible__)
+    writer.struct(cls, message)
+    return b"".join(writer.pieces)
+
+
+def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int) -> int:
+    """Read the tag section at `at` into `target`, which has its defaults; return the offset behind it."""
+    reader = Reader(message, data, at, version, True)
+    reader.tags(type(target), target)
+    return reader.at
+
+
+def smallest(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
+    """The fewest bytes that a value of `kind` takes when it isn't null."""
+    if isinstance(kind, Primitive):
+        return kind.size or (1 if flexible else 2 if kind.name == "string" else 4)
+    if isinstance(kind, Array):
+        return 1 if flexible else 4
+    total = 1 if flexible else 0
+    for f in kind.__fields__:
+        if version in f.versions and not (flexible and version in f.tagged):
+            marked = isinstance(f.kind, type) and version in f.nullable
+            total += 1 if marked else smallest(f.kind, version, flexible and not f.always_rigid)
+    return total
+
+
+def uvarint(value: int) -> bytes:
+    """`value` as an unsigned varint: 7 bits per byte, lowest first, the top bit says that more follow."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class Reader:
+    """A position in the bytes, and the path of the field being read."""
+
+    def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
+        self.message = message
+        self.data = data
+        self.at = at
+        self.end = len(data)
+        self.version = version
+        self.flexible = flexible
+        self.path: list[str] = []
+
+    def error(self, detail: str, at: int) -> DecodeError:
+        return DecodeError(self.message, self.version, _dotted(self.path), at, detail)
+
+    def take(self, size: int, what: str) -> bytes:
+        left = self.end - self.at
+        if size > left:
+            raise self.error(f"{what} takes {size} bytes, but only {left} are left", self.at)
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def fixed(self, code: str, what: str) -> Any:
+        return struct.unpack(">" + code, self.take(struct.calcsize(">" + code), what))[0]
+
+    def uvarint(self, what: str) -> int:
+        start, value = self.at, 0
+        for shift in range(0, 35, 7):
+            byte: int = self.fixed("B", what)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value > VARINT_MAX:
+                    raise self.error(f"{what}: the varint {value} is above int32", start)
+                return value
+        raise self.error(f"{what}: the varint has more than 5 bytes", start)
+
+    def length(self, code: str, flexible: bool, what: str) -> int:
+        """A length or count; -1 for null."""
+        return self.uvarint(what) - 1 if flexible else max(self.fixed(code, what), -1)
+
+    def struct(self, cls: type[Any]) -> Any:
+        values: dict[str, Any] = {}
+        for f in cls.__fields__:
+            if self.version in f.versions and not (self.flexible and self.version in f.tagged):
+                self.path.append(f.name)
+                values[f.name] = self.field(f)
+                self.path.pop()
+        value = cls(**values)
+        if self.flexible:
+            self.tags(cls, value)
+        return value
+
+    def field(self, f: Field, tagged: bool = False) -> Any:
+        nullable = self.version in f.nullable
+        flexible = self.flexible and not f.always_rigid
+        if isinstance(f.kind, type):
+            what = "the marker of a nullable struct"
+            if nullable and (self.uvarint(what) == 0 if tagged else self.fixed("b", what) < 0):
+                return None
+            return self.struct(f.kind)
+        if isinstance(f.kind, Array):
+            return self.array(f.kind, nullable, flexible)
+        return self.primitive(f.kind, nullable, flexible)
+
+    def primitive(self, kind: Primitive, nullable: bool, flexible: bool) -> Any:
+        if kind.code:
+            value = self.fixed(kind.code, kind.name)
+            return uuid.UUID(bytes=value) if kind.name == "uuid" else value
+        start = self.at
+        length = self.length("h" if kind.name == "string" else "i", flexible, f"the length of {kind.name}")
+        if length < 0:
+            if nullable:
+                return None
+            raise self.error("null, but the field is not nullable", start)
+        if kind.name == "string" and length > STRING_MAX:
+            raise self.error(f"a string of {length} bytes; they have at most {STRING_MAX}", start)
+        value = self.take(length, f"this {kind.name}")
+        if kind.name != "string":
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(f"not UTF-8: {error.reason}", self.at - length + error.start) from None
+
+    def array(self, kind: Array, nullable: bool, flexible: bool) -> list[Any] | None:
+        start = self.at
+        count = self.length("i", flexible, "the count of an array")
+        if count < 0:
+            if nullable:
+                return None
+            raise self.error("null, but the field is not nullable", start)
+        room = (self.end - self.at) // max(1, smallest(kind.element, self.version, flexible))
+        if count > room:
+            raise self.error(f"an array of {count}, but the bytes left have room for {room} at most", start)
+        values: list[Any] = []
+        name = self.path[-1]
+        for index in range(count):
+            self.path[-1] = f"{name}[{index}]"
+            if isinstance(kind.element, type):
+                values.append(self.struct(kind.element))
+            else:
+                values.append(self.primitive(kind.element, False, flexible))
+        self.path[-1] = name
+        return values
+
+    def tags(self, cls: type[Any], value: Any) -> None:
+        known = {f.tag: f for f in cls.__fields__ if f.tagged}
+        self.path.append("(tags)")
+        count = self.uvarint("the count of tagged fields")
+        for _ in range(count):
+            self.path[-1] = "(tags)"
+            start = self.at
+            tag = self.uvarint("a tag")
+            self.path[-1] = f"(tag {tag})"
+            size = self.uvarint("the size of a tagged field")
+            f = known.get(tag)
+            if f is None:
+                content = self.take(size, "this tagged field")
+                value.__unknown_tags__[tag] = content
+                continue
+            self.path[-1] = f.name
+            if self.version not in f.tagged:
+                raise self.error(f"tag {tag} is not valid in this version", start)
+            self.tagged(value, f, size)
+        self.path.pop()
+
+    def tagged(self, value: Any, f: Field, size: int) -> None:
+        """A known tagged field: its value has exactly `size` bytes, and can't look behind them."""
+        start, outer = self.at, self.end
+        if size > outer - start:
+            left = outer - start
+            raise self.error(f"this tagged field takes {size} bytes, but only {left} are left", start)
+        self.end = start + size
+        setattr(value, f.name, self.field(f, tagged=True))
+        if self.at != self.end:
+            raise self.error(f"the tagged field says {size} bytes, but takes {self.at - start}", start)
+        self.end = outer
+
+
+class _Writer:
+    """The pieces written so far, and the path of the field being written."""
+
+    def __init__(self, message: str, version: int, flexible: bool) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = flexible
+        self.pieces: list[bytes] = []
+        self.path: list[str] = []
+
+    def error(self, detail: str) -> EncodeError:
+        return EncodeError(self.message, self.version, _dotted(self.path), detail)
+
+    def length(self, code: str, flexible: bool, length: int) -> None:
+        """A length or count; -1 for null."""
+        if code == "h" and length > STRING_MAX:
+            raise self.error(f"{length} bytes; strings have at most {STRING_MAX}")
+        if flexible:
+            self.pieces.append(uvarint(length + 1))
+        else:
+            self.pieces.append(struct.pack(">" + code, length))
+
+    def struct(self, cls: type[Struct], value: Any) -> None:
+        for f in cls.__fields__:
+            self.path.append(f.name)
+            try:
+                item = getattr(value, f.name)
+            except AttributeError:
+                raise self.error(f"{short(value)} is no {cls.__name__}: it lacks the field") from None
+            if self.version not in f.versions:
+                if not f.ignorable and _differs(item, f.initial()):
+                    raise self.error(
+                        f"{short(item)} can't be said in this version, which lacks the field "
+                        f"(versions {f.versions}); leave it at {short(f.initial())}"
+                    )
+            elif not (self.flexible and self.version in f.tagged):
+                self.field(f, item)
+            self.path.pop()
+        if not hasattr(value, "_tags"):
+            raise self.error(f"{short(value)} is no {cls.__name__}: it has no unknown tags")
+        if self.flexible:
+            self.tags(cls, value)
+        elif value._tags:
+            self.path.append("(tags)")
+            raise self.error("tagged fields are set, but this version is not flexible")
+
+    def field(self, f: Field, value: Any, tagged: bool = False) -> None:
+        nullable = self.version in f.nullable
+        flexible = self.flexible and not f.always_rigid
+        if value is None and not nullable:
+            raise self.error("None, but the field is not nullable in this version")
+        if isinstance(f.kind, type):
+            if nullable:
+                self.pieces.append(b"\x01" if value is not None else b"\x00" if tagged else b"\xff")
+            if value is not None:
+                self.struct(f.kind, value)
+        elif isinstance(f.kind, Array):
+            self.array(f.kind, value, flexible)
+        else:
+            self.primitive(f.kind, value, flexible)
+
+    def primitive(self, kind: Primitive, value: Any, flexible: bool) -> None:
+        if kind.code:
+            self.fixed(kind, value)
+            return
+        code = "h" if kind.name == "string" else "i"
+        if value is None:
+            self.length(code, flexible, -1)
+            return
+        if kind.name == "string":
+            if not isinstance(value, str):
+                raise self.error(f"{short(value)} is not a str")
+            try:
+                content = value.encode()
+            except UnicodeEncodeError as error:
+                raise self.error(f"{short(value)} has no UTF-8 form: {error.reason}") from None
+        else:
+            content = self.content(value)
+        self.length(code, flexible, len(content))
+        self.pieces.append(content)
+
+    def content(self, value: object) -> bytes:
+        given = value
+        try:
+            if isinstance(given, bytes | bytearray | memoryview):
+                return bytes(cast("bytes | bytearray", given))
+        except ValueError:  # a memoryview that was released
+            pass
+        raise self.error(f"{short(value)} is not bytes")
+
+    def fixed(self, kind: Primitive, value: Any) -> None:
+        try:
+            if kind.name == "uuid":
+                content = value.bytes
+                if not (isinstance(content, bytes) and len(content) == 16):
+                    raise TypeError("a UUID has 16 bytes")
+            elif kind.name == "bool":
+                content = b"\x01" if {False: False, True: True}[value] else b"\x00"
+            else:
+                content = struct.pack(">" + kind.code, value)
+        except (struct.error, TypeError, KeyError, AttributeError, OverflowError):
+            raise self.error(f"{short(value)} is not a value of {kind.name}") from None
+        self.pieces.append(content)
+
+    def array(self, kind: Array, values: Any, flexible: bool) -> None:
+        if values is None:
+            self.length("i", flexible, -1)
+            return
+        if not isinstance(values, list | tuple):
+            raise self.error(f"{short(values)} is not a list")
+        values = cast("list[Any]", values)
+        self.length("i", flexible, len(values))
+        name = self.path[-1]
+        for index, value in enumerate(values):
+            self.path[-1] = f"{name}[{index}]"
+            if value is None:
+                raise self.error("None, but elements of arrays can't be null")
+            if isinstance(kind.element, type):
+                self.struct(kind.element, value)
+            else:
+                self.primitive(kind.element, value, flexible)
+        self.path[-1] = name
+
+    def tags(self, cls: type[Struct], value: Any) -> None:
+        pieces: dict[int, bytes] = {}
+        for f in cls.__fields__:
+            item = getattr(value, f.name)
+            if self.version in f.versions and self.version in f.tagged and _differs(item, f.initial()):
+                self.path.append(f.name)
+                inner = _Writer(self.message, self.version, True)
+                inner.path = self.path
+                inner.field(f, item, tagged=True)
+                pieces[f.tag] = b"".join(inner.pieces)
+                self.path.pop()
+        names = {f.tag: f.name for f in cls.__fields__ if f.tagged}
+        unknown: Any = value._tags or {}
+        if not isinstance(unknown, dict):
+            self.path.append("(tags)")
+            raise self.error(f"the unknown tags are {short(unknown)}, not a dict")
+        unknown = cast("dict[object, object]", unknown)
+        for tag, content in unknown.items():
+            self.path.append(f"(tag {short(tag)})")
+            if tag in names:
+                raise self.error(f"this tag belongs to the field {names[tag]}")
+            if not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
+                raise self.error("tags are ints from 0 to 2**31-1")
+            pieces[tag] = self.content(content)
+            self.path.pop()
+        self.pieces.append(uvarint(len(pieces)))
+        for tag in sorted(pieces):
+            self.pieces += (uvarint(tag), uvarint(len(pieces[tag])), pieces[tag])
+
+
+def _dotted(path: list[str]) -> str:
+    return ".".join(path)
+
+
+def _differs(value: Any, initial: object) -> bool:
+    """Nothing that refuses to be compared, as arrays do, is a default."""
+    try:
+        return bool(value != initial)
+    except Exception:
+        return True
+
+
+def short(value: object) -> str:
+    """A value as an error message shows it."""
+    try:
+        text = repr(value)
+    except Exception:  # numbers of more than 4300 digits have no text, half-made objects neither
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,130 @@
+"""Bytes that say they are huge are errors soon, and small ones; what compresses well is read all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cramjam")
+pytest.importorskip("pyarrow")
+
+from kproto.errors import RecordError
+from kproto.records import Record, compression, encode_batch, rows
+from kproto.records.columns import columns
+from kproto.records.compression import CODECS
+from kproto.records.record import zigzag
+from tests.records.bombs import ENTRANCES, MB, batch, bombs
+
+PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
+ROOT = Path(__file__).parents[3]
+HARMLESS = {"the size of a batch"}  # a cut last batch isn't there
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("bombs")
+    for name, data in bombs():
+        (found / name).write_bytes(data)
+    return found
+
+
+@pytest.fixture(scope="module", params=["rows"] if PROFILE == "quick" else ENTRANCES)
+def seen(request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a fresh process and its forks met when they read the bombs by this entrance."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.records.bombs", request.param, str(directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path_factory.mktemp("cwd"),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    return json.loads(done.stdout)
+
+
+def test_every_bomb_is_an_error(seen: Any) -> None:
+    assert {name for name, (outcome, _, _) in seen.items() if outcome == "read"} == HARMLESS
+
+
+def test_no_bomb_takes_many_steps(seen: Any) -> None:
+    """What one step may take, its memory bounds; the shell's own steps are two thirds of these."""
+    assert {name: lines for name, (_, lines, _) in seen.items() if lines > 60_000} == {}
+
+
+def test_no_bomb_takes_50_mb(seen: Any) -> None:
+    assert {name: grown // MB for name, (_, _, grown) in seen.items() if grown > 50 * MB} == {}
+
+
+@pytest.mark.parametrize(
+    ("codec", "entrance"), [*((codec, "rows") for codec in CODECS), *(("gzip", other) for other in ENTRANCES)]
+)
+def test_ten_megabytes_of_zeros_are_read(
+    codec: str, entrance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ENTRANCES[entrance](encode_batch([Record(0, 0, None, bytes(10 * MB))], compression=codec))
+
+
+LINE = b'{"level": "INFO", "message": "a log line that repeats itself again and again"}'
+LINES = 20 * MB // len(LINE)
+
+
+@cache
+def log_lines(codec: str) -> bytes:
+    return encode_batch([Record(at, 0, None, LINE) for at in range(LINES)], compression=codec)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("read", [rows, columns])
+def test_what_shrinks_to_a_hundredth_is_read(codec: str, read: Any) -> None:
+    """Kafka's consumer has no bound, and our producer writes such batches when it may."""
+    assert len(read(log_lines(codec))) == LINES
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_large_record_that_compresses_well_is_read(codec: str) -> None:
+    data = encode_batch([Record(0, 0, None, bytes(30 * MB))], compression=codec)
+    assert [len(one.value or b"") for one in rows(data)] == [30 * MB]
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("read", [rows, columns])
+def test_a_limit_of_ones_own_is_kept_and_named(codec: str, read: Any) -> None:
+    data = encode_batch([Record(at, 0, None, bytes(100)) for at in range(50_000)], compression=codec)
+    with pytest.raises(RecordError, match=r"beyond 1000000 bytes; max_decompressed .*max_decompressed_bytes"):
+        read(data, max_decompressed=1_000_000)
+
+
+@pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
+def test_a_large_stream_of_snappy_may_begin_with_a_block_that_says_nothing(first: bytes) -> None:
+    """Nothing is known of what comes then: for an empty one the next block tells, a cut one is broken."""
+    blocks = compression.compress(2, bytes(32 << 10))[16:]
+    body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600
+    with pytest.raises(RecordError, match=f"grows beyond {16 * MB} bytes"):
+        rows(batch(2, body))
+    records = encode_batch([Record(0, 0, None, bytes(30 * MB))], compression="snappy")
+    at = 61 + 16
+    body = records[61:at] + (1).to_bytes(4, "big") + first + records[at:]
+    if first == b"\0":
+        assert [len(one.value or b"") for one in rows(batch(2, body))] == [30 * MB]
+    else:
+        with pytest.raises(RecordError, match="snappy: "):
+            rows(batch(2, body))
+
+
+def test_records_that_go_on_for_ever_end_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MOST", 40 * MB)
+    record = zigzag(MB + 12) + b"\0\0\0\1" + zigzag(MB) + bytes(MB) + b"\0"
+    record = zigzag(len(record) - len(zigzag(MB + 12))) + record[len(zigzag(MB + 12)) :]
+    for codec in ("gzip", "lz4", "zstd"):
+        body = compression.compress(compression.codec_number(codec), record * 50)
+        with pytest.raises(RecordError, match=f"beyond {40 * MB} bytes"):
+            rows(batch(compression.codec_number(codec), body, 50))

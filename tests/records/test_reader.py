@@ -1,0 +1,134 @@
+"""The batches of a records field, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kproto.errors import RecordError
+from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows, spans
+from kproto.records.reader import Span, has_many_records
+from kproto.testing.strategies import RecordBatch, record_batches, record_sets
+from tests.records.raw_batches import NOW, SAMPLE
+
+
+def test_batches_before_a_broken_one_are_given_first() -> None:
+    found = batches(SAMPLE + SAMPLE[:-1] + b"!")
+    assert next(found).last_offset == 41
+    with pytest.raises(RecordError):
+        next(found)
+
+
+@pytest.mark.parametrize("count", [999, 1000])
+def test_a_thousand_records_are_many(count: int) -> None:
+    written = [Record(at, NOW, None, b"v") for at in range(count)]
+    batched = b"".join(encode_batch(written[at : at + 7]) for at in range(0, count, 7))
+    assert has_many_records(batched) == has_many_records(encode_batch(written)) == (count == 1000)
+
+
+def test_counts_behind_a_broken_size_are_not_counted() -> None:
+    batch = encode_batch([Record(at, NOW, None, b"v") for at in range(600)])
+    broken = batch[:8] + b"\xff" * 4 + batch[12:]
+    assert has_many_records(batch + batch)
+    assert not has_many_records(broken + batch)
+
+
+def test_records_of_several_fields_are_counted_together() -> None:
+    some = encode_batch([Record(at, NOW, None, b"v") for at in range(400)])
+    assert has_many_records(some, some, some)
+    assert not has_many_records(some, some, some[:60])
+
+
+def test_a_few_bytes_are_not_many_records_whatever_they_say() -> None:
+    batch = bytearray(encode_batch([Record(0, NOW, None, b"v")]))
+    batch[57:61] = (1 << 30).to_bytes(4, "big")
+    assert not has_many_records(batch)
+
+
+def test_the_aborted_that_are_left_can_be_handed_on() -> None:
+    def batch(offset: int, key: bytes, **told: Any) -> bytes:
+        one = Record(offset, NOW, key, b"")
+        return encode_batch([one], producer_id=1, is_transactional=True, **told)
+
+    log = [batch(0, b"a"), batch(1, b"\0\0\0\0", is_control=True), batch(2, b"b"), batch(3, b"c")]
+    skipped = AbortedTransactions([(1, 0), (1, 3)])
+    assert skipped.skips(next(batches(log[0])))
+    assert not skipped.skips(next(batches(log[1])))
+    assert skipped.pairs == [(1, 3)]
+    assert [one.key for one in rows(b"".join(log[2:]), aborted=skipped.pairs)] == [b"b"]
+
+
+def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
+    def batch(offset: int, key: bytes, **told: Any) -> bytes:
+        one = Record(offset, NOW, key, b"")
+        return encode_batch([one], producer_id=1, is_transactional=True, **told)
+
+    marked = [batch(1, key, is_control=True) for key in (b"\0\0\0\1", b"\0\0\0\0")]
+    found = [rows(batch(0, b"a") + marker + batch(2, b"b"), aborted=[(1, 0)]) for marker in marked]
+    assert [[one.key for one in some] for some in found] == [[], [b"b"]]
+
+
+@pytest.mark.parametrize("key", [None, b"\0\0", b"\xff\xff\0\0"])
+def test_a_marker_that_cannot_be_read_is_not_taken_for_a_commit(key: bytes | None) -> None:
+    """What its producer wrote next was left out, as if it were aborted, too."""
+    told: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
+    before, after = (encode_batch([Record(at, NOW, None, b"v")], **told) for at in (0, 2))
+    data = before + encode_batch([Record(1, NOW, key, b"")], is_control=True, **told) + after
+    with pytest.raises(RecordError, match=rf"field records.key at offset {len(before) + 61}: ") as raised:
+        rows(data, aborted=[(1, 0)])
+    assert raised.value.detail.endswith(f"not {key!r}")
+    assert [row.offset for row in rows(data)] == [0, 2]
+
+
+def test_offsets_beyond_int64_are_refused() -> None:
+    last = (1 << 63) - 1
+    fits = bytearray(encode_batch([Record(0, NOW, None, b""), Record(1, NOW, None, b"")]))
+    fits[:8] = (last - 1).to_bytes(8, "big")
+    assert next(batches(fits)).last_offset == last
+    fits[:8] = last.to_bytes(8, "big")
+    with pytest.raises(RecordError, match="lastOffsetDelta at offset 23"):
+        next(batches(fits))
+
+
+def test_a_magic_that_does_not_exist_is_told_even_in_a_cut_batch() -> None:
+    damaged = SAMPLE[:16] + b"\x03" + SAMPLE[17:-1]
+    with pytest.raises(RecordError, match="magic 3") as caught:
+        list(batches(SAMPLE + damaged))
+    assert caught.value.offset == len(SAMPLE) + 16
+    assert len(list(batches(SAMPLE + damaged[:16]))) == 1
+
+
+def _said(found: Iterable[Any]) -> list[object]:
+    """The places and offsets, and the error that ends them."""
+    said: list[object] = []
+    try:
+        for one in found:
+            said.append((one.start, one.end, one.base_offset, one.last_offset, one.codec, one.count))
+    except RecordError as error:
+        said.append(str(error))
+    return said
+
+
+def _field(drawn: list[RecordBatch]) -> bytes:
+    return b"".join(batch.data for batch in drawn)
+
+
+NEW = record_sets(record_batches()).map(_field)
+MIXED = record_sets(st.integers(0, 2).flatmap(record_batches)).map(_field)
+
+
+@given(NEW | MIXED, st.integers(0, 200), st.integers(0, 255))
+@example(SAMPLE + SAMPLE, 61 + 16, 3)
+@example(SAMPLE[:-1], 0, 0)
+def test_spans_are_where_the_batches_are(data: bytes, at: int, byte: int) -> None:
+    for bytes_ in (data, data[:at], data[:at] + bytes([byte]) + data[at + 1 :]):
+        assert _said(spans(bytes_)) == _said(batches(bytes_, check_crc=False))
+        assert _said(spans(memoryview(bytes_))) == _said(batches(bytes_, check_crc=False))
+
+
+def test_a_span_costs_no_batch() -> None:
+    assert [type(one) for one in spans(SAMPLE + SAMPLE)] == [Span, Span]

@@ -1,0 +1,37 @@
+"""No circle of imports: declarations know nothing of the codecs that read them."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import kproto.wire
+
+ROOM = Path(kproto.wire.__file__).parent
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of the room that a module imports, at its top or inside of a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            names |= {node.module} if node.module else {alias.name for alias in node.names}
+    return names
+
+
+def order(graph: dict[str, set[str]]) -> list[str]:
+    return [*TopologicalSorter(graph).static_order()]
+
+
+def test_the_modules_of_wire_can_be_put_in_order() -> None:
+    graph = {path.stem: imported(path) for path in ROOM.glob("*.py") if path.stem != "__init__"}
+    found = order(graph)
+    assert found.index("message") < found.index("interpreter") < found.index("compiler")
+
+
+def test_a_circle_is_seen() -> None:
+    with pytest.raises(CycleError):
+        order({"message": {"compile"}, "compile": {"message"}})

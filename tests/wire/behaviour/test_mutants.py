@@ -1,0 +1,175 @@
+"""The properties in `properties.py` are worth something: each of these broken compilers fails one of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import Phase, settings
+
+from kproto.wire import compiler as compile_module
+from kproto.wire import decoder_source, encoder_source, layouts, source
+from tests.wire import properties
+from tests.wire.declarations import Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged
+from tests.wire.properties import Make
+
+MODULES = (layouts, source, decoder_source, encoder_source, compile_module)
+"""Whoever imports another one stands behind it."""
+
+pytestmark = pytest.mark.thorough
+
+
+def same(make: Make) -> None:
+    for cls in (Arrays, Fixed, Nullable, Ranges, Tagged):
+        properties.is_the_interpreter(make, cls)
+
+
+def sees_tags(make: Make) -> None:
+    properties.sees_the_tags_of_each_element(make)
+
+
+def reads_runs(make: Make) -> None:
+    properties.sees_what_differs_in_a_run(make)
+    properties.reads_runs_of_elements_alike(make)
+
+
+def survives_in_runs(make: Make) -> None:
+    properties.survives_corrupted_runs(make)
+
+
+def refuses(make: Make) -> None:
+    properties.refuses_what_the_interpreter_refuses(make, Ranges, list(range(6)))
+    properties.refuses_what_the_interpreter_refuses(make, Arrays, [0, 1])
+
+
+def survives(make: Make) -> None:
+    properties.survives_every_cut_and_corruption(make, Plain, 1)
+    properties.survives_every_cut_and_corruption(make, Nullable, 1)
+
+
+def stays_small(make: Make) -> None:
+    properties.stays_small_on_bombs(make, Arrays, 1, b"\x01" * 5, flexible=True)
+
+
+MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
+    "the end isn't checked": ('self.line("if p > end: raise Malformed")', "pass", survives),
+    "null passes for an empty value": (
+        'self.line("if n < 0: raise Malformed")',
+        'self.line("if n < 0: n = 0")',
+        survives,
+    ),
+    "counts aren't held against the bytes left": (
+        "} > end - p: raise",
+        "} > end + 10**9: raise",
+        stays_small,
+    ),
+    "compact lengths are one too long": (
+        "' - 1' if compact else ''})\"",
+        "'' if compact else ''})\"",
+        same,
+    ),
+    "long lengths are read as short ones": ("if n > 127: n, p", "if n > 255: n, p", same),
+    "a null struct is read as one that follows": (
+        "else 'n < 0'}: {value}",
+        "else 'n < -9'}: {value}",
+        same,
+    ),
+    "tags of elements of fixed size are skipped": ('"if buf[p + {size', '"if 0 and buf[p + {size', sees_tags),
+    "other layouts are taken for the last one": ("' or '.join(other)", "' and '.join(other)", reads_runs),
+    "tags in a run are skipped": (
+        'strict=True)] + ["tags"] * self',
+        'strict=True)] + ["False"] * self',
+        reads_runs,
+    ),
+    "one more of a run is taken for read": ("length_hint(rows) + 1", "length_hint(rows)", reads_runs),
+    "runs aren't held against the end": ("or q > len(buf)", "", reads_runs),
+    "null passes in a run where it must not": (
+        "length == -1 and not part.nullable",
+        "False",
+        survives_in_runs,
+    ),
+    "negative lengths pass for null in a run": ("length < -1 or", "", survives_in_runs),
+    "tag sections are skipped": ('"if tags: p = ', '"if tags > 9: p = ', same),
+    "defaults of absent fields are forgotten": (
+        'return "[]" if f.default == [] else self.constant(f)',
+        'return "None"',
+        same,
+    ),
+    "absent structs are null": ('return "LATE"', 'return "None"', same),
+    "values take the place of absent fields": (
+        "tuple(plain) == cls.__fields__[: len(plain)] and",
+        "",
+        same,
+    ),
+    "long lengths are written as short ones": (
+        "if n < 128 else {without}",
+        "if n < 256 else {without}",
+        same,
+    ),
+    "null structs are written as others": ("else -1} if {part} is None", "else 1} if {part} is None", same),
+    "null structs in tags are written as others": ("{0 if tagged", "{1 if tagged", same),
+    "null structs in tags are read as others": ("'not n' if tagged", "'n > 9' if tagged", same),
+    "unknown tags are dropped": ('conditions = [f"{variable}._tags"]', 'conditions = ["False"]', same),
+    "tagged fields are dropped": ("self.tagged(cls)]", "self.tagged(cls)[:0]]", same),
+    "absent fields lose their values": ("if set_but_absent:", "if False:", refuses),
+    "unknown tags vanish in old versions": (
+        'set_but_absent.append(f"{variable}._tags")',
+        'set_but_absent.append("False")',
+        refuses,
+    ),
+}
+
+
+def compiler(old: str, new: str) -> ModuleType:
+    """The compiler with one place changed, in one of the modules that it is made of."""
+    places = [Path(str(module.__file__)).read_text().count(old) for module in MODULES]
+    assert sum(places) == 1, f"{sum(places)} places match {old!r}"
+    made: list[ModuleType] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for module, found in zip(MODULES, places, strict=True):
+            made.append(mutant(module, old if found else "", new))
+            patch.setitem(sys.modules, module.__name__, made[-1])  # for those behind it that import it
+    return made[-1]
+
+
+def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
+    spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
+    assert spec is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[made.__name__] = made  # where dataclasses look for the names in annotations
+    text = Path(str(module.__file__)).read_text()
+    exec(compile(text.replace(old, new) if old else text, f"<{made.__name__}>", "exec"), vars(made))
+    return made
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_compiler_is_caught_in_which(name: str) -> None:
+    old, new, check = MUTANTS[name]
+    broken = compiler(old, new)
+    make = Make(broken.decoder, broken.encoder)
+    for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):  # it is broken, but it compiles
+        make.decoder(cls, 1)
+        make.encoder(cls, 1)
+    # More than the rarest defect needs: what Hypothesis draws depends on all code that is there.
+    settings.register_profile(
+        "mutants", max_examples=1000, database=None, derandomize=True, phases=[Phase.generate]
+    )
+    before = settings.get_current_profile_name()
+    settings.load_profile("mutants")
+    try:
+        with pytest.raises(Exception) as caught:  # noqa: PT011  whatever it stumbles over, it is caught
+            check(make)
+    finally:
+        settings.load_profile(before)
+    assert not isinstance(caught.value, NameError | SyntaxError)
+
+
+@pytest.mark.parametrize(
+    "check", [same, sees_tags, reads_runs, survives_in_runs, refuses, survives, stays_small]
+)
+def test_the_compiler_itself_passes_what_its_mutants_fail(check: Callable[[Make], None]) -> None:
+    check(Make(compile_module.decoder, compile_module.encoder))

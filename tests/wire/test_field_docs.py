@@ -1,0 +1,116 @@
+"""The comments beside a declaration are what help() says of its fields."""
+
+from __future__ import annotations
+
+import importlib
+import pydoc
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproto.messages.fetch import FetchResponse
+from kproto.messages.headers import RequestHeader
+from kproto.messages.index import message_class, names
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kproto.wire.field_docs import facts, notes, since, structs
+from kproto.wire.types import Versions
+
+DECLARED = """
+from __future__ import annotations
+from kproto.wire import Int32, Message, String, Struct, field
+
+class Ask(Message, versions="0-3"):
+    # Not of the first field: a line is between them.
+
+    first: Int32
+    # In two lines,
+    # and KIP-1
+    second: Int32 = field(
+        "1+",
+        default=-1,  # beside, KIP-2 and KIP-1
+    )
+    third: String  # "# in a text" is none
+    text: String = "# no comment"
+"""
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
+    (tmp_path / "declared_here.py").write_text(DECLARED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "declared_here", raising=False)
+    declared: type = importlib.import_module("declared_here").Ask
+    return declared
+
+
+def test_a_comment_is_of_the_field_beside_it_or_right_below_it(ask: type) -> None:
+    assert {name: note.text for name, note in notes(ask).items()} == {
+        "first": "",
+        "second": "In two lines, and KIP-1 beside, KIP-2 and KIP-1",
+        "third": '"# in a text" is none',
+        "text": "",
+    }
+
+
+def test_each_kip_is_named_once(ask: type) -> None:
+    assert notes(ask)["second"].kips == ("KIP-1", "KIP-2")
+
+
+def test_without_the_source_the_rest_is_told(ask: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(module: object) -> str:
+        raise OSError
+
+    monkeypatch.setattr("inspect.getsource", gone)
+    monkeypatch.setitem(sys.modules, "elsewhere", sys.modules["declared_here"])
+    ask.__module__ = "elsewhere"
+    assert notes(ask)["second"].text == ""
+    assert "second  int32, versions 1+, default -1" in str(ask.__doc__)
+
+
+def test_help_tells_the_fields_with_their_versions_and_meaning() -> None:
+    told = pydoc.plain(pydoc.render_doc(JoinGroupRequest))
+    assert "JoinGroup (key 11): ask to be a member" in told
+    assert "group_instance_id     string, versions 5+, may be null, default null. KIP-345" in told
+
+
+def test_a_docstring_of_its_own_comes_first() -> None:
+    assert str(RequestHeader.__doc__).startswith("What stands in front of every request")
+    assert "correlation_id       int32" in str(RequestHeader.__doc__)
+
+
+def test_importing_a_message_reads_no_source() -> None:
+    import subprocess
+
+    code = "import sys, kproto.messages.join_group; assert 'kproto.wire.field_docs' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_message_can_be_described() -> None:
+    for name in names():
+        for struct in structs(message_class(name)):
+            assert len(str(struct.__doc__).splitlines()) >= 2 + len(struct.__fields__)
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        (Versions(0, 9), ""),
+        (Versions(5, 0x7FFF), "5+"),
+        (Versions(0, 4), "0-4"),
+        (Versions(7, 7), "7"),
+        (Versions(12, 14), "none"),
+    ],
+)
+def test_versions_are_told_as_those_of_the_message(of: Versions, told: str) -> None:
+    assert since(of, Versions(0, 9)) == told
+
+
+def test_null_in_some_versions_is_told_with_them() -> None:
+    field = next(field for field in JoinGroupResponse.__fields__ if field.name == "protocol_name")
+    assert facts(field, JoinGroupResponse.__versions__) == "string, may be null in 7+"
+
+
+def test_a_tag_is_told() -> None:
+    field = next(field for field in FetchResponse.__fields__ if field.name == "node_endpoints")
+    assert facts(field, FetchResponse.__versions__) == "[]NodeEndpoint, versions 16+, tag 0, default []"
