@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
     from .delivery import RecordMetadata as RecordMetadata
-    from .engine.plans import FetchedBytes as FetchedBytes
-    from .engine.plans import Group as Group
-    from .engine.plans import GroupMember as GroupMember
-    from .engine.plans import ListedGroup as ListedGroup
-    from .engine.plans import OffsetAt as OffsetAt
+    from .engine.admin import FetchedBytes as FetchedBytes
+    from .engine.admin import Group as Group
+    from .engine.admin import GroupMember as GroupMember
+    from .engine.admin import ListedGroup as ListedGroup
+    from .engine.admin import OffsetAt as OffsetAt
     from .engine.requests import CommittedOffset as CommittedOffset
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
@@ -69,14 +69,14 @@ _HOMES = {
     "ConsumerGroup": ".sarama.group_threads",
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
-    "FetchedBytes": ".engine.plans",
-    "Group": ".engine.plans",
+    "FetchedBytes": ".engine.admin",
+    "Group": ".engine.admin",
     "GroupChange": ".records",
-    "GroupMember": ".engine.plans",
+    "GroupMember": ".engine.admin",
     "GroupMetadata": ".records",
-    "ListedGroup": ".engine.plans",
+    "ListedGroup": ".engine.admin",
     "NEWEST": ".sarama.partitions",
-    "OffsetAt": ".engine.plans",
+    "OffsetAt": ".engine.admin",
     "OLDEST": ".sarama.partitions",
     "PartitionConsumers": ".sarama.partitions_threads",
     "Producer": ".blocking.producer",

@@ -18,7 +18,7 @@ from kproto.patterns import compiled
 from kproto.wire.message import Message
 
 from .door import Unsayable, sayable, told_if_seconds
-from .engine.connection import Prepared
+from .engine.network.connection import Prepared
 from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 from .records import GroupMetadata
@@ -204,7 +204,7 @@ def _member(name: str, value: Any) -> GroupMetadata:
 
 def _plan(name: str, value: Any) -> Any:
     if not isinstance(value, Generator):
-        raise ConfigError(name, value, "a plan: what a function of consumer.engine.plans returns")
+        raise ConfigError(name, value, "a plan: what a function of consumer.engine.admin returns")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -7,7 +7,7 @@ need below a consumer.
         answer = cluster.request(DescribeClusterRequest(...), node="controller")
 
 Every method waits, until `timeout` seconds at most (30 unless said). Several threads, or tasks, may ask at
-the same time. What to ask, and what to do when it fails, is in `engine/plans.py`.
+the same time. What to ask, and what to do when it fails, is in `engine/admin/`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .arguments import rule_of
 from .calls import waits
 from .clock import now, wall
 from .elsewhere import one_address
+from .engine import admin
 from .engine import events as ev
-from .engine import plans
-from .engine.cluster import ClusterEngine, step
-from .engine.connection import Prepared
+from .engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
+from .engine.admin.engine import ClusterEngine, step
 from .engine.metadata import ClusterView
-from .engine.plans import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
+from .engine.network.connection import Prepared
 from .engine.requests import CommittedOffset, Offset, triples
 from .logs import log
 from .records import GroupChange
@@ -87,14 +87,14 @@ class ClusterCalls(Shell):
         ConnectionFailed, RequestTimedOut, UnsupportedVersion, and BrokerError when the coordinator or
         leader can't be found.
         """
-        return (await self._run(plans.request(self.view, request, node, self._clock), timeout))[0]
+        return (await self._run(admin.request(self.view, request, node, self._clock), timeout))[0]
 
     @waits
     async def request_versioned(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
     ) -> tuple[Any, int]:
         """Like `request`, with the version that was spoken."""
-        return await self._run(plans.request(self.view, request, node, self._clock), timeout)
+        return await self._run(admin.request(self.view, request, node, self._clock), timeout)
 
     @property
     def view(self) -> ClusterView:
@@ -108,28 +108,28 @@ class ClusterCalls(Shell):
         self, topics: Iterable[str] | None = None, timeout: float | None = None
     ) -> ClusterView:
         """Reads the metadata of these topics, or of all, and returns the view."""
-        return await self._run(plans.read_metadata(self.view, topics, self._clock), timeout)
+        return await self._run(admin.read_metadata(self.view, topics, self._clock), timeout)
 
     @waits
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """Topic -> number of partitions, of all topics that are not Kafka's own."""
-        view = await self._run(plans.read_metadata(self.view, None, self._clock), timeout)
+        view = await self._run(admin.read_metadata(self.view, None, self._clock), timeout)
         return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
     @waits
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """The topic's partitions, read freshly; raises UnknownTopic."""
-        return await self._run(plans.partitions_of(self.view, topic, self._clock), timeout)
+        return await self._run(admin.partitions_of(self.view, topic, self._clock), timeout)
 
     @waits
     async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """The node id of the partition's leader; raises UnknownTopic."""
-        return await self._run(plans.leader_of(self.view, partition, self._clock), timeout)
+        return await self._run(admin.leader_of(self.view, partition, self._clock), timeout)
 
     @waits
     async def coordinator(self, group: str, timeout: float | None = None) -> int:
         """The node id of the group's coordinator."""
-        return await self._run(plans.find_coordinator(self.view, group, self._clock), timeout)
+        return await self._run(admin.find_coordinator(self.view, group, self._clock), timeout)
 
     # ---- topics
 
@@ -144,7 +144,7 @@ class ClusterCalls(Shell):
         timeout: float | None = None,
     ) -> None:
         """Creates topics (name -> partitions) and returns when every partition has a leader."""
-        plan = plans.create_topics(
+        plan = admin.create_topics(
             self.view,
             topics,
             self._clock,
@@ -160,14 +160,14 @@ class ClusterCalls(Shell):
         """Grows topics to these totals and returns when every partition has a leader."""
         timeout_ms = self._milliseconds(timeout)
         await self._run(
-            plans.create_partitions(self.view, totals, self._clock, timeout_ms=timeout_ms), timeout
+            admin.create_partitions(self.view, totals, self._clock, timeout_ms=timeout_ms), timeout
         )
 
     @waits
     async def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
         """Deletes topics with all of their records."""
         timeout_ms = self._milliseconds(timeout)
-        await self._run(plans.delete_topics(self.view, topics, self._clock, timeout_ms=timeout_ms), timeout)
+        await self._run(admin.delete_topics(self.view, topics, self._clock, timeout_ms=timeout_ms), timeout)
 
     # ---- offsets and records
 
@@ -182,7 +182,7 @@ class ClusterCalls(Shell):
         """Partition -> where "earliest", "latest" or a time (milliseconds) is. An `OffsetAt` whose offset is
         None says that no record is that young."""
         timeout_ms = self._milliseconds(timeout)
-        plan = plans.list_offsets(self.view, wants, self._clock, isolation=isolation, timeout_ms=timeout_ms)
+        plan = admin.list_offsets(self.view, wants, self._clock, isolation=isolation, timeout_ms=timeout_ms)
         return await self._run(plan, timeout)
 
     @waits
@@ -204,7 +204,7 @@ class ClusterCalls(Shell):
         The first batch may begin before the offset, the last may be cut. A partition's `error_code` is data
         here: OFFSET_OUT_OF_RANGE (1) needs another offset, a retriable one needs the same call again.
         """
-        plan = plans.fetch(
+        plan = admin.fetch(
             self.view,
             wants,
             self._clock,
@@ -224,7 +224,7 @@ class ClusterCalls(Shell):
         """Appends one encoded batch, which is what brokers take at a time; returns its first record's offset.
         Not repeated when the connection breaks."""
         timeout_ms = self._milliseconds(timeout)
-        plan = plans.produce(self.view, partition, records, self._clock, acks=acks, timeout_ms=timeout_ms)
+        plan = admin.produce(self.view, partition, records, self._clock, acks=acks, timeout_ms=timeout_ms)
         return await self._run(plan, timeout)
 
     @waits
@@ -236,7 +236,7 @@ class ClusterCalls(Shell):
         Values: an offset, (offset, metadata), or a `CommittedOffset`. Raises CommitFailed while the group
         has members.
         """
-        await self._run(plans.commit_offsets(self.view, group, triples(offsets), self._clock), timeout)
+        await self._run(admin.commit_offsets(self.view, group, triples(offsets), self._clock), timeout)
 
     @waits
     async def committed_offsets(
@@ -247,7 +247,7 @@ class ClusterCalls(Shell):
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed; None where it committed nothing. Without `partitions`: all it has."""
-        return await self._run(plans.committed_offsets(self.view, group, partitions, self._clock), timeout)
+        return await self._run(admin.committed_offsets(self.view, group, partitions, self._clock), timeout)
 
     # ---- groups
 
@@ -255,19 +255,19 @@ class ClusterCalls(Shell):
     async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
         """Name -> state and protocol type, of every group of the cluster: each broker is asked for those
         that it coordinates."""
-        return await self._run(plans.groups(self.view, self._clock), timeout)
+        return await self._run(admin.groups(self.view, self._clock), timeout)
 
     @waits
     async def group(self, group: str, timeout: float | None = None) -> Group:
         """The group now: its state, its members with their partitions, what it committed and how far behind
         it is. One that doesn't exist has the state "Dead"."""
-        return await self._run(plans.group(self.view, group, self._clock), timeout)
+        return await self._run(admin.group(self.view, group, self._clock), timeout)
 
     @waits
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Forgets groups, and what they committed. Raises BrokerError for one that has members or doesn't
         exist; those named before it are deleted then."""
-        await self._run(plans.delete_groups(self.view, names, self._clock), timeout)
+        await self._run(admin.delete_groups(self.view, names, self._clock), timeout)
 
     # ---- running plans
 

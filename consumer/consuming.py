@@ -16,9 +16,9 @@ from kproto.group.subscription import TopicPartition
 from .block import tell_also
 from .calls import call, look, serves, waits
 from .clock import now
+from .engine import admin
 from .engine import events as ev
-from .engine import plans
-from .engine.plans import OffsetAt, Plan
+from .engine.admin import OffsetAt, Plan
 from .engine.requests import CommittedOffset, Offset, triples
 from .errors import again
 from .listener import RebalanceListener
@@ -267,7 +267,7 @@ class ConsumerCalls(Polling):
         """What the group committed for these partitions, or for those assigned; None for no commit."""
         wanted = list(self._engine.partitions if partitions is None else partitions)
         core = self._engine.core
-        plan = plans.committed_offsets(
+        plan = admin.committed_offsets(
             core.view,
             self._group_id(),
             wanted,
@@ -287,7 +287,7 @@ class ConsumerCalls(Polling):
 
     @waits
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Runs a plan of `consumer.engine.plans` over this consumer's connections."""
+        """Runs a plan of `consumer.engine.admin` over this consumer's connections."""
         return await self._run(plan, timeout)
 
     async def _run(self, plan: Plan[R], timeout: float | None) -> R:
@@ -303,14 +303,14 @@ class ConsumerCalls(Polling):
         in this consumer's isolation level; the offset is None where there is no such place."""
         core, level = self._engine.core, self.options.isolation_level
         timeout_ms = self._milliseconds(timeout)
-        plan = plans.list_offsets(core.view, wants, core.clock, isolation=level, timeout_ms=timeout_ms)
+        plan = admin.list_offsets(core.view, wants, core.clock, isolation=level, timeout_ms=timeout_ms)
         return await self._run(plan, timeout)
 
     @waits
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """The topic's partitions, read freshly; raises UnknownTopic."""
         core = self._engine.core
-        return await self._run(plans.partitions_of(core.view, topic, core.clock), timeout)
+        return await self._run(admin.partitions_of(core.view, topic, core.clock), timeout)
 
     @call
     def rejoin(self, reason: str = "the application asked for it") -> None:

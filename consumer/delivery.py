@@ -9,7 +9,7 @@ import msgspec
 
 from .arguments import rule_of
 from .elsewhere import METHODS, Foreign
-from .engine.batches import OutBatch, fate
+from .engine.producer.batches import OutBatch, fate
 from .errors import again
 
 

@@ -25,9 +25,9 @@ from kproto.group.subscription import TopicPartition
 from .calls import call, waits
 from .clock import now, wall
 from .delivery import PieceDelivery
+from .engine.producer.transaction_states import CALLS, State, Wish
+from .engine.producer.transactions import Transactions
 from .engine.requests import Offset, triples
-from .engine.transaction_states import CALLS, State, Wish
-from .engine.transactions import Transactions
 from .errors import again
 from .logs import log
 from .records import GroupMetadata

@@ -17,8 +17,8 @@ from .addresses import addresses
 from .callbacks import guarded
 from .delivery import Delivery
 from .engine import events as ev
-from .engine.batches import OutBatch
-from .engine.producing import ProducerEngine
+from .engine.producer.batches import OutBatch
+from .engine.producer.engine import ProducerEngine
 from .logs import log
 from .options import ProducerConfig, producer_options
 from .waiting import Waiting

@@ -26,7 +26,7 @@ from kproto.errors import IllegalState, KprotoError
 from . import lifetimes
 from .clock import now
 from .engine import events as ev
-from .engine.transport import GetToken, NetworkAction, Open, Shut, Write
+from .engine.network.transport import GetToken, NetworkAction, Open, Shut, Write
 from .logs import log
 from .records import GroupChange
 from .waiting import Waiting

@@ -43,8 +43,8 @@ from ..door import (
 )
 from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
-from ..engine.producing import step
-from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.producer.engine import step
 from ..logs import log
 from ..options import ProducerConfig, ProducerOptions
 from ..producing import CLOSED, ProducerCalls

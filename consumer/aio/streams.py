@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
-from ..engine.transport import (
+from ..engine.network.transport import (
     COMING_S,
     Answer,
     Broken,

@@ -49,10 +49,10 @@ from ..door import (
 )
 from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
-from ..engine.accumulator import RECORD_OVERHEAD, Route
-from ..engine.batches import fate
-from ..engine.producing import step
-from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.producer.accumulator import RECORD_OVERHEAD, Route
+from ..engine.producer.batches import fate
+from ..engine.producer.engine import step
 from ..logs import log
 from ..options import ProducerConfig, ProducerOptions
 from ..producing import ProducerCalls

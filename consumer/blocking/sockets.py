@@ -39,7 +39,7 @@ from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
 from .. import clock
-from ..engine.transport import (
+from ..engine.network.transport import (
     COMING_S,
     Answer,
     Broken,

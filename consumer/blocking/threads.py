@@ -20,7 +20,7 @@ from kproto.errors import IllegalState
 from .. import lifetimes
 from ..clock import now
 from ..engine import events as ev
-from ..engine.transport import NetworkAction, NetworkEvent
+from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
 from ..shell import ENDS, Shell
 from .seat import Seat

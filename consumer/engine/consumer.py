@@ -34,23 +34,23 @@ from kproto.patterns import compiled
 
 from ..options import ConsumerOptions
 from . import events as ev
-from .checking import Checker
+from .admin.runner import Runner
 from .core import Core, MetadataKeeper
-from .deliveries import Deliveries
 from .events import Action, Deliver, Done, Event, Raise
-from .fetching import Fetcher
-from .finding import Finder
+from .fetch.collector import Deliveries
+from .fetch.fetcher import Fetcher
 from .group.commits import Committer
 from .group.coordinator import Coordinator
 from .group.membership import Membership
 from .group.status import Place
-from .network import Network
-from .positions import PartitionState, Reset
+from .network.client import Network
+from .network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
+from .positions.offset_lookup import Finder
+from .positions.partition_states import PartitionState, Reset
+from .positions.topic_changes import Topics
+from .positions.validation import Checker
 from .requests import timestamp_of
-from .runner import Runner
 from .shutdown import Leaving
-from .topics import Topics
-from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 

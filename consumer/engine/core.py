@@ -16,15 +16,15 @@ from kproto.wire.message import Message
 
 from ..errors import broker_error
 from ..records import GroupChange
-from .answers import METADATA, Do, to_do
 from .backoff import Backoff
-from .connection import Call, How, Prepared
+from .error_actions import METADATA, Do, to_do
 from .events import Action, Report, Wake
+from .failure_reports import Gaps, Refusals
 from .group.status import Standing
 from .metadata import ClusterView, metadata_request, oddity, shared_ids
-from .network import MAIN, Network
-from .positions import Positions
-from .refusals import Gaps, Refusals
+from .network.client import MAIN, Network
+from .network.connection import Call, How, Prepared
+from .positions.partition_states import Positions
 
 Then = Callable[[Call], None]
 

@@ -14,7 +14,7 @@ from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..records import ColumnBatch, ConsumerRecord, GroupChange
-from .transport import NetworkAction, NetworkEvent
+from .network.transport import NetworkAction, NetworkEvent
 
 # ---- what happened
 
@@ -133,7 +133,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Run a plan of `plans.py` over the consumer's connections. Done with its result."""
+    """Run a plan of `admin` over the consumer's connections. Done with its result."""
 
     token: object
     plan: Any  # Plan[R]; its result goes into Done

@@ -29,7 +29,7 @@ from kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 
-from .connection import Prepared
+from .network.connection import Prepared
 
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1

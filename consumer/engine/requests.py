@@ -32,8 +32,8 @@ from kproto.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 
-from .connection import Prepared
 from .metadata import NO_TOPIC_ID, ClusterView
+from .network.connection import Prepared
 
 # ListOffsets' timestamps.
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5

@@ -16,14 +16,14 @@ from kproto.group.subscription import TopicPartition
 
 from ..options import ConsumerOptions
 from . import events as ev
+from .admin.runner import Runner
 from .core import Core, MetadataKeeper
 from .events import Done
-from .fetching import Fetcher
+from .fetch.fetcher import Fetcher
 from .group.commits import Committer, offsets_of
 from .group.membership import Membership
 from .group.status import Place
-from .positions import PartitionState
-from .runner import Runner
+from .positions.partition_states import PartitionState
 
 # How long close waits for the brokers to hear that fetch sessions are over.
 SESSIONS_CLOSE_MS = 1_000

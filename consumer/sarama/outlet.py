@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 from ..clock import now
-from ..engine.refusals import Gaps
+from ..engine.failure_reports import Gaps
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@
 
 `names` has the options' names, `options` reads them, `properties` reads a client.properties, `tls` is TLS
 between a socket and an engine, `tokens` are OAUTHBEARER's. The exchange itself is `kproto.security`, and when
-it happens says `consumer.engine.login`. Nothing of it is imported for clients that use none of it.
+it happens says `consumer.engine.network.login`. Nothing of it is imported for clients that use none of it.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from kproto.group.subscription import TopicPartition
 
 from ..blocking.cluster import Cluster
 from ..clock import now
+from ..engine.admin import OffsetAt, epoch_ends
 from ..engine.metadata import TopicView
-from ..engine.plans import OffsetAt, epoch_ends
 from ..errors import broker_error
 from .chosen import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 from .java_regex import matcher

@@ -37,7 +37,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.records.batch import Data
 
 from ..blocking.cluster import Cluster
-from ..engine.plans import FetchedBytes
+from ..engine.admin import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .access import said_in_kafkas_words
 from .arrow import Aborted, Builder, RecordBatch, cut, pieces

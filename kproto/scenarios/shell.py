@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from consumer.engine import plans
+from consumer.engine import admin
 
 from ..group.subscription import Assignment, TopicPartition
 from ..messages.describe_groups import DescribeGroupsRequest
@@ -48,9 +48,9 @@ def describe(world: World, group: str) -> list[Row]:
     topics = world.cluster.topics
     view, clock = tool.engine.core.view, tool.engine.core.clock
     route = ("group", group)
-    described, _ = _ask(world, tool, plans.request(view, DescribeGroupsRequest(groups=[group]), route, clock))
+    described, _ = _ask(world, tool, admin.request(view, DescribeGroupsRequest(groups=[group]), route, clock))
     wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    fetched, _ = _ask(world, tool, plans.request(view, wanted, route, clock))
+    fetched, _ = _ask(world, tool, admin.request(view, wanted, route, clock))
     committed = {
         TopicPartition(topics.name(topic.topic_id) or topic.name, one.partition_index): one.committed_offset
         for topic in fetched.groups[0].topics
@@ -59,7 +59,7 @@ def describe(world: World, group: str) -> list[Row]:
     ends = _ask(
         world,
         tool,
-        plans.list_offsets(
+        admin.list_offsets(
             view,
             dict.fromkeys(committed, "latest"),
             clock,

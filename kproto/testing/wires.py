@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from consumer.blocking.sockets import Sockets
-from consumer.engine.transport import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
+from consumer.engine.network.transport import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
 
 from ..errors import KprotoError
 from ..messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

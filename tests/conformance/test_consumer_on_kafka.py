@@ -25,7 +25,7 @@ from consumer import (
     RebalanceListener,
     TopicPartition,
 )
-from consumer.engine.network import MAIN, MORE
+from consumer.engine.network.client import MAIN, MORE
 from consumer.options import ProducerConfig
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
 from kproto.group.assignors import ASSIGNORS

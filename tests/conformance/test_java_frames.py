@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.engine.throttling import FROM
+from consumer.engine.network.throttle import FROM
 from kproto.errors import DecodeError
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.messages import index

@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from consumer import Cluster, Consumer, Producer, TopicPartition
-from consumer.engine import plans
+from consumer.engine import admin
 from consumer.engine.metadata import ClusterView
 from kproto.errors import KprotoError, LogTruncated
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -231,7 +231,7 @@ def test_the_embedded_broker_answers_about_epochs_like_kafka(cut: Cut) -> None:
 
     def embedded(request: Any) -> Any:
         core = one.engine.core
-        token = one.run(plans.request(core.view, request, ("leader", "t", 0), core.clock))
+        token = one.run(admin.request(core.view, request, ("leader", "t", 0), core.clock))
         assert world.run(until=lambda: token in one.done)
         value, error = one.done[token]
         assert error is None

@@ -20,7 +20,7 @@ import pytest
 import consumer
 from consumer import Consumer
 from consumer.blocking.seat import Seat
-from consumer.engine.transport import Broken, Data, NetworkAction, NetworkEvent, Opened, Write
+from consumer.engine.network.transport import Broken, Data, NetworkAction, NetworkEvent, Opened, Write
 from kproto.testing.world import World
 from kproto.testing.world.clients import EngineClient
 

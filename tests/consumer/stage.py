@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer.engine.connection import Call
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import FETCH, Network
-from consumer.engine.transport import Data, Open, Opened, Shut, Write
+from consumer.engine.network.client import FETCH, Network
+from consumer.engine.network.connection import Call
+from consumer.engine.network.transport import Data, Open, Opened, Shut, Write
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.engine.accumulator import Accumulator
-from consumer.engine.batches import OutBatch
+from consumer.engine.producer.accumulator import Accumulator
+from consumer.engine.producer.batches import OutBatch
 from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from consumer.engine.group.commits import Committer
-from consumer.engine.positions import PartitionState
+from consumer.engine.positions.partition_states import PartitionState
 from consumer.engine.shutdown import Leaving
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition

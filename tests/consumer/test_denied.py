@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer.engine.transport import Broken, Data
+from consumer.engine.network.transport import Broken, Data
 from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest

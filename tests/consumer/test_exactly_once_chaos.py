@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine import finding
 from consumer.engine.group.status import Standing
-from consumer.engine.transaction_states import State, Wish
+from consumer.engine.positions.partition_states import offset_lookup
+from consumer.engine.producer.transaction_states import State, Wish
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.test_transaction_chaos import BEFORE_KIP_890
@@ -252,7 +252,9 @@ def test_what_goes_in_comes_out_once_and_in_order() -> None:
 def offsets_of_an_open_transaction_are_passed_over(patch: pytest.MonkeyPatch) -> None:
     """Who takes a partition over begins before what another one is about to commit."""
     patch.setattr(
-        finding, "offset_fetch_request", functools.partial(finding.offset_fetch_request, require_stable=False)
+        offset_lookup,
+        "offset_fetch_request",
+        functools.partial(offset_lookup.offset_fetch_request, require_stable=False),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from consumer import AsyncCluster, Cluster, Consumer, ListedGroup, Producer, TopicPartition
-from consumer.engine import plans
+from consumer.engine import admin
 from consumer.engine.metadata import ClusterView
 from kproto.broker.server import Server, running
 from kproto.errors import BrokerError, CommitFailed, UnsupportedVersion
@@ -150,30 +150,30 @@ def known() -> ClusterView:
 
 
 def test_every_broker_is_asked_for_its_groups() -> None:
-    found, said = play(plans.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
+    found, said = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
     assert (sorted(found), said) == (["a", "b"], ["Metadata", "ListGroups", "ListGroups"])
 
 
 def test_a_broker_that_does_not_answer_is_asked_again_alone_and_not_after_it_left_the_cluster() -> None:
     again = play(
-        plans.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1, 2), listed("b")
+        admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1, 2), listed("b")
     )
     assert sorted(again[0]) == ["a", "b"]
     assert again[1][-2:] == ["Metadata", "ListGroups"]
-    gone, _ = play(plans.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1))
+    gone, _ = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1))
     assert sorted(gone) == ["a"]
 
 
 def test_a_coordinator_that_still_loads_is_asked_again() -> None:
     loading = listed(code=14)
-    found, said = play(plans.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a"))
+    found, said = play(admin.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a"))
     assert sorted(found) == ["a"]
     assert "COORDINATOR_LOAD_IN_PROGRESS" in said[2]
 
 
 def test_a_list_that_is_refused_says_what_is_needed() -> None:
     with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        play(plans.groups(ClusterView(), clock), brokers(1), listed(code=31))
+        play(admin.groups(ClusterView(), clock), brokers(1), listed(code=31))
 
 
 DEAD = DescribeGroupsResponse(
@@ -208,7 +208,7 @@ def test_a_group_of_the_new_protocol_is_described_in_its_own_words() -> None:
     committed = (COORDINATOR, brokers(1), NOTHING)
     ends = (brokers(1), at(2), at(9))
     found, _ = play(
-        plans.group(known(), "g", clock), COORDINATOR, DEAD, COORDINATOR, answer, *committed, *ends
+        admin.group(known(), "g", clock), COORDINATOR, DEAD, COORDINATOR, answer, *committed, *ends
     )
     assert (found.state, found.owners, found.lag) == ("Stable", {P0: "m"}, {P0: 7})
 
@@ -216,7 +216,7 @@ def test_a_group_of_the_new_protocol_is_described_in_its_own_words() -> None:
 def test_a_broker_that_knows_no_new_protocol_has_no_group_of_it() -> None:
     unknown = UnsupportedVersion("ConsumerGroupDescribe", -1, "none")
     answers = (COORDINATOR, DEAD, COORDINATOR, unknown, COORDINATOR, brokers(1), NOTHING)
-    found, _ = play(plans.group(known(), "g", clock), *answers)
+    found, _ = play(admin.group(known(), "g", clock), *answers)
     assert (found.state, found.members) == ("Dead", ())
 
 
@@ -224,6 +224,6 @@ def test_a_deletion_that_arrived_before_the_connection_broke_is_one() -> None:
     gone = DeleteGroupsResponse(
         throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
     )
-    play(plans.delete_groups(known(), ["g"], clock), COORDINATOR, LOST, COORDINATOR, gone)
+    play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, LOST, COORDINATOR, gone)
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        play(plans.delete_groups(known(), ["g"], clock), COORDINATOR, gone)
+        play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, gone)

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer import Delivery
-from consumer.engine.transaction_states import State
-from consumer.engine.transactions import Transactions
+from consumer.engine.producer.transaction_states import State
+from consumer.engine.producer.transactions import Transactions
 from consumer.records import GroupMetadata
 from kproto.error_codes import ErrorCode
 from kproto.errors import KprotoError

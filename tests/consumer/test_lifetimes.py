@@ -35,7 +35,7 @@ from consumer import (
     TopicPartition,
 )
 from consumer.clock import now
-from consumer.engine.plans import read_metadata
+from consumer.engine.admin import read_metadata
 from consumer.lifetimes import _clients as clients_opened
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut

@@ -10,10 +10,20 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.connection import Call, How
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import Network
-from consumer.engine.transport import Broken, Data, GetToken, GotToken, Open, Opened, Reached, Shut, Write
+from consumer.engine.network.client import Network
+from consumer.engine.network.connection import Call, How
+from consumer.engine.network.transport import (
+    Broken,
+    Data,
+    GetToken,
+    GotToken,
+    Open,
+    Opened,
+    Reached,
+    Shut,
+    Write,
+)
 from consumer.security import Token, security_options
 from consumer.security.failures import CLOSED
 from kproto.errors import AuthenticationFailed, ConnectionFailed

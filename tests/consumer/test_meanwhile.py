@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine import plans
+from consumer.engine import admin
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -126,7 +126,7 @@ def test_look_ups_that_wait_for_less_than_an_answer_takes_fail_no_commit() -> No
     world.fault("delay", a, ms=100)
     core, commits = a.engine.core, []
     for offset in range(20):
-        a.run(plans.committed_offsets(core.view, "g", [T0], core.clock, coordinator=1), timeout_ms=100)
+        a.run(admin.committed_offsets(core.view, "g", [T0], core.clock, coordinator=1), timeout_ms=100)
         commits.append(a.commit({T0: offset}))
         world.run(300)
     world.run(3_000)
@@ -333,10 +333,10 @@ def test_what_a_plan_hears_of_a_topic_that_was_created_anew_its_reader_hears_too
     world.elect("t", 0, 2)  # who led the old one knows no such partition
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
-    plan: Any = plans.partitions_of(core.view, "t", core.clock)
+    plan: Any = admin.partitions_of(core.view, "t", core.clock)
     if asks == "list_offsets":
         limits: Any = {"isolation": "read_uncommitted", "timeout_ms": 5_000}
-        plan = plans.list_offsets(core.view, {T0: "latest"}, core.clock, **limits)
+        plan = admin.list_offsets(core.view, {T0: "latest"}, core.clock, **limits)
     done = a.run(plan)
     assert world.run(until=lambda: done in a.done)
     a.resume(T0)
@@ -350,7 +350,7 @@ def test_a_topics_partitions_are_those_that_it_has_now() -> None:
     a = world.consumer()
 
     def found() -> Any:
-        done = a.run(plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+        done = a.run(admin.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
         assert world.run(until=lambda: done in a.done)
         return a.done[done]
 
@@ -436,7 +436,7 @@ def test_a_commit_of_a_topic_that_is_only_asked_about_is_tried_again_as_any(code
     """What was heard of it once is no reason to take it for another one."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
-    asked = a.run(plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+    asked = a.run(admin.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
     assert world.run(until=lambda: asked in a.done)
     answer_commits(world, code)
     done = a.commit({T0: 5})

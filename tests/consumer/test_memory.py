@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.buffers import Chunk
-from consumer.engine.deliveries import BEGUN_AT_ONCE, Deliveries
-from consumer.engine.positions import Positions
+from consumer.engine.fetch.buffers import Chunk
+from consumer.engine.fetch.collector import BEGUN_AT_ONCE, Deliveries
+from consumer.engine.positions.partition_states import Positions
 from kproto.records import Record, encode_batch
 from tests.consumer.world import Consumer, World, tp
 
@@ -140,7 +140,7 @@ def test_what_is_opened_as_columns_at_once_is_bounded_however_well_it_was_compre
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = 200_000
-    monkeypatch.setattr("consumer.engine.deliveries.AT_ONCE", room)
+    monkeypatch.setattr("consumer.engine.fetch.collector.AT_ONCE", room)
     data = encode_batch([Record(n, 0, None, bytes(SIZE)) for n in range(EACH)], compression="gzip")
     deliveries, positions = Deliveries(), Positions()
     for partition in range(PARTITIONS):

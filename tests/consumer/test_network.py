@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.connection import How
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import FETCH, GROUP, MAIN
-from consumer.engine.transport import Broken, Data, Opened
+from consumer.engine.network.client import FETCH, GROUP, MAIN
+from consumer.engine.network.connection import How
+from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.security.failures import CLOSED
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -13,11 +13,11 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from consumer.engine import admin
 from consumer.engine import events as ev
-from consumer.engine import plans
-from consumer.engine.cluster import ClusterEngine, step
-from consumer.engine.plans import Plan
-from consumer.engine.transport import Broken, Data, Opened
+from consumer.engine.admin import Plan
+from consumer.engine.admin.engine import ClusterEngine, step
+from consumer.engine.network.transport import Broken, Data, Opened
 from kproto.errors import KprotoError
 from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.index import response_class
@@ -191,25 +191,25 @@ T0, T1 = tp("t", 0), tp("t", 1)
 BATCH = encode_batch([Record(0, 0, None, b"x")])
 LEVEL = "read_uncommitted"
 CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
-    "leader": (lambda a: plans.leader_of(a.view, T0, a.clock), ["Metadata"]),
+    "leader": (lambda a: admin.leader_of(a.view, T0, a.clock), ["Metadata"]),
     "list offsets": (
-        lambda a: plans.list_offsets(
+        lambda a: admin.list_offsets(
             a.view, {T0: "latest", T1: "earliest"}, a.clock, isolation=LEVEL, timeout_ms=5_000
         ),
         ["Metadata", "ListOffsets"],
     ),
-    "epochs": (lambda a: plans.epoch_ends(a.view, {T0: 0, T1: 0}, a.clock), ["OffsetForLeaderEpoch"]),
-    "produce": (lambda a: plans.produce(a.view, T1, BATCH, a.clock, acks=-1, timeout_ms=5_000), ["Produce"]),
+    "epochs": (lambda a: admin.epoch_ends(a.view, {T0: 0, T1: 0}, a.clock), ["OffsetForLeaderEpoch"]),
+    "produce": (lambda a: admin.produce(a.view, T1, BATCH, a.clock, acks=-1, timeout_ms=5_000), ["Produce"]),
     "commit": (
-        lambda a: plans.commit_offsets(a.view, "h", {T0: (3, None, ""), T1: (4, None, "")}, a.clock),
+        lambda a: admin.commit_offsets(a.view, "h", {T0: (3, None, ""), T1: (4, None, "")}, a.clock),
         ["FindCoordinator", "OffsetCommit"],
     ),
     "committed": (
-        lambda a: plans.committed_offsets(a.view, "g", [T0, T1], a.clock),
+        lambda a: admin.committed_offsets(a.view, "g", [T0, T1], a.clock),
         ["FindCoordinator", "OffsetFetch"],
     ),
     "create": (
-        lambda a: plans.create_topics(
+        lambda a: admin.create_topics(
             a.view,
             {"n": 2, "m": 1},
             a.clock,
@@ -221,15 +221,15 @@ CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
         ["Metadata", "CreateTopics"],
     ),
     "grow": (
-        lambda a: plans.create_partitions(a.view, {"u": 3}, a.clock, timeout_ms=5_000),
+        lambda a: admin.create_partitions(a.view, {"u": 3}, a.clock, timeout_ms=5_000),
         ["Metadata", "CreatePartitions"],
     ),
     "delete": (
-        lambda a: plans.delete_topics(a.view, ["u", "v"], a.clock, timeout_ms=5_000),
+        lambda a: admin.delete_topics(a.view, ["u", "v"], a.clock, timeout_ms=5_000),
         ["Metadata", "DeleteTopics"],
     ),
     "delete groups": (
-        lambda a: plans.delete_groups(a.view, ["g"], a.clock),
+        lambda a: admin.delete_groups(a.view, ["g"], a.clock),
         ["FindCoordinator", "DeleteGroups"],
     ),
 }
@@ -275,16 +275,16 @@ def test_what_a_cluster_claims_of_odd_answers_is_true(asked: tuple[str, Odd], la
         world.create(name, 1)
     for partition in (0, 1):
         world.write("t", partition, "x", "y", "z")
-    admin = world._enter(Admin(world))
-    assert admin.run(
-        plans.commit_offsets(admin.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, admin.clock)
+    client = world._enter(Admin(world))
+    assert client.run(
+        admin.commit_offsets(client.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, client.clock)
     )
     if not late:
-        admin.kill()
-        admin = world._enter(Admin(world, "another"))
+        client.kill()
+        client = world._enter(Admin(world, "another"))
     world.bad = True
     before = len(world.requests)
-    ended = admin.run(plan(admin))
+    ended = client.run(plan(client))
     per = Counter(type(request).__name__ for _, request, _ in world.requests[before:])
     assert max(per.values(), default=0) <= 2 * MOST, per
     if ended.error is None:
@@ -294,6 +294,6 @@ def test_what_a_cluster_claims_of_odd_answers_is_true(asked: tuple[str, Odd], la
     world.bad = False
     world.run(2_000)
     if call in KEPT:
-        ended = admin.run(plan(admin))
+        ended = client.run(plan(client))
         assert ended.error is None
         assert claims(world, call, ended.value)

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from consumer.engine.accumulator import Accumulator
-from consumer.engine.partitioning import Partitioner, murmur2
+from consumer.engine.producer.accumulator import Accumulator
+from consumer.engine.producer.partitioner import Partitioner, murmur2
 from consumer.options import producer_options
 from kproto.errors import UnknownTopic
 

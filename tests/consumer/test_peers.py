@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from consumer.engine.backoff import Backoff
-from consumer.engine.peers import Peers
+from consumer.engine.network.nodes import Peers
 
 HERE, THERE = ("a", 1), ("b", 1)
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from consumer.engine import plans
-from consumer.engine.connection import Call, Prepared
+from consumer.engine import admin
+from consumer.engine.admin import Ask, FetchedBytes, OffsetAt, Plan, Rest
 from consumer.engine.metadata import ClusterView, TopicView
-from consumer.engine.plans import Ask, FetchedBytes, OffsetAt, Plan, Rest
+from consumer.engine.network.connection import Call, Prepared
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized
 from kproto.group.subscription import TopicPartition
@@ -110,14 +110,14 @@ def play(plan: Plan[Any], *answers: Message | Exception) -> tuple[Any, list[str]
 
 
 def test_a_commit_that_leaves_a_partition_out_is_asked_again() -> None:
-    plan = plans.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
+    plan = admin.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
     result, said = play(plan, COORDINATOR, OffsetCommitResponse(topics=[]))
     assert result == "resting"
     assert said[-1] == "the answer to OffsetCommit doesn't mention t-0"
 
 
 def test_what_the_group_committed_is_asked_again_when_a_partition_is_left_out() -> None:
-    plan = plans.committed_offsets(known(), "g", [P0], clock)
+    plan = admin.committed_offsets(known(), "g", [P0], clock)
     empty = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=0)])
     result, said = play(plan, COORDINATOR, empty)
     assert result == "resting"
@@ -132,7 +132,7 @@ def test_a_coordinator_is_looked_up_again_only_where_it_is_none_any_more(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
     """As Java's: one that is still reading is asked again itself."""
-    plan = plans.committed_offsets(known(), "g", [P0], clock)
+    plan = admin.committed_offsets(known(), "g", [P0], clock)
     refused = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)])
     _, said = play(plan, COORDINATOR, refused, *found_again, refused)
     assert said.count("FindCoordinator") == 1 + len(found_again)
@@ -140,14 +140,14 @@ def test_a_coordinator_is_looked_up_again_only_where_it_is_none_any_more(
 
 
 def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
-    plan = plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
+    plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
         play(plan, ProduceResponse(responses=[]))
 
 
 @pytest.mark.parametrize("codes", [(19, 0), (0, 19)])
 def test_a_produce_that_one_answer_both_takes_and_refuses_is_not_claimed(codes: tuple[int, int]) -> None:
-    plan = plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
+    plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     said = [PartitionProduceResponse(index=0, error_code=code, base_offset=5) for code in codes]
     answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=said)])
     with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
@@ -155,7 +155,7 @@ def test_a_produce_that_one_answer_both_takes_and_refuses_is_not_claimed(codes: 
 
 
 def fetched(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes:
-    plan = plans.fetch(
+    plan = admin.fetch(
         known(),
         {P0: 0},
         clock,
@@ -201,14 +201,14 @@ def created(code: int) -> CreateTopicsResponse:
 
 
 def create(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan[None]:
-    return plans.create_topics(
+    return admin.create_topics(
         view, {"t": count}, clock, replication_factor=1, configs={}, timeout_ms=1000, exist_ok=exist_ok
     )
 
 
 def test_a_delete_asks_the_next_controller() -> None:
     result, said = play(
-        plans.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(41), CLUSTER, deleted(0)
+        admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(41), CLUSTER, deleted(0)
     )
     assert result is None
     assert said == [
@@ -224,14 +224,14 @@ GONE, THERE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_ALREADY_EXIS
 
 def test_a_delete_that_is_repeated_may_find_nothing() -> None:
     view = known()
-    plan = plans.delete_topics(view, ["t"], clock, timeout_ms=1000)
+    plan = admin.delete_topics(view, ["t"], clock, timeout_ms=1000)
     assert play(plan, LOST, CLUSTER, deleted(GONE))[0] is None
     assert "t" not in view.topics
 
 
 def test_a_delete_of_what_never_was_is_an_error() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
-        play(plans.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(GONE))
+        play(admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(GONE))
 
 
 def test_a_create_that_is_repeated_may_find_the_topic() -> None:
@@ -253,14 +253,14 @@ def test_a_refusal_of_another_time_is_not_believed() -> None:
     """Perhaps the right was given since; it was told for as long as the cluster's client lived."""
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert play(plans.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
+    assert play(admin.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     denied = MetadataResponse(
         brokers=CLUSTER.brokers,
         topics=[MetadataResponseTopic(error_code=29, name="t", partitions=[])],
     )
     with pytest.raises(NotAuthorized, match="topic 't'"):
-        play(plans.leader_of(view, P0, clock), denied, denied)
+        play(admin.leader_of(view, P0, clock), denied, denied)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_refusal_of_another_time_is_not_believed() -> None:
 )
 def test_a_delete_that_the_answer_leaves_out_is_asked_again(answer: DeleteTopicsResponse, code: int) -> None:
     """It was told as done; perhaps it is."""
-    plan = plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
+    plan = admin.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, deleted(code)) == (
         None,
         ["DeleteTopics", "the answer to DeleteTopics doesn't mention topic 't'", "DeleteTopics"],
@@ -302,7 +302,7 @@ def listed(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
 @pytest.mark.parametrize("answer", [listed(-1), listed(), listed(5, topic="other")])
 def test_a_log_without_a_beginning_or_an_end_is_no_answer(answer: ListOffsetsResponse, place: str) -> None:
     """A group's lag of it was told as none at all."""
-    plan = plans.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    plan = admin.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
     ends, said = play(plan, answer, listed(5))
     assert ends == {P0: OffsetAt(5, None, None)}
     assert said == ["ListOffsets", "the answer to ListOffsets doesn't mention t-0", "ListOffsets"]
@@ -311,12 +311,12 @@ def test_a_log_without_a_beginning_or_an_end_is_no_answer(answer: ListOffsetsRes
 def test_a_place_of_which_one_answer_tells_two_is_asked_for_again() -> None:
     torn = listed(7, 0)
     torn.topics[0].partitions[1].partition_index = 0
-    plan = plans.list_offsets(known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    plan = admin.list_offsets(known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000)
     assert play(plan, torn, listed(5))[0] == {P0: OffsetAt(5, None, None)}
 
 
 def test_no_record_may_be_as_young_as_a_time() -> None:
-    plan = plans.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    plan = admin.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
     assert play(plan, listed(-1))[0] == {P0: OffsetAt(None, None, None)}
 
 
@@ -326,7 +326,7 @@ def test_a_group_that_the_answer_leaves_out_is_not_dead_for_that() -> None:
     )
     nobody = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
     result, said = play(
-        plans.group(known(), "g", clock),
+        admin.group(known(), "g", clock),
         COORDINATOR,
         DescribeGroupsResponse(groups=[dead]),
         COORDINATOR,
@@ -339,9 +339,9 @@ def test_a_group_that_the_answer_leaves_out_is_not_dead_for_that() -> None:
 def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:
     view = known()
     with pytest.raises(ConnectionFailed):
-        play(plans.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), LOST)
+        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), LOST)
     with pytest.raises(ConnectionFailed):
-        play(plans.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, LOST)
+        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, LOST)
 
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
@@ -350,9 +350,9 @@ def test_a_broker_that_was_lost_is_looked_for_before_the_next_request_to_it(rout
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):
-        play(plans.request(view, ListGroupsRequest(), route, clock), *first, LOST)
+        play(admin.request(view, ListGroupsRequest(), route, clock), *first, LOST)
     with pytest.raises(ConnectionFailed):
-        play(plans.request(view, ListGroupsRequest(), route, clock), CLUSTER, LOST)
+        play(admin.request(view, ListGroupsRequest(), route, clock), CLUSTER, LOST)
 
 
 def test_who_leads_is_asked_each_time() -> None:
@@ -365,4 +365,4 @@ def test_who_leads_is_asked_each_time() -> None:
         brokers=[*CLUSTER.brokers, MetadataResponseBroker(node_id=2, host="another", port=9092)],
         topics=[MetadataResponseTopic(error_code=0, name="t", partitions=[led])],
     )
-    assert play(plans.leader_of(view, P0, clock), elected) == (2, ["Metadata"])
+    assert play(admin.leader_of(view, P0, clock), elected) == (2, ["Metadata"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from consumer.engine import admin
 from consumer.engine import events as ev
-from consumer.engine import plans
 from consumer.options import consumer_options
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, Fenced, IllegalState, Retriable, UnknownTopic
@@ -174,7 +174,7 @@ def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: 
     if asked_first == "another broker":
         node = 3 - node
     before = len(world.asked(member, FindCoordinatorRequest))
-    plan = plans.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
+    plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     found, error = member.done[token]
@@ -192,7 +192,7 @@ def test_who_asks_what_is_committed_teaches_the_consumer_its_coordinator() -> No
     member = world.consumer(**JAVA)
     member.assign({tp("t", 0): 0})
     core, coordinator = member.engine.core, member.engine.coordinator
-    plan = plans.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, found=coordinator.learn)
+    plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, found=coordinator.learn)
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     token = member.commit({tp("t", 0): 7})

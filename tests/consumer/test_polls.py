@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from consumer.engine import events as ev
-from consumer.engine.buffers import Chunk
 from consumer.engine.consumer import next_deadline
+from consumer.engine.fetch.buffers import Chunk
 from kproto.errors import Retriable
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest

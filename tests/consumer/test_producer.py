@@ -24,7 +24,7 @@ import pytest
 from consumer import AsyncProducer, Consumer, Delivery, Producer, TopicPartition
 from consumer.aio.producer import _tick
 from consumer.clock import now
-from consumer.engine.transport import Write
+from consumer.engine.network.transport import Write
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
 

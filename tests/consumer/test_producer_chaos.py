@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from consumer import Delivery
-from consumer.engine.batches import Lane, OutBatch
-from consumer.engine.fates import Fates
-from consumer.engine.identity import Numbering
+from consumer.engine.producer.batches import Lane, OutBatch
+from consumer.engine.producer.produce_responses import Fates
+from consumer.engine.producer.producer_ids import Numbering
 from kproto.errors import ConfigError
 from kproto.messages.produce import (
     PartitionProduceResponse,

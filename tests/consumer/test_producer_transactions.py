@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, TopicPartition
-from consumer.engine.transaction_states import State
+from consumer.engine.producer.transaction_states import State
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, Fenced, IllegalState, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest

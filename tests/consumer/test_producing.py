@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.batches import OutBatch
-from consumer.engine.fates import Fates
+from consumer.engine.producer.batches import OutBatch
+from consumer.engine.producer.produce_responses import Fates
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.connection import Call
+from consumer.engine.admin import read_metadata
+from consumer.engine.admin.plan import Ask, Rest
 from consumer.engine.events import Tick
 from consumer.engine.metadata import BrokerAddress, ClusterView
-from consumer.engine.plans import read_metadata
-from consumer.engine.plans.plan import Ask, Rest
-from consumer.engine.producing import step
-from consumer.engine.silence import ANSWER_PATIENCE_MS
-from consumer.engine.transport import Broken, Shut
+from consumer.engine.network.connection import Call
+from consumer.engine.network.request_timeouts import ANSWER_PATIENCE_MS
+from consumer.engine.network.transport import Broken, Shut
+from consumer.engine.producer.engine import step
 from kproto.errors import ConnectionFailed
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from tests.consumer.stage import Stage, question

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from consumer.engine.failure_reports import FIRST_GAP_MS, PATIENCE_MS, Refusals
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.refusals import FIRST_GAP_MS, PATIENCE_MS, Refusals
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import FETCH, MAIN
-from consumer.engine.transport import Broken
+from consumer.engine.network.client import FETCH, MAIN
+from consumer.engine.network.transport import Broken
 from kproto.messages.list_offsets import ListOffsetsRequest
 from tests.consumer.stage import Stage
 from tests.consumer.world import Consumer, World, tp

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from consumer.engine import events as ev
-from consumer.engine.answers import CONTROLLER, OFFSET_COMMIT
-from consumer.engine.cluster import ClusterEngine, step
-from consumer.engine.plans import Ask, Rest, read_metadata
-from consumer.engine.plans.plan import try_again
-from consumer.engine.transport import Opened
+from consumer.engine.admin import Ask, Rest, read_metadata
+from consumer.engine.admin.engine import ClusterEngine, step
+from consumer.engine.admin.plan import try_again
+from consumer.engine.error_actions import CONTROLLER, OFFSET_COMMIT
+from consumer.engine.network.transport import Opened
 from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedOut, UnknownTopic
 from kproto.messages.metadata import MetadataRequest
 

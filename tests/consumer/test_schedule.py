@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.batches import Lane
-from consumer.engine.network import MORE
-from consumer.engine.schedule import ALONE_MS, Schedule
+from consumer.engine.network.client import MORE
+from consumer.engine.producer.batches import Lane
+from consumer.engine.producer.schedule import ALONE_MS, Schedule
 from consumer.options import producer_options
 from kproto.errors import ConfigError
 from kproto.messages.headers import decode_request

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.fetching import Fetcher
+from consumer.engine.fetch.fetcher import Fetcher
 from consumer.engine.group.commits import Committer
 from consumer.engine.group.coordinator import Coordinator
 from consumer.engine.group.membership import Membership

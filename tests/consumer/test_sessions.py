@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from consumer.engine.sessions import FetchSession, Want
+from consumer.engine.fetch.sessions import FetchSession, Want
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.consumer.world import tp
 

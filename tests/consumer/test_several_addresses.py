@@ -12,7 +12,7 @@ import pytest
 
 from consumer import AsyncCluster, Cluster
 from consumer.blocking.sockets import Sockets
-from consumer.engine.transport import Open, Opened, Shut
+from consumer.engine.network.transport import Open, Opened, Shut
 from consumer.resolving import Failures
 from kproto.broker.server import running
 from kproto.errors import ConnectionFailed
@@ -75,7 +75,7 @@ def test_who_takes_a_connection_and_says_nothing_is_tried_last_the_next_time(
 def test_an_asyncio_client_is_served_where_the_first_address_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumer.engine.network.SETUP_PATIENCE_MS", 100)
+    monkeypatch.setattr("consumer.engine.network.client.SETUP_PATIENCE_MS", 100)
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
     held: list[socket.socket] = []
     with beside_a_broker(held.append) as port:

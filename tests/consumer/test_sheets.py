@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer import AsyncProducer, Consumer, Producer, TopicPartition
-from consumer.engine.partitioning import murmur2
+from consumer.engine.producer.partitioner import murmur2
 from kproto.broker.server import running
 from kproto.errors import ConfigError, UnknownTopic
 

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from consumer.engine.connection import Call
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import GROUP
-from consumer.engine.transport import Data
+from consumer.engine.network.client import GROUP
+from consumer.engine.network.connection import Call
+from consumer.engine.network.transport import Data
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConnectionFailed, RequestTimedOut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer.engine.transport import Broken, Open, Write
+from consumer.engine.network.transport import Broken, Open, Write
 from consumer.security.failures import CLOSED
 from kproto.messages.metadata import MetadataRequest
 from kproto.wire.frame import Frames

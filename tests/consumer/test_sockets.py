@@ -25,7 +25,7 @@ from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consum
 from consumer.aio.streams import Streams, _Protocol
 from consumer.blocking.receiving import AT_ONCE, VERY_LONG
 from consumer.blocking.sockets import Sockets
-from consumer.engine.transport import (
+from consumer.engine.network.transport import (
     Answer,
     Broken,
     Data,

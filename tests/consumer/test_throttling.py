@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer import AsyncCluster, Cluster
+from consumer.engine.failure_reports import FIRST_GAP_MS, LONGEST_GAP_MS
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import FETCH, GROUP, MAIN
-from consumer.engine.refusals import FIRST_GAP_MS, LONGEST_GAP_MS
-from consumer.engine.throttling import FROM, Throttles, asked_ms
-from consumer.engine.transport import Data
+from consumer.engine.network.client import FETCH, GROUP, MAIN
+from consumer.engine.network.throttle import FROM, Throttles, asked_ms
+from consumer.engine.network.transport import Data
 from kproto.broker.machine import Throttle
 from kproto.broker.server import running
 from kproto.errors import RequestTimedOut

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from consumer import Delivery
-from consumer.engine.transaction_states import CALLS, State, Wish
-from consumer.engine.transactions import Transactions
+from consumer.engine.producer.transaction_states import CALLS, State, Wish
+from consumer.engine.producer.transactions import Transactions
 from consumer.records import GroupMetadata
 from kproto.errors import KprotoError
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

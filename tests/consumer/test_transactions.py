@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from consumer import Producer
-from consumer.engine.transaction_states import CALLS, EDGES, State
+from consumer.engine.producer.transaction_states import CALLS, EDGES, State
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
 from kproto.errors import (

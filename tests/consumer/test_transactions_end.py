@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, Producer
-from consumer.engine.transaction_states import State
+from consumer.engine.producer.transaction_states import State
 from kproto.error_codes import ErrorCode
 from kproto.errors import Fenced, IllegalState, KprotoError, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest

@@ -15,12 +15,12 @@ from consumer.engine import consumer as engines
 from consumer.engine import events as ev
 from consumer.engine.consumer import Engine
 from consumer.engine.core import Core
-from consumer.engine.deliveries import Deliveries
-from consumer.engine.fetching import Fetcher
-from consumer.engine.finding import Finder
+from consumer.engine.fetch.collector import Deliveries
+from consumer.engine.fetch.fetcher import Fetcher
 from consumer.engine.group.commits import Committer
 from consumer.engine.group.membership import Membership
-from consumer.engine.positions import PartitionState, Positions, Reset
+from consumer.engine.positions.offset_lookup import Finder
+from consumer.engine.positions.partition_states import PartitionState, Positions, Reset
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.group import member as machine

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kproto.testing.world
-from consumer.engine import finding
+from consumer.engine.positions.partition_states import offset_lookup
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.models.common import Committing, offset_commit
@@ -511,7 +511,7 @@ def test_who_begins_at_the_end_has_lost_nothing() -> None:
 
 
 def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding.Finder, "_is_new", lambda *_: False)
+    monkeypatch.setattr(offset_lookup.Finder, "_is_new", lambda *_: False)
     world = World({"t": 1}, seed=1)
     world.join("a", topics=["t"], group_id="g")
     world.run(20_000)

@@ -47,10 +47,10 @@ from kproto.messages.offset_commit import OffsetCommitResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
-from ..answers import OFFSET_COMMIT, Do, to_do
-from ..connection import Call, How
 from ..core import Core, MetadataKeeper
-from ..positions import PartitionState
+from ..error_actions import OFFSET_COMMIT, Do, to_do
+from ..network.connection import Call, How
+from ..positions.partition_states import PartitionState
 from ..requests import ids_of, offset_commit_codes, offset_commit_request
 from .coordinator import Coordinator
 from .initial_commits import Offsets, Starts, Then

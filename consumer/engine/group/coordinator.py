@@ -21,10 +21,10 @@ from kproto.messages.find_coordinator import FindCoordinatorResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
-from ..answers import FIND_COORDINATOR, Do, to_do
-from ..connection import Call, How, Prepared
 from ..core import Core
-from ..network import GROUP
+from ..error_actions import FIND_COORDINATOR, Do, to_do
+from ..network.client import GROUP
+from ..network.connection import Call, How, Prepared
 from ..requests import coordinator_of, coordinator_request
 
 

@@ -19,7 +19,7 @@ from kproto.group.subscription import TopicPartition
 
 from ...options import ConsumerOptions
 from ..core import Core
-from ..positions import PartitionState
+from ..positions.partition_states import PartitionState
 
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 Then = Callable[[KprotoError | None], None]

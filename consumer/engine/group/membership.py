@@ -39,14 +39,14 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ...errors import broker_error, helpful
 from ...options import ConsumerOptions
-from ..connection import Call, How, Prepared
 from ..core import Core, MetadataKeeper
 from ..events import CallListener
-from ..finding import Finder
-from ..network import GROUP, MAIN
-from ..positions import PartitionState
-from ..seeks import Apply, Seeks
-from ..silence import ANSWER_PATIENCE_MS
+from ..network.client import GROUP, MAIN
+from ..network.connection import Call, How, Prepared
+from ..network.request_timeouts import ANSWER_PATIENCE_MS
+from ..positions.offset_lookup import Finder
+from ..positions.partition_states import PartitionState
+from ..positions.seeks import Apply, Seeks
 from .commits import Committer, offsets_of
 from .coordinator import Coordinator
 from .status import Place

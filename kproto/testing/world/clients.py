@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
+from consumer.engine.network.transport import Broken, Data, Open, Opened, Shut, Write
 
 from ...group.subscription import TopicPartition
 from .code import ran

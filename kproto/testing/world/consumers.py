@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from consumer.engine import events as ev
 from consumer.engine.consumer import Engine, next_deadline, step
-from consumer.engine.transport import Broken, Data, Opened
+from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.options import consumer_options
 from consumer.records import GroupChange
 
@@ -475,7 +475,7 @@ class Consumer(EngineClient):
 
     @kept
     def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
-        """Run a plan of `consumer.engine.plans`. Returns the token that `done` will have."""
+        """Run a plan of `consumer.engine.admin`. Returns the token that `done` will have."""
         return self._ask(functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms), None, timeout_ms)
 
     # ---- to look at

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from consumer.delivery import Delivery
 from consumer.engine import events as ev
-from consumer.engine import producing
-from consumer.engine.batches import OutBatch
-from consumer.engine.transport import Broken, Data, Opened
+from consumer.engine.network.transport import Broken, Data, Opened
+from consumer.engine.producer import engine
+from consumer.engine.producer.batches import OutBatch
 from consumer.options import producer_options
 from consumer.records import GroupChange
 
@@ -27,7 +27,7 @@ class Producer(EngineClient):
     def __init__(self, world: World, name: str, **options: Any) -> None:
         super().__init__(world, name)
         self.options = producer_options({"client_id": name, **options})
-        self.engine = producing.ProducerEngine(world.addresses, self.options, random=self.random)
+        self.engine = engine.ProducerEngine(world.addresses, self.options, random=self.random)
         self.engine.records.owner = self
         self.sent: list[Delivery] = []
         """The deliveries of all records that were taken."""
@@ -49,7 +49,7 @@ class Producer(EngineClient):
             return
         if not isinstance(event, WIRES):
             self.world.note(self.name, "event", event)
-        for action in producing.step(self.engine, event, self.world.now):
+        for action in engine.step(self.engine, event, self.world.now):
             if self.sends(action):
                 continue
             match action:

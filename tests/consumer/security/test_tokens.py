@@ -20,7 +20,7 @@ import pytest
 
 from consumer.aio.streams import Streams
 from consumer.blocking.sockets import Sockets
-from consumer.engine.transport import GetToken, GotToken, Open, Shut
+from consumer.engine.network.transport import GetToken, GotToken, Open, Shut
 from consumer.security import tokens
 from consumer.security.failures import NoToken
 from consumer.security.secret import Secret

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from consumer.engine.partitioning import murmur2
+from consumer.engine.producer.partitioner import murmur2
 from consumer.spark.once import task
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS

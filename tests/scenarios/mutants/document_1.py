@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from consumer.engine import finding
+from consumer.engine.positions.partition_states import offset_lookup
 from kproto.models import contract as c
 from kproto.models import kafka_go, sarama, sarama_cluster
 from kproto.models.kafka_go import generation
@@ -25,7 +25,7 @@ _mark, _divide, _start = Managed.mark, plan.divide, kafka_go.start
 
 
 def _at_the_end(finder: Any, state: Any, *, others: bool) -> None:
-    state.find_out(finding.Reset(finder._timestamp("latest"), "no committed offset: latest", False))
+    state.find_out(offset_lookup.Reset(finder._timestamp("latest"), "no committed offset: latest", False))
 
 
 def _more_partitions(consumer: Any) -> bool:
@@ -46,7 +46,9 @@ def _names_only(state: Any, event: Any) -> None:
 
 
 BLIND = Mutant("a leader that doesn't look at partitions", Session, "watch_partitions", nothing)
-NOT_NEW = Mutant("a new partition is one like the others", finding.Finder, "_without_commit", _at_the_end)
+NOT_NEW = Mutant(
+    "a new partition is one like the others", offset_lookup.Finder, "_without_commit", _at_the_end
+)
 SEES = Mutant("a watch for partitions, too", ClusterConsumer, "new_topics", _more_partitions)
 WATCHES = Mutant("kafka-go's watcher is on", kafka_go, "start", _watches)
 NOT_THE_NEXT = Mutant("a mark of the last", Managed, "mark", lambda one, at, *rest: _mark(one, at - 1))
@@ -75,7 +77,7 @@ MUTANTS: Table = {
     "S1-21": Mutant("earliest means the newest", of_sarama, "OLDEST", of_sarama.NEWEST),
     "S1-22": NOT_NEW,
     "S1-23": NOT_NEW,
-    "S1-24": Mutant("a second, whatever duration is said", finding, "duration_ms", lambda spec: 1_000),
+    "S1-24": Mutant("a second, whatever duration is said", offset_lookup, "duration_ms", lambda spec: 1_000),
     "S1-25": WATCHES,
     "S1-26": NOT_NEW,
     "S1-27": Mutant("a whitelist that is not looked at", sarama_cluster.TABLE, c.Subscribe, _names_only),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from consumer.engine import partitioning
+from consumer.engine.producer import partitioner
 from kproto.error_codes import ErrorCode
 from kproto.group import joining as coordinator
 from kproto.models.sarama import balance, fanout, joining, leaving, opening, partition, session
@@ -169,7 +169,7 @@ MUTANTS: Table = {
     "S3-20": Mutant("no heartbeats", Heartbeat.TABLE["elapsed"], session.H.waiting, nothing),
     "S3-21": TICKS,
     "S3-22": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
-    "S3-23": Mutant("a key without a place", partitioning, "murmur2", _next_place),
+    "S3-23": Mutant("a key without a place", partitioner, "murmur2", _next_place),
     "S3-24": NOT_THE_NEXT,
     "S3-25": Mutant("an id without the client's", coordinator, "_new_member_id", lambda call: call.random_id),
 }

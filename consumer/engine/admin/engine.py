@@ -1,0 +1,118 @@
+"""A client that only runs plans, without I/O: `step(engine, event, now)` as for the consumer.
+
+actions = step(engine, Run(token, admin.read_metadata(...), 30_000), now)
+actions = step(engine, Data(key, received), now)       # ... Done(token, view, None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kproto.errors import IllegalState
+
+from ...records import GroupChange
+from .. import events as ev
+from ..backoff import Backoff
+from ..events import Action, Event
+from ..metadata import ClusterView
+from ..network.client import Network
+from ..network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
+from .runner import Runner
+
+if TYPE_CHECKING:
+    from ...security import Security
+
+# retry.backoff.ms and retry.backoff.max.ms (CommonClientConfigs).
+RETRY_BACKOFF_MS = 100
+RETRY_BACKOFF_MAX_MS = 1000
+
+
+class ClusterEngine:
+    """Connections to one cluster, and the plans that ask it. Only `step` changes it."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        random: Random,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        security: Security | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        self.network = Network(
+            bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, security=security
+        )
+        self.now = 0
+        self.closed = False
+        self.reports: list[Action] = []
+        self._wall = wall or self.clock
+        self.network.throttled = self._throttled
+        backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
+        self.runner = Runner(self.network, self.clock, backoff.after)
+
+    @property
+    def view(self) -> ClusterView:
+        return self.network.view
+
+    def clock(self) -> int:
+        return self.now
+
+    def _throttled(self, why: str) -> None:
+        self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))
+
+    def happened(self, event: NetworkEvent) -> None:
+        self.network.happened(event, self.now)
+
+    def tick(self, event: ev.Tick) -> None:
+        self.network.tick(self.now)
+
+    def run(self, event: ev.Run) -> None:
+        self.runner.start(event.token, event.plan, event.timeout_ms)
+
+    def drop(self, event: ev.Drop) -> None:
+        self.runner.drop(event.token)
+
+    def close(self, event: ev.Close) -> None:
+        self.closed = True
+        self.runner.end(IllegalState("this cluster was closed meanwhile"))
+        self.network.close(self.now)
+        self.network.finished.clear()
+
+    def due(self) -> int | None:
+        times = (self.network.next_deadline(), self.runner.due())
+        return min((at for at in times if at is not None), default=None)
+
+
+TABLE: dict[type[Any], Callable[[ClusterEngine, Any], None]] = {
+    Reached: ClusterEngine.happened,
+    Opened: ClusterEngine.happened,
+    Data: ClusterEngine.happened,
+    Answer: ClusterEngine.happened,
+    Broken: ClusterEngine.happened,
+    GotToken: ClusterEngine.happened,
+    ev.Tick: ClusterEngine.tick,
+    ev.Run: ClusterEngine.run,
+    ev.Drop: ClusterEngine.drop,
+    ev.Close: ClusterEngine.close,
+}
+
+
+def step(engine: ClusterEngine, event: Event, now: int) -> list[Action]:
+    """Lets `event` happen at `now` and returns what to do, in order."""
+    engine.now = now
+    network = engine.network
+    TABLE[type(event)](engine, event)
+    engine.runner.pump()
+    while network.finished:
+        finished, network.finished = network.finished, []
+        for call in finished:
+            call.purpose(call)
+    actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take()]
+    network.actions.clear()
+    engine.reports.clear()
+    if isinstance(event, ev.Close):
+        actions.append(ev.Done(event.token, None, None))
+    return actions

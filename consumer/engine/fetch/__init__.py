@@ -1,0 +1,1 @@
+"""Fetching: sessions, buffers, and the collection of records for the application."""

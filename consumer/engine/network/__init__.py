@@ -1,0 +1,1 @@
+"""Connections to brokers: login, request timeouts, throttling and node selection, without sockets."""

@@ -1,0 +1,1 @@
+"""Positions of partitions: their states, offset lookup, validation and seeks."""

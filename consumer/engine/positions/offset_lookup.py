@@ -1,0 +1,358 @@
+"""Where partitions start: the group's committed offset, else what the reset policies say.
+
+Rules that hold here:
+
+* An error is never taken for "no commit": only an answer that says so leads to a reset (I7).
+* A partition without a commit that came into being after the group's first assignment starts where
+  on_new_partition says (earliest, unless told otherwise), every other one where auto_offset_reset says
+  (M206). What counts as new: the member knows how many partitions the topic had at that first assignment;
+  where nobody remembers, other partitions of the topic have commits and this one has none.
+* The decision is made once for each partition; retries ask for the same point in time.
+* The start that a policy chose for a partition without a commit is saved before anything is read (`starts`).
+* Out of range is another question, with another policy, on_out_of_range.
+* Every reset is reported, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kproto.error_codes import ErrorCode, describe
+from kproto.errors import NoOffsetForPartition, OffsetOutOfRange
+from kproto.group.subscription import TopicPartition
+from kproto.messages.list_offsets import ListOffsetsResponse
+from kproto.messages.offset_fetch import OffsetFetchResponse
+
+from ...errors import broker_error
+from ...options import ConsumerOptions, duration_ms
+from ..core import Core, MetadataKeeper, Then
+from ..error_actions import LIST_OFFSETS, OFFSET_FETCH, Do, to_do
+from ..group.commits import LAST_WITH_NAMES, Committer
+from ..group.coordinator import Coordinator
+from ..network.client import FETCH as FETCH_LANE
+from ..network.connection import Call, How
+from ..requests import (
+    EARLIEST,
+    ISOLATION,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    CommittedOffset,
+    list_offsets_request,
+    most_for_ids,
+    offset_fetch_request,
+    offset_fetch_result,
+    said_once,
+)
+from .partition_states import PartitionState, Phase, Reset
+
+Waiting = dict[TopicPartition, PartitionState]
+
+UNSAID = "the answer doesn't mention it"
+# Where to go on in a log that has no such place: the latest record of none, and where what is tiered ends.
+WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
+
+
+class Finder:
+    """Moves partitions from finding and listing to ready."""
+
+    def __init__(
+        self,
+        core: Core[ConsumerOptions],
+        metadata: MetadataKeeper,
+        coordinator: Coordinator,
+        committer: Committer,
+    ) -> None:
+        self._core = core
+        self._metadata = metadata
+        self._coordinator = coordinator
+        self._committer = committer
+        self._finding: Waiting = {}
+        self._listing: Waiting = {}
+        # Of the last assignment: the group's first generation, and what its topics had then.
+        self.first = False
+        self.existed: Mapping[str, int] = {}
+
+    def look(self, state: PartitionState) -> None:
+        """Something about this partition changed."""
+        idle = state.gone or state.asking or state.error is not None or state.retry_at > self._core.now
+        for phase, waiting in ((Phase.finding, self._finding), (Phase.listing, self._listing)):
+            if not idle and state.phase is phase:
+                waiting[state.partition] = state
+            else:
+                waiting.pop(state.partition, None)
+
+    def pump(self) -> None:
+        if self._finding:
+            if self._core.options.group_id is None:
+                states, self._finding = list(self._finding.values()), {}
+                for state in states:
+                    self._without_commit(state, others=False)
+            else:
+                self._ask_group()
+        if self._listing:
+            self._ask_leaders()
+
+    # ---- the group
+
+    def _ask_group(self) -> None:
+        core = self._core
+        node = self._coordinator.want()
+        if node is None:
+            return
+        group = core.options.group_id
+        assert group is not None
+        states = dict(self._finding)
+        topics = {partition.topic for partition in states}
+        wanted = set(states)
+        if core.options.on_new_partition != core.options.auto_offset_reset:
+            # Whether others of the topic have commits says whether one without is new.
+            for topic in topics:
+                known = core.view.topics.get(topic)
+                if known is not None:
+                    wanted.update(TopicPartition(topic, index) for index in known.partitions)
+        core.ask(
+            offset_fetch_request(group, wanted, core.view),
+            self._waits_for(states, self._group_answered),
+            node=node,
+            max_version=LAST_WITH_NAMES
+            if core.options.as_java
+            else most_for_ids(core.view, topics, LAST_WITH_NAMES),
+        )
+        self._asked(states, self._finding)
+
+    def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
+        asked = [(state, state.epoch) for state in states.values()]
+        core = self._core
+        for leader in dict.fromkeys(map(core.view.leader, states)):
+            if leader is not None:
+                core.network.prepare(leader, core.now, lane=FETCH_LANE)
+
+        def answered(call: Call) -> None:
+            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and s.asking and not s.gone}
+            for state in still.values():
+                state.asking = False
+            then(still, call)
+
+        return answered
+
+    @staticmethod
+    def _asked(states: Waiting, waiting: Waiting) -> None:
+        """An answer is on its way; said behind the request, as Ctrl-C may come before."""
+        for partition, state in states.items():
+            state.asking = True
+            waiting.pop(partition, None)
+
+    def _group_answered(self, states: Waiting, call: Call) -> None:
+        core = self._core
+        if not isinstance(call.response, OffsetFetchResponse):
+            self._refused(states.values(), "OffsetFetch", str(call.error))
+            if call.how is How.silent:
+                self._coordinator.lost(call.node, str(call.error))
+            elif call.error is not None:
+                self._seldom(states.values())
+                core.fail(call.error)
+            return
+        group = core.options.group_id
+        result = offset_fetch_result(core.view, call.response, call.version, group or "")
+        if result is None:
+            self._refused(states.values(), "OffsetFetch", "the answer doesn't mention the group")
+            return
+        code, found = result
+        do = to_do(OFFSET_FETCH, code)
+        if do is not Do.take:
+            self._refused(states.values(), "OffsetFetch", describe(code))
+            if do is Do.find:
+                self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
+            elif do is Do.told:
+                self._seldom(states.values())
+                core.fail(broker_error(code, "OffsetFetch", f"group {group!r}"))
+            return
+        self._coordinator.heard()
+        committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
+        told: dict[TopicPartition, int] = {}
+        for partition, state in states.items():
+            if partition not in found:
+                self._refused([state], "OffsetFetch", UNSAID)
+                self._metadata.need()
+                continue
+            value = found[partition]
+            if isinstance(value, CommittedOffset):
+                state.start_at(value.offset, value.leader_epoch)
+                state.committed_at(value.offset)
+                if value.leader_epoch is not None:
+                    state.check()
+            elif value is None:
+                self._without_commit(state, others=partition.topic in committed)
+            else:
+                self._refused([state], "OffsetFetch", describe(value))
+                self._metadata.need()
+                if to_do(OFFSET_FETCH, value) is Do.told:
+                    self._seldom([state])
+                    told[partition] = value
+        core.fail_for("OffsetFetch", told)
+        core.wake()  # somebody may wait for a position
+
+    def _refused(self, states: Iterable[PartitionState], request: str, why: str) -> None:
+        states = list(states)
+        for state in states:
+            self._core.refused(request, why, state.partition, again=state.failures > 0)
+        self._again(states)
+
+    def _again(self, states: Iterable[PartitionState]) -> None:
+        for state in states:
+            at = self._core.again_at(state.failures)
+            state.failures += 1
+            state.rest(at)
+
+    def _seldom(self, states: Iterable[PartitionState]) -> None:
+        """The application was told; nobody expects that it works soon."""
+        until = self._core.now + self._core.options.retry_backoff_max_ms
+        for state in states:
+            state.rest(until)
+
+    # ---- policies
+
+    def _without_commit(self, state: PartitionState, *, others: bool) -> None:
+        options = self._core.options
+        if self._is_new(state, others):
+            policy, reason = options.on_new_partition, "a new partition without a commit"
+        else:
+            policy, reason = options.auto_offset_reset, "no committed offset"
+        if policy == "none":
+            why = f"{reason}, and the policy is none: seek, or choose another policy"
+            state.fail(NoOffsetForPartition(str(state.partition), why))
+            self._core.wake()
+            return
+        state.find_out(Reset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
+
+    def _saves(self) -> bool:
+        options = self._core.options
+        return self._core.standing.in_group and options.group_id is not None and not options.as_java
+
+    def _is_new(self, state: PartitionState, others: bool) -> bool:
+        if not self._core.standing.in_group:
+            return False
+        if state.new:
+            return True
+        known = self.existed.get(state.partition.topic)
+        if known is not None:
+            return state.partition.partition >= known
+        return others and not self.first
+
+    def _timestamp(self, policy: str) -> int:
+        duration = duration_ms(policy)
+        if duration is not None:
+            return max(0, self._core.wall() - duration)
+        return EARLIEST if policy == "earliest" else LATEST
+
+    def out_of_range(self, state: PartitionState, why: str = "") -> None:
+        """The leader said so; nothing is buffered any more. One that says so of each start is asked less and
+        less."""
+        options = self._core.options
+        policy = options.on_out_of_range or options.auto_offset_reset
+        if policy == "none":
+            detail = f"{state.partition} has no offset {state.position} (any more, or yet)"
+            state.fail(OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "Fetch", detail))
+            self._core.wake()
+            return
+        reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
+        state.find_out(Reset(self._timestamp(policy), reason, before=state.position))
+        if state.resets:
+            state.rest(self._core.again_at(state.resets - 1))
+        state.resets += 1
+
+    def created_anew(self, state: PartitionState) -> None:
+        """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""
+        policy = self._core.options.on_new_partition
+        unread = state.known and not state.handed_out and state.has_committed(state.position)
+        ours = self._core.standing.in_group
+        if ours and (state.phase is Phase.finding or (unread and policy != "none")):
+            # It may be new to us alone: whoever had it before us knew, and committed where we go on.
+            state.begin_anew()
+            state.new = True
+            state.find_committed()
+            return
+        if policy == "none":
+            policy = "earliest"
+        reason = f"the topic was created anew: {policy}"
+        before = state.position if state.known else None
+        state.begin_anew()
+        state.find_out(Reset(self._timestamp(policy), reason, self._saves(), before))
+
+    # ---- the leaders
+
+    def _ask_leaders(self) -> None:
+        core = self._core
+        listing = dict(self._listing)
+        nodes: dict[int, Waiting] = {}
+        for partition, state in listing.items():
+            leader = core.view.leader(partition)
+            if leader is None:
+                self._metadata.need()  # whose answer brings it back here
+                self._listing.pop(partition, None)
+            else:
+                nodes.setdefault(leader, {})[partition] = state
+        level = ISOLATION[core.options.isolation_level]
+        for node, states in nodes.items():
+            timestamps = {p: s.reset.timestamp for p, s in states.items() if s.reset is not None}
+            core.ask(
+                list_offsets_request(core.view, timestamps, level, core.options.request_timeout_ms),
+                self._waits_for(states, self._leader_answered),
+                node=node,
+            )
+            self._asked(states, self._listing)
+
+    def _leader_answered(self, states: Waiting, call: Call) -> None:
+        core = self._core
+        if not isinstance(call.response, ListOffsetsResponse):
+            self._refused(states.values(), "ListOffsets", str(call.error))
+            if call.how is How.silent:
+                for partition in states:
+                    core.view.forget_leader(partition)
+                self._metadata.need()
+            elif call.error is not None:
+                self._seldom(states.values())
+                core.fail(call.error)
+            return
+        answers = said_once(
+            (TopicPartition(topic.name, entry.partition_index), entry)
+            for topic in call.response.topics
+            for entry in topic.partitions
+        )
+        unanswered, told = dict(states), dict[TopicPartition, int]()
+        for partition, entry in answers.items():
+            state = unanswered.pop(partition, None)
+            if state is None or state.reset is None:
+                continue
+            do = to_do(LIST_OFFSETS, entry.error_code)
+            if do is Do.take:
+                self._listed(state, state.reset, entry.offset)
+            elif do is Do.told:
+                self._seldom([state])
+                told[partition] = entry.error_code
+            else:
+                self._refused([state], "ListOffsets", describe(entry.error_code))
+                if do is Do.refresh:
+                    core.view.forget_leader(partition)
+                    self._metadata.need()
+        core.fail_for("ListOffsets", told)
+        self._refused(unanswered.values(), "ListOffsets", UNSAID)
+
+    def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
+        if offset < 0:
+            # No record is that young: the end, as Kafka's by_duration has it.
+            instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
+            if instead is None:
+                self._refused([state], "ListOffsets", "the leader tells no offset")
+            else:
+                state.find_out(Reset(instead, reset.reason, reset.save, reset.before))
+            return
+        state.start_at(offset)
+        if reset.reason:
+            self._core.report(
+                "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before
+            )
+        if reset.save:
+            self._committer.starts.save(state)
+        self._core.wake()

@@ -1,0 +1,468 @@
+"""Where each partition is: what to find out first, what to fetch next, what was handed out.
+
+Rules that hold here:
+
+* `position` is the offset of the next record to hand out; `fetch_offset` runs ahead of it by what is
+  buffered. `processed` is the position at the last poll: what an automatic commit may say, because the
+  application came back for more.
+* What the group has is known where every commit that was asked for is answered. One that isn't (queued, on
+  its way, given up in time) may still change it: until a later one is acknowledged there is something to
+  commit, whatever was acknowledged before.
+* Every seek, reset or new assignment gives the partition a new `epoch`, which no partition ever had; an
+  answer that was asked for in an earlier epoch is ignored. So the last seek wins over whatever is under way
+  (I8).
+* A partition hands out records only when it is ready, not paused, not being revoked, its assigned callback
+  has returned, and the offset it starts from is committed where that is asked for (`unsaved`, rule M206).
+* Pausing changes nothing else: buffered records stay, positions stay.
+* Whoever changes a partition *touches* it, and the parts look at what was touched only: so an event costs
+  nothing for partitions that it isn't about. What waits for a moment is kept in the order of the moments.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from uuid import UUID
+
+import msgspec
+
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+
+from ..fetch.buffers import Chunk
+
+# How many fetched pieces a partition may hold: one that is being handed out, and the next.
+PREFETCH = 2
+
+
+class Phase(Enum):
+    """What a partition is waiting for."""
+
+    finding = "finding"  # the group's committed offset
+    listing = "listing"  # where the reset policy points
+    checking = "checking"  # whether the leader's log still has what the position stands on (KIP-320)
+    ready = "ready"  # nothing: it has a position
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """A start position to be asked of the leader: ListOffsets' timestamp, and why."""
+
+    timestamp: int
+    reason: str
+    # True when nobody committed anything yet: the result is committed before the first record (M206).
+    save: bool = False
+    # Where it stood, which is not in the log (any more).
+    before: int | None = None
+
+
+class PartitionState:
+    """One assigned partition. Read what you like; change it through its methods."""
+
+    __slots__ = (
+        "_home",
+        "alone_until",
+        "announced",
+        "asked",
+        "asking",
+        "beside",
+        "chunks",
+        "committed",
+        "dry_at",
+        "epoch",
+        "error",
+        "failures",
+        "fetch_offset",
+        "gone",
+        "handed_out",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "new",
+        "partition",
+        "paused",
+        "phase",
+        "position",
+        "processed",
+        "replica",
+        "replica_until",
+        "reset",
+        "resets",
+        "retry_at",
+        "revoking",
+        "strays",
+        "topic_id",
+        "unsaved",
+        "validated",
+    )
+
+    def __init__(
+        self, home: Positions, partition: TopicPartition, topic_id: UUID | None, *, announced: bool, new: bool
+    ) -> None:
+        self._home = home
+        self.partition = partition
+        self.topic_id = topic_id  # of the topic that its position is in; None until that is told
+        self.phase = Phase.finding
+        self.position = 0
+        self.processed: int | None = None
+        self.leader_epoch: int | None = None  # of the last record before the position
+        self.validated: int | None = None  # the leader's epoch that the position was checked against
+        self.fetch_offset = 0
+        self.handed_out = False  # some records from where it started
+        self.committed: int | None = None  # as the group said last
+        self.asked: object | None = None  # the last commit that may change that, until it is answered
+        self.reset: Reset | None = None
+        self.resets = 0  # in a row, because it was out of range, and one piece was fetched in between at most
+        self.unsaved = False
+        self.paused = False
+        self.revoking = False
+        self.announced = announced
+        self.new = new
+        self.gone = False
+        self.epoch = home.next_epoch()
+        self.asking = False
+        self.beside = False  # a fetch beside the waiting one is open for it
+        self.retry_at = 0
+        self.failures = 0
+        # The offset at which a fetch beside the waiting one found nothing.
+        self.dry_at = -1
+        self.error: KprotoError | None = None
+        self.chunks: deque[Chunk] = deque()
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        # The follower that is asked for it, and until when; until when its leader may send to none, and how
+        # often in a row one was asked in vain.
+        self.replica: int | None = None
+        self.replica_until = self.alone_until = self.strays = 0
+
+    # ---- where it starts
+
+    def start_at(self, offset: int, leader_epoch: int | None = None) -> None:
+        """The position is known: from the group, from a leader, or from a seek."""
+        self._forget()
+        self.phase = Phase.ready
+        self.position = self.fetch_offset = offset
+        self.processed = offset
+        self.handed_out = False
+        self.leader_epoch = leader_epoch
+        self.validated = None
+        self._home.processed(self)
+
+    def find_out(self, reset: Reset) -> None:
+        """The position has to be asked of the leader."""
+        self._forget()
+        self.phase = Phase.listing
+        self.reset = reset
+
+    def find_committed(self) -> None:
+        """The position has to be asked of the group."""
+        self._forget()
+        self.phase = Phase.finding
+
+    def check(self) -> None:
+        """The position stands on an epoch that another leader may have cut: ask before anything else is read.
+
+        What is buffered is fetched again, as it may come from what was cut off.
+        """
+        unsaved, processed, committed = self.unsaved, self.processed, self.committed
+        self._forget()
+        self.phase = Phase.checking
+        self.unsaved, self.processed, self.committed = unsaved, processed, committed
+        self.fetch_offset = self.position
+
+    def checked(self, leader_epoch: int | None) -> None:
+        """The leader of this epoch has what the position stands on."""
+        self.phase = Phase.ready
+        self.validated = leader_epoch
+        self.asking = False
+        self.touch()
+
+    def begin_anew(self) -> None:
+        """It is another partition of the same name: what brokers said of it is over."""
+        self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
+        self.leader_epoch = self.replica = None
+
+    def _forget(self) -> None:
+        self.epoch = self._home.next_epoch()
+        self.asking = False
+        self.beside = False
+        self.retry_at = 0
+        self.failures = 0
+        self.reset = None
+        self.error = None
+        self.unsaved = False
+        self.dry_at = -1
+        self.chunks.clear()
+        self.touch()
+
+    # ---- what happens to it
+
+    def touch(self) -> None:
+        """Something about it changed: everybody looks at it again."""
+        home = self._home
+        if home.states.get(self.partition, self) is self:
+            home.touched[self.partition] = self
+
+    def fail(self, error: KprotoError) -> None:
+        """Nothing more is fetched until a seek; raised when everything before was handed out."""
+        self.error = error
+        self.touch()
+
+    def rest(self, until: int) -> None:
+        """It is left alone until then."""
+        self.retry_at = until
+        self._home.sleep(self, until)
+        self.touch()
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        self.touch()
+
+    def revoke(self) -> None:
+        self.revoking = True
+        self.touch()
+
+    def announce(self) -> None:
+        self.announced = True
+        self.touch()
+
+    def saved(self) -> None:
+        self.unsaved = False
+        self.touch()
+
+    def took(self, chunk: Chunk) -> None:
+        """A fetch brought this; it goes on behind it."""
+        if self.chunks or self.handed_out:
+            self.resets = 0  # what it was reset to leads on, and isn't out of range again behind the first
+        self.chunks.append(chunk)
+        self.fetch_offset = chunk.end
+        self.failures = 0
+        self.touch()
+
+    def moved(self, chunk: Chunk) -> None:
+        """Some of its first chunk was handed out."""
+        self._home.handed[self.partition] = self
+        self.position = chunk.position
+        if chunk.leader_epoch >= 0:
+            self.leader_epoch = chunk.leader_epoch
+        self.handed_out = True
+        if chunk.exhausted and self.chunks:
+            self.chunks.popleft()
+            self.touch()
+
+    def let_go(self) -> None:
+        """What was fetched ahead is given up for others' sake, and fetched again."""
+        self.epoch = self._home.next_epoch()
+        self.beside = False
+        self.dry_at = -1
+        self.chunks.clear()
+        self.fetch_offset = self.position
+
+    def give_back(self, offset: int) -> None:
+        """Records from `offset` on were handed out in vain: they come again."""
+        committed, processed, validated = self.committed, self.processed, self.validated
+        self.start_at(offset, self.leader_epoch)
+        self.committed, self.validated, self.handed_out = committed, validated, True
+        self.processed = processed if processed is None else min(processed, offset)
+        self._home.processed(self)
+
+    def asked_for(self, offset: int, by: object) -> None:
+        """A commit of this offset is on its way: what the group has is uncertain until `by` is answered. What
+        was handed out below it is processed, as the application says: no automatic commit goes back of it."""
+        if self.handed_out and self.known and (self.processed or 0) < offset <= self.position:
+            self.processed = offset
+            self._home.processed(self)
+        if self.asked is not None or self.committed != offset:
+            self.asked = by
+            if self.processed == self.committed:  # else it is among what there is to commit
+                self._home.processed(self)
+
+    def committed_at(self, offset: int, by: object | None = None) -> None:
+        """The group has this offset; and keeps it, if nothing was asked for behind `by`."""
+        self.committed = offset
+        if self.asked is by:
+            self.asked = None
+        self._home.processed(self)
+
+    def has_committed(self, offset: int | None) -> bool:
+        """Whether the group certainly has this offset."""
+        return self.asked is None and self.committed == offset
+
+    # ---- to look at
+
+    @property
+    def known(self) -> bool:
+        return self.phase is Phase.ready or self.phase is Phase.checking
+
+    @property
+    def to_commit(self) -> bool:
+        """Something was processed that isn't committed, or not certainly."""
+        return self.known and self.processed is not None and not self.has_committed(self.processed)
+
+    @property
+    def fetchable(self) -> bool:
+        return (
+            self.phase is Phase.ready
+            and not self.gone
+            and not self.paused
+            and not self.revoking
+            and self.error is None
+            and not self.beside
+            and len(self.chunks) < PREFETCH
+        )
+
+    @property
+    def full(self) -> bool:
+        """There is no room for more until the next poll takes some."""
+        return len(self.chunks) >= PREFETCH and self.deliverable
+
+    @property
+    def urgent(self) -> bool:
+        """There is probably something to fetch: worth a request beside the one that waits at the broker."""
+        if self.fetch_offset == self.dry_at:
+            return False
+        return self.high_watermark is None or self.fetch_offset < self.high_watermark
+
+    @property
+    def more(self) -> bool:
+        """The broker has more than was fetched, as its last answer said."""
+        ends = [end for end in (self.high_watermark, self.last_stable_offset) if end is not None]
+        return bool(ends) and self.fetch_offset < min(ends)
+
+    @property
+    def deliverable(self) -> bool:
+        return (
+            self.phase is Phase.ready
+            and not self.gone
+            and not self.paused
+            and not self.revoking
+            and self.announced
+            and not self.unsaved
+            and self.error is None
+        )
+
+    @property
+    def lag(self) -> int | None:
+        """Records behind the end, as the last fetch told it."""
+        end = self.last_stable_offset if self.last_stable_offset is not None else self.high_watermark
+        return None if end is None or not self.known else max(0, end - self.position)
+
+
+class Positions:
+    """All partitions of one consumer, and which of them somebody has to look at."""
+
+    def __init__(self) -> None:
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.touched: dict[TopicPartition, PartitionState] = {}
+        # Handed out since the last poll, and processed but not committed.
+        self.handed: dict[TopicPartition, PartitionState] = {}
+        self._uncommitted: dict[TopicPartition, PartitionState] = {}
+        self._asleep: list[tuple[int, int, PartitionState]] = []
+        self._epochs = 0
+        self.losses = 0
+        """How many partitions were let go so far: whoever holds records of some looks again then."""
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self.states
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.states)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        return self.states.get(partition)
+
+    def add(
+        self,
+        partition: TopicPartition,
+        topic_id: UUID | None = None,
+        *,
+        announced: bool = False,
+        new: bool = False,
+    ) -> PartitionState:
+        """Takes a partition in; it starts by finding out where. `topic_id`: of its topic, if that is looked
+        after and known."""
+        state = PartitionState(self, partition, topic_id, announced=announced, new=new)
+        self.states[partition] = state
+        state.touch()
+        return state
+
+    def drop(self, partition: TopicPartition) -> PartitionState | None:
+        """Lets a partition go, with all that was buffered of it."""
+        state = self.states.pop(partition, None)
+        if state is not None:
+            self.losses += 1
+            state.gone = True
+            state.chunks.clear()
+            state.touch()
+            self.handed.pop(partition, None)
+            self._uncommitted.pop(partition, None)
+        return state
+
+    def clear(self) -> None:
+        for partition in list(self.states):
+            self.drop(partition)
+
+    def touch_all(self) -> None:
+        """Something about the cluster changed."""
+        self.touched.update(self.states)
+
+    # ---- time
+
+    def sleep(self, state: PartitionState, until: int) -> None:
+        self._epochs += 1
+        heapq.heappush(self._asleep, (until, self._epochs, state))
+
+    def wake(self, now: int) -> None:
+        """Touches those whose moment has come."""
+        while self._asleep and self._asleep[0][0] <= now:
+            heapq.heappop(self._asleep)[2].touch()
+
+    def due(self) -> int | None:
+        return self._asleep[0][0] if self._asleep else None
+
+    # ---- what there is to commit
+
+    def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
+        """The application came back: what was handed out is processed, below what is `held` of it; and what
+        was before."""
+        for partition, state in list(self.handed.items()):
+            if state.known and not state.gone:
+                below = min(held.get(partition, state.position), state.position)
+                state.processed = max(below, state.processed or 0)
+                self.processed(state)
+                if state.processed < state.position:
+                    continue
+            del self.handed[partition]
+
+    def processed(self, state: PartitionState) -> None:
+        """What is processed or committed of it changed."""
+        if state.to_commit and not state.gone:
+            self._uncommitted[state.partition] = state
+        else:
+            self._uncommitted.pop(state.partition, None)
+
+    def to_commit(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionState]:
+        """The partitions (of these, or all) with something processed that isn't committed."""
+        if partitions is None:
+            return {p: state for p, state in self._uncommitted.items() if state.to_commit}
+        return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.to_commit}
+
+    def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
+        """All partitions with a position, also where nothing is new: what Java's consumer commits."""
+        return {p: s for p, s in self.states.items() if s.known and s.processed is not None}
+
+    def committed_before(self) -> dict[TopicPartition, PartitionState]:
+        """Those of which something is committed, new or not."""
+        return {p: s for p, s in self.processed_at_all().items() if s.committed is not None and not s.unsaved}
+
+    def next_epoch(self) -> int:
+        self._epochs += 1
+        return self._epochs

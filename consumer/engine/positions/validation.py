@@ -1,0 +1,226 @@
+"""Whether the log still has what a position stands on (KIP-320): asked before a record of it is fetched.
+
+Rules that hold here (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
+
+* A committed offset with an epoch is checked before the first fetch. So is every position whose last record's
+  epoch is known when its partition gets a leader with a newer epoch. A position that came from a seek or a
+  reset stands on nothing, and is believed.
+* The leader says where that epoch ends in its log. Below the position, the log was cut there (an unclean
+  election, a topic restored from a copy): some records that were read are gone, and others have their
+  offsets.
+* What was cut is never passed over in silence. Without a reset policy it is a `LogTruncated` that says where
+  the logs part; with one the partition goes on at that offset, and that is reported.
+* A broker that can't tell (before 2.3) is not asked.
+"""
+
+from __future__ import annotations
+
+from kproto.error_codes import describe
+from kproto.errors import LogTruncated, UnsupportedVersion
+from kproto.group.subscription import TopicPartition
+from kproto.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kproto.wire.message import Message
+
+from ...options import ConsumerOptions
+from ..core import Core, MetadataKeeper
+from ..error_actions import EPOCHS, Do, to_do
+from ..network.connection import Call, How, Prepared
+from ..requests import by_topic, said_once
+from .offset_lookup import Finder
+from .partition_states import PartitionState, Phase
+
+# Before this version a consumer needs the rights of a broker to ask (KIP-320).
+LOWEST_VERSION = 3
+
+
+class Checker:
+    """Moves partitions from checking to ready, and from ready to checking when their leader changed."""
+
+    def __init__(self, core: Core[ConsumerOptions], metadata: MetadataKeeper, finder: Finder) -> None:
+        self._core = core
+        self._metadata = metadata
+        self._finder = finder
+        self._checking: dict[TopicPartition, PartitionState] = {}
+
+    def look(self, state: PartitionState) -> None:
+        """Something about this partition changed, or about its leader."""
+        if state.phase is Phase.ready and not state.gone and state.error is None:
+            self._look_at_leader(state)
+        waits = (
+            state.phase is Phase.checking
+            and not state.gone
+            and not state.asking
+            and state.error is None
+            and state.retry_at <= self._core.now
+        )
+        if waits:
+            self._checking[state.partition] = state
+        else:
+            self._checking.pop(state.partition, None)
+
+    def _look_at_leader(self, state: PartitionState) -> None:
+        known = self._core.view.partition(state.partition)
+        epoch = known.leader_epoch if known is not None else None
+        if epoch is None or (state.validated is not None and epoch <= state.validated):
+            return
+        if state.validated is not None and state.leader_epoch is not None:
+            state.check()
+        else:
+            state.validated = epoch
+
+    def pump(self) -> None:
+        if not self._checking:
+            return
+        core = self._core
+        checking = dict(self._checking)
+        nodes: dict[int, dict[TopicPartition, PartitionState]] = {}
+        for partition, state in checking.items():
+            if state.leader_epoch is None:
+                del self._checking[partition]
+                state.checked(None)
+                continue
+            leader = core.view.leader(partition)
+            if leader is None:
+                self._metadata.need()  # whose answer brings it back here
+                del self._checking[partition]
+            else:
+                nodes.setdefault(leader, {})[partition] = state
+        for node, states in nodes.items():
+            self._ask(node, states)
+
+    def _ask(self, node: int, states: dict[TopicPartition, PartitionState]) -> None:
+        view = self._core.view
+        current: dict[TopicPartition, int | None] = {}
+        for partition in states:
+            known = view.partition(partition)
+            current[partition] = known.leader_epoch if known is not None else None
+        topics = [
+            OffsetForLeaderTopic(
+                topic=topic,
+                partitions=[
+                    OffsetForLeaderPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=_or_none(current[partition]),
+                        leader_epoch=_or_none(states[partition].leader_epoch),
+                    )
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in by_topic(states).items()
+        ]
+
+        def build(version: int) -> Message:
+            if version < LOWEST_VERSION:
+                raise UnsupportedVersion("OffsetForLeaderEpoch", version, f"{LOWEST_VERSION} and above")
+            return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+
+        asked = [(state, state.epoch) for state in states.values()]
+
+        def answered(call: Call) -> None:
+            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and not s.gone}
+            for state in still.values():
+                state.asking = False
+            self._answered(still, current, call)
+
+        self._core.ask(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
+        for partition, state in states.items():  # behind that: Ctrl-C may come before
+            state.asking = True
+            self._checking.pop(partition, None)
+
+    def _answered(
+        self,
+        states: dict[TopicPartition, PartitionState],
+        current: dict[TopicPartition, int | None],
+        call: Call,
+    ) -> None:
+        core = self._core
+        if not isinstance(call.response, OffsetForLeaderEpochResponse):
+            for partition, state in states.items():
+                if call.how is How.refused:
+                    state.checked(current[partition])
+                elif call.how is How.denied:
+                    state.rest(core.now + core.options.retry_backoff_max_ms)
+                else:
+                    core.view.forget_leader(partition)
+                    self._refused(state, str(call.error))
+            if call.how is How.denied and call.error is not None:
+                core.fail(call.error)
+            self._metadata.need()
+            return
+        answers = said_once(
+            (TopicPartition(topic.topic, entry.partition), entry)
+            for topic in call.response.topics
+            for entry in topic.partitions
+        )
+        told: dict[TopicPartition, int] = {}
+        for partition, entry in answers.items():
+            if partition in states:
+                self._told(states.pop(partition), entry, current[partition], told)
+        core.fail_for("OffsetForLeaderEpoch", told)
+        for state in states.values():
+            self._refused(state, "the answer doesn't mention it")
+
+    def _told(
+        self,
+        state: PartitionState,
+        entry: EpochEndOffset,
+        current: int | None,
+        refused: dict[TopicPartition, int],
+    ) -> None:
+        core = self._core
+        do = to_do(EPOCHS, entry.error_code)
+        if do is Do.told:
+            state.rest(core.now + core.options.retry_backoff_max_ms)
+            refused[state.partition] = entry.error_code
+        elif do is not Do.take:
+            core.view.forget_leader(state.partition)
+            self._metadata.need()
+            self._refused(state, describe(entry.error_code))
+        elif entry.end_offset < 0 or entry.leader_epoch < 0:
+            self._truncated(state, None, None, current)
+        elif entry.end_offset < state.position:
+            self._truncated(state, entry.end_offset, entry.leader_epoch, current)
+        else:
+            state.checked(current)
+        core.wake()
+
+    def _truncated(
+        self, state: PartitionState, diverging: int | None, epoch: int | None, current: int | None
+    ) -> None:
+        core, options = self._core, self._core.options
+        policy = options.on_out_of_range or options.auto_offset_reset
+        if policy == "none":
+            state.fail(LogTruncated(str(state.partition), state.position, diverging))
+            return
+        position = state.position
+        if diverging is None:
+            why = (
+                f"the log was cut below the position {position}: it has nothing of epoch {state.leader_epoch}"
+            )
+            self._finder.out_of_range(state, why)
+            return
+        reason = f"the log was cut at {diverging}, below the position {position}"
+        committed = state.committed
+        state.start_at(diverging, epoch)
+        state.validated = current
+        if committed is not None:
+            state.committed_at(committed)
+        core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
+
+    def _refused(self, state: PartitionState, why: str) -> None:
+        self._core.refused("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)
+        self._again(state)
+
+    def _again(self, state: PartitionState) -> None:
+        state.rest(self._core.again_at(state.failures))
+        state.failures += 1
+
+
+def _or_none(epoch: int | None) -> int:
+    return -1 if epoch is None else epoch

@@ -1,0 +1,1 @@
+"""The producer: accumulation, sending, retries and transactions, without sockets."""
