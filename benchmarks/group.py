@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from kproto.group import coordinator as broker
+from kproto.group.classic import coordinator as broker
 from kproto.group.member import (
     Close,
     CoordinatorFound,

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
+from .. import transactions
 from ..deadlines import Deadlines
 from ..error_codes import ErrorCode
 from ..errors import EncodeError
-from ..group import classic, coordinator
+from ..group.classic import coordinator
 from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
-from ..transactions import coordinator as transactions
-from ..transactions.transaction import OFFSETS_TOPIC
+from ..transactions.state import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
@@ -50,8 +50,8 @@ class Close(NamedTuple):
 class Coordinated(NamedTuple):
     """To tell: the group coordinator was given `event` and answered with `actions`."""
 
-    event: classic.Event
-    actions: tuple[classic.Action, ...]
+    event: coordinator.Event
+    actions: tuple[coordinator.Action, ...]
 
 
 class Transacted(NamedTuple):
@@ -207,12 +207,12 @@ class Broker:
         """Is this broker the one to ask about a partition?"""
         return self.cluster.leader(partition, index) == self.node.id
 
-    def coordinate(self, event: classic.Event, now: int) -> None:
+    def coordinate(self, event: coordinator.Event, now: int) -> None:
         """Tell the group coordinator, and answer whom it answers."""
         actions = tuple(coordinator.step(self.coordinator, event, now))
         self.actions.append(Coordinated(event, actions))
         for action in actions:
-            if isinstance(action, classic.Reply) and isinstance(action.token, int):
+            if isinstance(action, coordinator.Reply) and isinstance(action.token, int):
                 self.answer(action.token, action.response)
 
     def transact(self, event: transactions.Event, now: int) -> tuple[transactions.Action, ...]:
@@ -245,7 +245,7 @@ class Broker:
                 )
                 changed.append(partition)
         if any(name == OFFSETS_TOPIC for name, _ in wanted.partitions):
-            self.coordinate(classic.TransactionEnded(wanted.producer_id, wanted.committed), now)
+            self.coordinate(coordinator.TransactionEnded(wanted.producer_id, wanted.committed), now)
         self.wake(changed)
 
     def create_topic(
@@ -259,7 +259,7 @@ class Broker:
         self.topics.delete(topic)
         for partition in topic.partitions:
             self.cluster.leaders.pop(partition, None)
-        self.coordinate(classic.TopicsDeleted(frozenset({topic.name})), now)
+        self.coordinate(coordinator.TopicsDeleted(frozenset({topic.name})), now)
         self.wake(topic.partitions)
 
     def park(self, fetch: Parked) -> None:

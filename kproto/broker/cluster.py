@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import transactions
 from ..error_codes import ErrorCode
-from ..group import coordinator
-from ..group.classic import Group, Received, Turn
-from ..group.refusals import refusal
+from ..group.classic import coordinator
+from ..group.classic.coordinator.errors import refusal
+from ..group.classic.coordinator.state import Group, Received, Turn
 from ..messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -31,9 +32,8 @@ from ..messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from ..transactions import coordinator as transactions
-from ..transactions.transaction import Partition as Name
-from ..transactions.transaction import offsets_partition, state_partition
+from ..transactions.state import Partition as Name
+from ..transactions.state import offsets_partition, state_partition
 from ..wire.message import Message
 from .call import Node
 from .dynamic_config import Dynamic

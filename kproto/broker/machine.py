@@ -11,9 +11,9 @@ Rules:
     only after that was answered, so answers come in the order of the requests. And it is taken only after
     `Sent` said that the answer is on its way: a client that asks without reading holds up only itself.
   * A request is either answered, or refused by `Close` with the reason; no other connection is hurt.
-  * The group coordinator is `kproto.group.coordinator`, the one that is specified and simulated; what it was
-    told and what it did goes out as `Coordinated`, for whoever wants to watch. So is the transaction
-    coordinator `kproto.transactions.coordinator`; its steps go out as `Transacted`.
+  * The group coordinator is `kproto.group.classic.coordinator`, the one that is specified and simulated; what
+    it was told and what it did goes out as `Coordinated`, for whoever wants to watch. So is the transaction
+    coordinator `kproto.transactions`; its steps go out as `Transacted`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from .. import transactions
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, DecodeError
-from ..group import classic, coordinator
+from ..group.classic import coordinator
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
 from ..security.exchange import Refused
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
-from ..transactions import coordinator as transactions
 from ..wire.message import Message
 from .apis.api_versions import API_VERSIONS, unsupported_api_versions
 from .apis.authorized import gate
@@ -249,7 +249,7 @@ def _tick(broker: Broker, event: Tick, now: int) -> None:
             broker.ready.append(broker.connections[conn])
     due = coordinator.next_deadline(broker.coordinator)
     if due is not None and due <= now:
-        broker.coordinate(classic.Tick(), now)
+        broker.coordinate(coordinator.Tick(), now)
     due = transactions.next_deadline(broker.transactions)
     if due is not None and due <= now:
         broker.transact(transactions.Tick(), now)

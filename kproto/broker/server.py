@@ -388,8 +388,8 @@ class Server:
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` in the broker's thread after each step of a coordinator.
 
-        That of groups has the events and actions of `kproto.group.classic`, that of transactions those of
-        `kproto.transactions.transaction`.
+        That of groups has the events and actions of `kproto.group.classic.coordinator`, that of transactions
+        those of `kproto.transactions`.
         """
         self._observers.append(observer)
 

@@ -12,7 +12,7 @@ from kproto.broker.apis import table
 from kproto.broker.broker import Coordinated
 from kproto.broker.machine import next_deadline
 from kproto.error_codes import ErrorCode
-from kproto.group import classic
+from kproto.group.classic import coordinator
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -295,7 +295,7 @@ def test_a_member_that_went_away_while_it_joined_hurts_nobody(stage: Stage, clie
 
 def test_what_the_coordinator_does_is_told(stage: Stage, client: Client) -> None:
     stable(client)
-    settled = [a for told in stage.told for a in told.actions if isinstance(a, classic.Settled)]
+    settled = [a for told in stage.told for a in told.actions if isinstance(a, coordinator.Settled)]
     assert [(one.group_id, one.generation) for one in settled] == [("g", 1)]
     assert all(isinstance(told, Coordinated) for told in stage.told)
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
+from kproto import transactions
 from kproto.broker.connection import MAX_BACKLOG
 from kproto.broker.machine import next_deadline
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError, IllegalState
-from kproto.group import classic
+from kproto.group.classic import coordinator
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.end_txn import EndTxnRequest
@@ -31,7 +32,6 @@ from kproto.messages.index import response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
 from kproto.testing.certificates import certificates
-from kproto.transactions import transaction
 from kproto.wire.frame import frame
 from tests.broker.sockets import PATIENCE, Socket, connected
 from tests.broker.stage import batch_of, fetching, joining, wanted
@@ -223,7 +223,7 @@ def test_a_fleet_that_connects_at_once_need_not_try_again() -> None:
 
 
 def test_observers_see_what_the_coordinator_did() -> None:
-    seen: list[tuple[classic.Event, tuple[classic.Action, ...], int]] = []
+    seen: list[tuple[coordinator.Event, tuple[coordinator.Action, ...], int]] = []
     with (
         running(settings={"group.initial.rebalance.delay.ms": 0}) as server,
         connected(server.bootstrap) as client,
@@ -231,9 +231,11 @@ def test_observers_see_what_the_coordinator_did() -> None:
         server.observe(lambda *step: seen.append(step))
         member = client.ask(joining(), 9).member_id
         client.ask(joining(member), 9)
-    requests = [type(event.request).__name__ for event, _, _ in seen if isinstance(event, classic.Received)]
+    requests = [
+        type(event.request).__name__ for event, _, _ in seen if isinstance(event, coordinator.Received)
+    ]
     assert requests == ["JoinGroupRequest", "JoinGroupRequest"]
-    assert any(isinstance(action, classic.Reply) for _, actions, _ in seen for action in actions)
+    assert any(isinstance(action, coordinator.Reply) for _, actions, _ in seen for action in actions)
 
 
 def test_observers_see_transactions() -> None:
@@ -255,9 +257,9 @@ def test_observers_see_transactions() -> None:
             committed=True,
         )
         client.ask(end, 4)
-    requests = [type(event.request).__name__ for event, _ in seen if isinstance(event, transaction.Received)]
+    requests = [type(event.request).__name__ for event, _ in seen if isinstance(event, transactions.Received)]
     assert requests == ["InitProducerIdRequest", "AddPartitionsToTxnRequest", "EndTxnRequest"]
-    marked = [one for _, actions in seen for one in actions if isinstance(one, transaction.WriteMarkers)]
+    marked = [one for _, actions in seen for one in actions if isinstance(one, transactions.WriteMarkers)]
     assert [(one.transactional_id, one.committed, one.partitions) for one in marked] == [
         ("x", True, (("t", 0),))
     ]

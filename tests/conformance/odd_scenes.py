@@ -32,7 +32,7 @@ from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestG
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kproto.records import Record, batches, encode_batch
-from kproto.transactions.transaction import OFFSETS_TOPIC
+from kproto.transactions.state import OFFSETS_TOPIC
 from kproto.wire.fields import REQUIRED
 from kproto.wire.message import Message
 from tests.broker.sockets import Socket

@@ -47,7 +47,7 @@ from kproto.messages.offset_fetch import (
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
-from tests.group import stage as virtual
+from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 

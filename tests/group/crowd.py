@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kproto.group import coordinator as broker
+from kproto.group.classic import coordinator as broker
 from kproto.group.member import (
     Action,
     Assign,

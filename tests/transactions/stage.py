@@ -16,7 +16,7 @@ from kproto.messages.describe_transactions import DescribeTransactionsRequest, T
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_transactions import ListTransactionsRequest
-from kproto.transactions.coordinator import (
+from kproto.transactions import (
     Coordinator,
     Event,
     MarkersWritten,

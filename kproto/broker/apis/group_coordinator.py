@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...error_codes import ErrorCode
-from ...group.classic import Received
+from ...group.classic.coordinator.state import Received
 from ...messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from ...messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from ...messages.headers import Envelope

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...error_codes import ErrorCode
-from ...group.answers import gathered, txn_commit_response
+from ...group.classic.coordinator.responses import gathered, txn_commit_response
 from ...messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ...messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -34,10 +34,10 @@ from ...messages.end_txn import EndTxnRequest
 from ...messages.init_producer_id import InitProducerIdRequest
 from ...messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ...messages.txn_offset_commit import TxnOffsetCommitRequest
-from ...transactions.coordinator import Partition as Name
-from ...transactions.coordinator import Received, Reply
-from ...transactions.describe import unknown
-from ...transactions.refusals import refusal
+from ...transactions import Partition as Name
+from ...transactions import Received, Reply
+from ...transactions.description import unknown
+from ...transactions.responses import refusal
 from ...wire.message import Message
 from ..broker import Broker
 from ..call import PARKED, Call, Result

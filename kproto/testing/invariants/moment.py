@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...group.classic import Group
+from ...group.classic.coordinator.state import Group
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Client, Member, World
 from .looking import broken

@@ -11,7 +11,7 @@ from ...broker.log import Log
 from ...broker.topics import Partition
 from ...error_codes import ErrorCode
 from ...errors import ConfigError, IllegalState
-from ...group import classic
+from ...group.classic import coordinator
 from ...group.subscription import TopicPartition
 from ...messages.delete_records import (
     DeleteRecordsPartition,
@@ -283,14 +283,14 @@ class Operator:
         world = self._world
         event = told.event
         for action in told.actions:
-            if isinstance(action, classic.Settled):
+            if isinstance(action, coordinator.Settled):
                 world.saw(action.group_id, "settled", detail=(action.generation, action.members))
-            elif not isinstance(action, classic.Reply):
+            elif not isinstance(action, coordinator.Reply):
                 world.note(f"broker {node}", "says", action)
-            elif isinstance(event, classic.Received) and action.token == event.token:
+            elif isinstance(event, coordinator.Received) and action.token == event.token:
                 self._answered(event, action)
 
-    def _answered(self, event: classic.Received[Message], reply: classic.Reply) -> None:
+    def _answered(self, event: coordinator.Received[Message], reply: coordinator.Reply) -> None:
         world = self._world
         request, response = event.request, reply.response
         if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):

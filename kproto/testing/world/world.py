@@ -31,7 +31,7 @@ from ...broker.cluster import Cluster
 from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
-from ...group.classic import GroupState
+from ...group.classic.coordinator.state import GroupState
 from ...group.subscription import TopicPartition
 from ...wire.message import Message
 from . import journal as journals

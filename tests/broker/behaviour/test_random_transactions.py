@@ -24,10 +24,19 @@ from kproto.broker.broker import Broker
 from kproto.broker.producer_state import Producers
 from kproto.broker.transaction_index import Transactions
 from kproto.error_codes import ErrorCode as E
-from kproto.group import classic
-from kproto.transactions import adding, coordinator, ending, naming
-from kproto.transactions.coordinator import TABLE, Cell, Kind, Reply, WriteMarkers
-from kproto.transactions.transaction import S, Turn
+from kproto.group.classic import coordinator
+from kproto.transactions import (
+    TABLE,
+    Cell,
+    Kind,
+    Reply,
+    WriteMarkers,
+    completion,
+    partitions,
+    producer_ids,
+    table,
+)
+from kproto.transactions.state import S, Turn
 from tests.broker.stage import Stage, batch_of
 from tests.broker.transactions import Producer, committed, read, seen
 
@@ -286,14 +295,14 @@ def watched() -> Iterator[set[tuple[Kind, S]]]:
             cell.act(turn, txn, what)
             assert txn.state is before or txn.state in cell.to, (key, txn.state)
             codes = {one.response.error_code for one in turn.actions[said:] if isinstance(one, Reply)}  # type: ignore[attr-defined]
-            if isinstance(what, adding.Adding):
+            if isinstance(what, partitions.Adding):
                 codes = {*what.codes.values()}
             assert codes <= {*map(int, cell.says)}, (key, codes)
 
         return cell._replace(act=act)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator, "TABLE", {key: watch(key, cell) for key, cell in TABLE.items()})
+        patch.setattr(table, "TABLE", {key: watch(key, cell) for key, cell in TABLE.items()})
         yield entered
 
 
@@ -318,7 +327,7 @@ def _set(target: Any, name: str, value: Any) -> Change:
 
 def _cell(kind: Kind, state: S, act: Callable[[Turn, Any, Any], None]) -> Change:
     def change(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(coordinator, "TABLE", {**TABLE, (kind, state): TABLE[kind, state]._replace(act=act)})
+        patch.setattr(table, "TABLE", {**TABLE, (kind, state): TABLE[kind, state]._replace(act=act)})
 
     return change
 
@@ -327,11 +336,11 @@ def _names_without_aborting(turn: Turn, txn: Any, call: Any) -> None:
     txn.epoch += 1
     txn.partitions.clear()
     txn.state = S.EMPTY
-    naming._name(turn, txn, call)
+    producer_ids._name(turn, txn, call)
 
 
 def _times_out_in_the_same_epoch(turn: Turn, txn: Any, event: None) -> None:
-    ending.end(turn, txn, committed=False, bumps=False, reason="")
+    completion.end(turn, txn, committed=False, bumps=False, reason="")
 
 
 def _marks_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> None:
@@ -344,8 +353,8 @@ def _marks_no_offsets(self: Broker, wanted: WriteMarkers, now: int) -> None:
 
 
 def _commits_all_offsets(self: Broker, event: Any, now: int) -> None:
-    if isinstance(event, classic.TransactionEnded):
-        event = classic.TransactionEnded(event.producer_id, True)
+    if isinstance(event, coordinator.TransactionEnded):
+        event = coordinator.TransactionEnded(event.producer_id, True)
     _COORDINATE(self, event, now)
 
 
@@ -395,7 +404,7 @@ MUTANTS: dict[str, Change] = {
     "one partition is marked": _set(Broker, "_mark", _marks_one_partition_only),
     "offsets are never decided": _set(Broker, "_mark", _marks_no_offsets),
     "offsets of aborted transactions are committed": _set(Broker, "coordinate", _commits_all_offsets),
-    "every epoch is the newest": _set(adding, "owner_error", _any_epoch),
+    "every epoch is the newest": _set(partitions, "owner_error", _any_epoch),
     "an id is given away with its transaction open": _cell(Kind.INIT, S.ONGOING, _names_without_aborting),
     "time is never over": _cell(Kind.DEADLINE, S.ONGOING, _nothing),
     "time is over in the same epoch": _cell(Kind.DEADLINE, S.ONGOING, _times_out_in_the_same_epoch),

@@ -25,7 +25,7 @@ from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsReques
 from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import batches, rows
-from kproto.transactions.coordinator import WriteMarkers
+from kproto.transactions import WriteMarkers
 from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
 from tests.broker.transactions import Producer, committed, read, seen
 

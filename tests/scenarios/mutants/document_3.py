@@ -8,7 +8,7 @@ from typing import Any
 
 from consumer.engine.producer import partitioner
 from kproto.error_codes import ErrorCode
-from kproto.group import joining as coordinator
+from kproto.group.classic.coordinator import joins
 from kproto.models.sarama import balance, fanout, joining, leaving, opening, partition, session
 from kproto.models.sarama.application import Application
 from kproto.models.sarama.errors import Trouble
@@ -171,5 +171,5 @@ MUTANTS: Table = {
     "S3-22": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
     "S3-23": Mutant("a key without a place", partitioner, "murmur2", _next_place),
     "S3-24": NOT_THE_NEXT,
-    "S3-25": Mutant("an id without the client's", coordinator, "_new_member_id", lambda call: call.random_id),
+    "S3-25": Mutant("an id without the client's", joins, "_new_member_id", lambda call: call.random_id),
 }

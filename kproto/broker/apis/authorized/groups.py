@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any, cast
 
 from ....error_codes import ErrorCode
-from ....group.refusals import refusal
+from ....group.classic.coordinator.errors import refusal
 from ....messages.delete_groups import DeletableGroupResult
 from ....messages.describe_groups import DescribedGroup
 from ....messages.find_coordinator import Coordinator, FindCoordinatorResponse

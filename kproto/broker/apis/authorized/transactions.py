@@ -6,13 +6,13 @@ from copy import copy
 from typing import Any, cast
 
 from ....error_codes import ErrorCode
-from ....group.refusals import refusal as group_refusal
+from ....group.classic.coordinator.errors import refusal as group_refusal
 from ....messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ....messages.describe_producers import PartitionResponse, TopicResponse
 from ....messages.init_producer_id import InitProducerIdResponse
-from ....transactions.adding import missing
-from ....transactions.describe import unknown
-from ....transactions.refusals import BATCHED_SINCE, by_topic, refusal
+from ....transactions.description import unknown
+from ....transactions.partitions import missing
+from ....transactions.responses import BATCHED_SINCE, by_topic, refusal
 from ....wire.message import Message
 from ...security.acls import Resource
 from ..authorization import CLUSTER_FAILED, GROUP_FAILED, TOPIC_FAILED, Gated, May, Op, cut_down

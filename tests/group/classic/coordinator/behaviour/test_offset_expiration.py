@@ -1,0 +1,137 @@
+"""When committed offsets are forgotten, and when groups are."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.group.classic.coordinator import GroupState, Settings, Tick, TransactionEnded
+from tests.group.classic.coordinator.stage import SESSION, Stage, subscription
+
+MINUTE = 60_000
+P0 = ("flights", 0)
+READS_FLIGHTS = {"protocols": [("range", subscription("flights"))], "session": 1_800_000}
+
+
+def quick() -> Stage:
+    """Offsets are kept for ten minutes, and looked at each minute."""
+    stage = Stage(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE)
+    stage.step(Tick())
+    return stage
+
+
+def test_offsets_without_members_expire_by_the_age_of_the_commit() -> None:
+    stage = quick()
+    stage.commit(offsets={P0: 1})
+    stage.wait(5 * MINUTE)
+    stage.commit(offsets={("flights", 1): 2})
+    stage.wait(5 * MINUTE)
+    assert stage.committed(P0, ("flights", 1)) == [-1, 2]
+
+
+def test_an_empty_group_without_offsets_is_forgotten() -> None:
+    """GroupMetadataManagerTest.testClassicGroupMaybeDelete."""
+    stage = quick()
+    stage.commit()
+    stage.wait(10 * MINUTE)
+    assert stage.describe(version=5).group_state == "Dead"
+
+
+def test_a_group_that_only_handed_out_an_id_is_forgotten_with_it() -> None:
+    stage = quick()
+    stage.join(session=1_800_000)
+    assert stage.listed()
+    stage.wait(MINUTE)
+    assert stage.listed() == []
+
+
+def test_what_a_group_left_behind_expires_by_the_time_it_became_empty() -> None:
+    stage = quick()
+    (member,) = stage.stable(READS_FLIGHTS)
+    stage.commit(member, 1)
+    stage.wait(20 * MINUTE)
+    stage.leave(member)
+    stage.wait(9 * MINUTE)
+    assert stage.committed(P0) == [42]
+    stage.wait(2 * MINUTE)
+    assert stage.committed(P0) == [-1]
+
+
+def test_what_consumers_subscribe_to_does_not_expire_and_the_rest_does() -> None:
+    stage = quick()
+    (member,) = stage.stable(READS_FLIGHTS)
+    stage.commit(member, 1, {P0: 1, ("old", 0): 2})
+    stage.wait(11 * MINUTE)
+    assert stage.committed(P0, ("old", 0)) == [1, -1]
+
+
+def test_nothing_expires_while_members_gather() -> None:
+    """GroupMetadataTest.testOffsetRemovalDuringTransitionFromEmptyToNonEmpty."""
+    stage = Stage(
+        offsets_retention_minutes=10,
+        offsets_retention_check_interval_ms=MINUTE,
+        group_initial_rebalance_delay_ms=20 * MINUTE,
+    )
+    stage.commit()
+    member = stage.join(session=1_800_000).member_id
+    stage.join(member, session=1_800_000, protocol_type="consumer")
+    stage.wait(19 * MINUTE)
+    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.committed(P0) == [42]
+
+
+def test_members_of_another_kind_keep_their_offsets() -> None:
+    stage = quick()
+    member, _ = stage.enter(protocol_type="connect", session=1_800_000)
+    stage.await_generation()
+    stage.sync(member, plan={}, protocol_type="connect")
+    stage.commit(member, 1)
+    stage.wait(20 * MINUTE)
+    assert stage.committed(P0) == [42]
+
+
+def test_a_retention_time_of_the_commits_own_counts_instead() -> None:
+    """OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime, OffsetCommit v2 to v4."""
+    stage = quick()
+    stage.commit(retention=2 * MINUTE, version=4)
+    stage.wait(2 * MINUTE)
+    assert stage.committed(P0) == [-1]
+
+
+def test_an_offset_that_a_transaction_may_change_does_not_expire() -> None:
+    """OffsetMetadataManagerTest.testCleanupExpiredOffsetsWithPendingTransactionalOffsets."""
+    stage = quick()
+    stage.commit(offsets={P0: 1})
+    stage.commit_in_transaction(1, {P0: 2})
+    stage.wait(20 * MINUTE)
+    assert stage.committed(P0) == [1]
+    stage.step(TransactionEnded(1, committed=False))
+    stage.wait(MINUTE)
+    assert stage.listed() == []
+
+
+def test_the_cleanup_disturbs_no_group_with_members() -> None:
+    stage = quick()
+    (member,) = stage.stable()
+    for _ in range(30):
+        stage.wait(SESSION // 2)
+        stage.heartbeat(member)
+    assert stage.state is GroupState.STABLE
+
+
+# Settings
+
+
+def test_settings_are_read_under_kafkas_names() -> None:
+    settings = Settings.from_properties({"group.min.session.timeout.ms": "300", "group.max.size": 7})
+    assert (settings.group_min_session_timeout_ms, settings.group_max_size) == (300, 7)
+    assert settings.group_max_session_timeout_ms == 1_800_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("group.max.siz", "7"), ("group.max.size", "many"), ("group.max.size", "0")]
+)
+def test_a_wrong_setting_is_refused_with_what_is_allowed(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Settings.from_properties({name: value})
+    assert name in str(caught.value)

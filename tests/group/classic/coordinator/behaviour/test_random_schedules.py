@@ -1,0 +1,525 @@
+"""Any group of clients, careful and careless ones, against what must hold for every coordinator.
+
+The clients are drawn: they join, restart, sync, send heartbeats and commits (right ones, late ones, with
+ids that are no longer theirs), leave, and let time pass. What must hold is a function named by its claim.
+The mutants at the end are coordinators with one rule missing: each must be found out, or these tests would
+be worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic import coordinator
+from kproto.group.classic.coordinator import (
+    GroupState,
+    Kind,
+    joins,
+    membership,
+    offsets,
+    rebalance,
+)
+from kproto.group.classic.coordinator.errors import refuse_join
+from kproto.group.classic.coordinator.state import (
+    NEVER,
+    Group,
+    GroupMember,
+    Turn,
+    member_error,
+)
+from kproto.messages.heartbeat import HeartbeatResponse
+from tests.group.classic.coordinator.stage import Answer, Stage
+
+DELAY = 3_000
+PARTITIONS = range(6)
+HAS_MEMBERS = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+
+@dataclass
+class Client:
+    """A member's process, as simple as can be: it believes what its last answers said."""
+
+    name: str
+    instance: str | None = None
+    member_id: str = ""
+    generation: int = -1
+    joining: Answer | None = None
+    syncing: Answer | None = None
+    plan_for: list[str] = field(default_factory=list[str])  # it leads, and these are the members
+    owned: frozenset[int] = frozenset()
+    former_ids: list[str] = field(default_factory=list[str])
+
+    def forget(self) -> None:
+        if self.member_id:
+            self.former_ids.append(self.member_id)
+        self.member_id, self.generation, self.owned, self.plan_for = "", -1, frozenset(), []
+
+
+def plan(members: list[str]) -> dict[str, bytes]:
+    """The fixed assignor: partitions in turn."""
+    return {member: bytes(list(PARTITIONS)[index :: len(members)]) for index, member in enumerate(members)}
+
+
+class Coordination(RuleBasedStateMachine):
+    """One group, five processes, of which two share an instance id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage(group_initial_rebalance_delay_ms=DELAY)
+        self.clients = [
+            Client("a"),
+            Client("b"),
+            Client("c", instance="one"),
+            Client("d", instance="one"),
+            Client("e", instance="two"),
+        ]
+        self.generation = 0
+        self.state = GroupState.DEAD
+        self.rebalance_began = 0
+        self.from_empty = False
+        # Who was told to lead, and who owns what, by generation.
+        self.leaders: dict[int, set[str]] = {}
+        self.owners: dict[int, dict[int, str]] = {}
+        self.successors: dict[str, str] = {}
+        self.joins: list[Answer] = []
+        self.answered: dict[int, set[str]] = {}
+
+    @property
+    def group(self) -> Group:
+        return self.stage.group()
+
+    # Moves.
+
+    def some(self, data: st.DataObject, which: Callable[[Client], bool]) -> Client:
+        return data.draw(st.sampled_from([client for client in self.clients if which(client)]), label="who")
+
+    @precondition(lambda self: any(c.joining is None for c in self.clients))
+    @rule(
+        data=st.data(),
+        session=st.sampled_from([6_000, 10_000, 30_000]),
+        rebalance=st.sampled_from([5_000, 20_000]),
+        protocols=st.sampled_from([["range"], ["range", "sticky"], ["sticky", "range"], ["range", "range"]]),
+        version=st.sampled_from([3, 5, 9]),
+    )
+    def join(
+        self, data: st.DataObject, session: int, rebalance: int, protocols: list[str], version: int
+    ) -> None:
+        self.send_join(self.some(data, lambda c: c.joining is None), session, rebalance, protocols, version)
+
+    def send_join(
+        self,
+        client: Client,
+        session: int = 10_000,
+        rebalance: int = 20_000,
+        protocols: Sequence[str] = ("range",),
+        version: int = 9,
+    ) -> None:
+        led_in_peace = self.state is GroupState.STABLE and self.group.leader == client.member_id != ""
+        client.owned = frozenset()
+        client.joining = self.stage.join(
+            client.member_id,
+            client=client.name,
+            instance=client.instance if version >= 5 else None,
+            session=session,
+            rebalance=rebalance,
+            protocols=[(name, client.name.encode()) for name in protocols],
+            version=version,
+        )
+        self.joins.append(client.joining)
+        if led_in_peace and not client.joining.waits and client.joining.code is ErrorCode.NONE:
+            assert client.joining.response.generation_id > self.generation, (
+                "a leader that rejoins wants a new plan"
+            )
+        self.observe()
+
+    @rule(count=st.integers(1, 5))
+    def behave(self, count: int) -> None:
+        """The first few do what they should until their group is stable: deep states are rare by chance."""
+        for _ in range(3):
+            for client in self.clients[:count]:
+                if client.member_id and self.group.state is GroupState.STABLE:
+                    code = self.stage.heartbeat(client.member_id, client.generation, instance=client.instance)
+                    if code is ErrorCode.NONE:
+                        continue
+                if client.joining is None and client.syncing is None:
+                    self.send_join(client)
+            self.wait(DELAY)
+            for client in self.clients[:count]:
+                if client.syncing is None and client.joining is None and client.generation > 0:
+                    self.send_sync(client)
+
+    @precondition(lambda self: any(c.instance and c.member_id for c in self.clients))
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        """A static member's process dies and comes back, without memory and without saying good-bye."""
+        client = self.some(data, lambda c: bool(c.instance and c.member_id))
+        client.forget()
+        client.joining = client.syncing = None
+
+    @precondition(lambda self: any(c.generation > 0 and c.syncing is None for c in self.clients))
+    @rule(data=st.data())
+    def sync(self, data: st.DataObject) -> None:
+        self.send_sync(self.some(data, lambda c: c.generation > 0 and c.syncing is None))
+
+    def send_sync(self, client: Client) -> None:
+        client.syncing = self.stage.sync(
+            client.member_id,
+            client.generation,
+            plan(client.plan_for),
+            instance=client.instance,
+            protocol_type=None,
+            protocol_name=None,
+            version=4,
+        )
+        self.observe()
+
+    @precondition(lambda self: any(c.former_ids for c in self.clients))
+    @rule(data=st.data(), what=st.sampled_from(["sync", "heartbeat", "commit"]))
+    def haunt(self, data: st.DataObject, what: str) -> None:
+        """A former self, not quite dead, still sends requests with what it knew. It never succeeds."""
+        client = self.some(data, lambda c: bool(c.former_ids))
+        ghost = data.draw(st.sampled_from(client.former_ids))
+        if ghost in self.group.members:  # it was never removed, and nobody took its place yet
+            return
+        at = self.group.generation
+        match what:
+            case "sync":
+                answer = self.stage.sync(
+                    ghost, at, instance=client.instance, protocol_type=None, protocol_name=None, version=4
+                )
+                assert not answer.waits, "a former self waits for the plan"
+                code = answer.code
+            case "heartbeat":
+                code = self.stage.heartbeat(ghost, at, instance=client.instance)
+            case _:
+                (code,) = self.stage.commit(ghost, at, instance=client.instance).codes
+        assert code in (
+            ErrorCode.FENCED_INSTANCE_ID,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+        )
+        self.observe()
+
+    @precondition(lambda self: any(c.generation > 0 for c in self.clients))
+    @rule(data=st.data(), late_by=st.sampled_from([0, 0, 0, 1, 2]))
+    def beat(self, data: st.DataObject, late_by: int) -> None:
+        client = self.some(data, lambda c: c.generation > 0)
+        generation = client.generation - late_by
+        code = self.stage.heartbeat(client.member_id, generation, instance=client.instance)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            assert generation == self.group.generation, "a heartbeat of another generation was taken"
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            client.forget()
+        self.observe()
+
+    @precondition(lambda self: any(c.generation > 0 for c in self.clients))
+    @rule(data=st.data(), late_by=st.sampled_from([0, 0, 1]))
+    def commit(self, data: st.DataObject, late_by: int) -> None:
+        client = self.some(data, lambda c: c.generation > 0)
+        generation = client.generation - late_by
+        (code,) = self.stage.commit(client.member_id, generation, instance=client.instance).codes
+        if code is ErrorCode.NONE:
+            assert generation == self.group.generation, "a commit of another generation was taken"
+            assert self.group.state is not GroupState.COMPLETING_REBALANCE, (
+                "a commit before the plan was taken"
+            )
+        self.observe()
+
+    @precondition(lambda self: any(c.member_id for c in self.clients))
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        client = self.some(data, lambda c: bool(c.member_id))
+        self.stage.leave((client.member_id, client.instance))
+        client.forget()
+        self.observe()
+
+    @rule(ms=st.sampled_from([1, 500, DELAY, 5_000, 9_999, 25_000]))
+    def wait(self, ms: int) -> None:
+        end = self.stage.now + ms
+        while self.stage.now < end:
+            due = coordinator.next_deadline(self.stage.coordinator)
+            self.stage.wait(min(end, max(due or end, self.stage.now)) - self.stage.now)
+            self.observe()
+            if due is None or due > end:
+                break
+
+    @precondition(lambda self: self.state in (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE))
+    @rule()
+    def delete(self) -> None:
+        (code,) = self.stage.delete("g")
+        assert (code is ErrorCode.NONE) == (self.state is GroupState.EMPTY)
+        if code is ErrorCode.NONE:
+            self.generation, self.leaders, self.owners, self.answered = 0, {}, {}, {}
+        self.observe()
+
+    # What the clients make of it, and what must hold of it.
+
+    def observe(self) -> None:
+        before = self.state
+        self.state = self.group.state
+        if self.state is GroupState.PREPARING_REBALANCE and before is not self.state:
+            self.rebalance_began = self.stage.now
+            self.from_empty = before in (GroupState.EMPTY, GroupState.DEAD)
+        elif before is GroupState.PREPARING_REBALANCE and self.state is not before and self.from_empty:
+            assert self.stage.now >= self.rebalance_began + DELAY, "the initial delay ended early"
+        assert self.group.generation >= self.generation, "the generation went back"
+        self.generation = self.group.generation
+        for answer in [answer for answer in self.joins if not answer.waits]:
+            self.joins.remove(answer)
+            if answer.code is ErrorCode.NONE:
+                self.answered.setdefault(answer.response.generation_id, set()).add(answer.member_id)
+        for client in self.clients:
+            self.take_answers(client)
+
+    def take_answers(self, client: Client) -> None:
+        answer = client.joining
+        if answer is not None and not answer.waits:
+            client.joining = None
+            if answer.code is ErrorCode.NONE:
+                self.joined(client, answer)
+            elif answer.code is ErrorCode.MEMBER_ID_REQUIRED:
+                client.member_id = answer.member_id
+            elif answer.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                client.forget()
+        answer = client.syncing
+        if answer is not None and not answer.waits:
+            client.syncing = None
+            if answer.code is ErrorCode.NONE:
+                self.synced(client, answer)
+            elif answer.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                client.forget()
+
+    def joined(self, client: Client, answer: Answer) -> None:
+        response = answer.response
+        if client.member_id and client.member_id != response.member_id:
+            client.former_ids.append(client.member_id)
+        client.member_id, client.generation = response.member_id, response.generation_id
+        client.plan_for = [] if response.skip_assignment else [m.member_id for m in response.members]
+        if response.leader == response.member_id and not response.skip_assignment:
+            leaders = self.leaders.setdefault(response.generation_id, set())
+            leaders.add(response.member_id)
+            assert len(leaders) == 1, f"two members lead generation {response.generation_id}: {leaders}"
+
+    def synced(self, client: Client, answer: Answer) -> None:
+        request: Any = answer.request
+        client.owned = frozenset(answer.response.assignment)
+        owners = self.owners.setdefault(request.generation_id, {})
+        current = self.group.instances.get(client.instance or "", request.member_id)
+        for partition in client.owned:
+            owner = owners.setdefault(partition, client.instance or request.member_id)
+            assert owner == (client.instance or request.member_id), f"two members own partition {partition}"
+        assert current == request.member_id or self.group.generation != request.generation_id
+
+    @invariant()
+    def counts_agree_with_what_they_count(self) -> None:
+        group = self.group
+        members = group.members.values()
+        assert group.waiting == sum(member.join is not None for member in members)
+        counted: dict[str, int] = {}
+        for member in members:
+            for name in member.offers():
+                counted[name] = counted.get(name, 0) + 1
+        assert group.offered == counted
+        assert group.instances == {m.group_instance_id: m.member_id for m in members if m.group_instance_id}
+        assert all(key == member.member_id for key, member in group.members.items())
+
+    @invariant()
+    def a_group_with_members_has_a_leader_that_is_one(self) -> None:
+        assert (self.group.leader in self.group.members) == bool(self.group.members)
+
+    @invariant()
+    def only_a_group_that_rebalances_or_rests_has_members(self) -> None:
+        if self.group.members:
+            assert self.group.state in HAS_MEMBERS
+        if self.group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            assert self.group.members
+
+    @invariant()
+    def a_member_that_waits_for_nothing_has_a_deadline(self) -> None:
+        for member in self.group.members.values():
+            assert member.join or member.sync or member.deadline < NEVER
+
+    @invariant()
+    def whoever_has_not_synced_has_a_deadline_and_only_then(self) -> None:
+        assert (self.group.sync_deadline < NEVER) == bool(self.group.unsynced)
+        assert self.group.unsynced.keys() <= self.group.members.keys()
+
+    @invariant()
+    def joins_wait_only_while_members_gather_and_syncs_only_for_the_plan(self) -> None:
+        for member in self.group.members.values():
+            if member.join is not None:
+                assert self.group.state is GroupState.PREPARING_REBALANCE
+            if member.sync is not None:
+                assert self.group.state is GroupState.COMPLETING_REBALANCE
+
+    @invariant()
+    def the_next_deadline_is_never_late(self) -> None:
+        assert self.group.wake <= self.group.earliest_deadline()
+        if self.group.state is not GroupState.DEAD and self.group.wake < NEVER:
+            assert self.stage.coordinator.deadlines.of(self.group.group_id) == self.group.wake
+
+    @invariant()
+    def whoever_is_dynamic_and_in_a_generation_was_told_so(self) -> None:
+        if self.group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            told = self.answered.get(self.group.generation, set())
+            for member in self.group.members.values():
+                assert member.group_instance_id is not None or member.member_id in told
+
+    def teardown(self) -> None:
+        """When all fall silent, every request gets its answer and the group ends empty."""
+        self.stage.wait(1_000_000)
+        assert not self.stage.open, "requests that are never answered"
+        assert not self.group.members
+
+
+TestCoordination = Coordination.TestCase
+
+
+# Coordinators with one rule missing.
+
+
+def _no_generation_check(patch: pytest.MonkeyPatch) -> None:
+    def forgiving(group: Group, member_id: str, instance: str | None) -> ErrorCode:
+        return member_error(group, member_id, instance)
+
+    patch.setattr(offsets, "_commit_error", lambda g, c: forgiving(g, c.member_id, c.group_instance_id))
+
+
+def _no_generation_check_in_heartbeat(patch: pytest.MonkeyPatch) -> None:
+    def answer(turn: Turn, group: Group, call: Any, code: ErrorCode) -> None:
+        call.request.generation_id = group.generation
+        real(turn, group, call, code)
+
+    real = membership._answer_heartbeat
+    patch.setattr(membership, "_answer_heartbeat", answer)
+
+
+def _leader_rejoin_ignored(patch: pytest.MonkeyPatch) -> None:
+    def as_a_follower(turn: Turn, group: Group, call: Any) -> None:
+        if (member := joins._known(turn, group, call)) is not None:
+            rebalance.answer_join(turn, group, member, call, leader=group.leader, members=[])
+
+    patch.setitem(coordinator.TABLE, (Kind.JOIN_AGAIN, GroupState.STABLE), as_a_follower)
+
+
+def _session_not_refreshed_by_answers(patch: pytest.MonkeyPatch) -> None:
+    def never(turn: Turn, group: Group, member: GroupMember) -> None:
+        member.deadline = NEVER
+
+    patch.setattr(Turn, "refresh_session", never)
+
+
+def _fenced_member_accepted(patch: pytest.MonkeyPatch) -> None:
+    def lenient(group: Group, member_id: str, instance: str | None) -> ErrorCode:
+        known = member_id in group or (instance is not None and instance in group.instances)
+        return ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def heartbeat(turn: Turn, group: Group, call: Any) -> None:
+        code = lenient(group, call.request.member_id, call.request.group_instance_id)
+        turn.reply(call, HeartbeatResponse(error_code=code))
+
+    for state in HAS_MEMBERS:
+        patch.setitem(coordinator.TABLE, (Kind.HEARTBEAT, state), heartbeat)
+
+
+def _initial_delay_skipped(patch: pytest.MonkeyPatch) -> None:
+    def eager(turn: Turn, group: Group) -> None:
+        group.initial_delay_left = None
+        real(turn, group)
+
+    real = rebalance.end_gathering_if_all_are_here
+    patch.setattr(rebalance, "end_gathering_if_all_are_here", eager)
+
+
+def _waiting_syncs_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebalance, "refuse_parked_sync", lambda turn, member, code: None)
+
+
+def _absent_members_kept(patch: pytest.MonkeyPatch) -> None:
+    def kept(turn: Turn, group: Group) -> None:
+        with patch.context() as inner:
+            inner.setattr(Group, "remove", lambda group, member_id: None)
+            real(turn, group)
+
+    real = rebalance._end_gathering
+    patch.setattr(rebalance, "_end_gathering", kept)
+
+
+def _commit_before_the_plan(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(coordinator.TABLE, (Kind.COMMIT, GroupState.COMPLETING_REBALANCE), offsets.commit_by_member)
+
+
+def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Kafka's own way: a former self that waits in JoinGroup is never answered."""
+    real = refuse_join
+
+    def silent(turn: Turn, call: Any, code: ErrorCode, member_id: str) -> None:
+        if code is not ErrorCode.FENCED_INSTANCE_ID:
+            real(turn, call, code, member_id)
+
+    patch.setattr(joins, "refuse_join", silent)
+
+
+def _generation_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def begin(turn: Turn, group: Group) -> None:
+        group.generation -= 1
+        real(turn, group)
+
+    real = rebalance._begin_generation
+    patch.setattr(rebalance, "_begin_generation", begin)
+
+
+def _sync_deadline_ignored(patch: pytest.MonkeyPatch) -> None:
+    def ignore(turn: Turn, group: Group, _: str) -> None:
+        group.sync_deadline = NEVER
+
+    for state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        patch.setitem(coordinator.TABLE, (Kind.SYNC_DEADLINE, state), ignore)
+
+
+MUTANTS = [
+    _no_generation_check,
+    _no_generation_check_in_heartbeat,
+    _leader_rejoin_ignored,
+    _session_not_refreshed_by_answers,
+    _fenced_member_accepted,
+    _initial_delay_skipped,
+    _waiting_syncs_forgotten,
+    _absent_members_kept,
+    _commit_before_the_plan,
+    _superseded_join_forgotten,
+    _generation_not_counted,
+    _sync_deadline_ignored,
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__.strip("_"))
+def test_a_coordinator_with_one_rule_missing_is_found_out(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    budget = settings(
+        max_examples=200,
+        stateful_step_count=40,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+        report_multiple_bugs=False,
+    )
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Coordination, settings=budget)

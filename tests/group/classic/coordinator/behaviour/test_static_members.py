@@ -1,0 +1,275 @@
+"""Static members (KIP-345): they come back as themselves, and their former selves are fenced."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import GroupState, Rebalancing
+from tests.group.classic.coordinator.stage import BOTH, DELAY, REBALANCE, SESSION, Stage
+
+A = {"instance": "a"}
+B = {"instance": "b"}
+
+
+def test_a_live_instance_with_an_id_that_is_not_its_own_is_fenced() -> None:
+    """GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId."""
+    stage = Stage()
+    stage.stable(A)
+    assert stage.join("ghost", instance="a").code is ErrorCode.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize(("instance", "other"), [("b", 0), ("a", 1)], ids=["follower", "leader"])
+def test_an_instance_with_another_members_id_is_fenced(instance: str, other: int) -> None:
+    """GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
+    stage = Stage()
+    members = stage.stable(A, B)
+    assert stage.join(members[other], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_known_member_with_an_instance_that_is_not_registered_is_unknown() -> None:
+    """GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
+    stage = Stage()
+    (member,) = stage.stable(A)
+    assert stage.join(member, instance="z").code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_id_of_a_static_member_passes_without_its_instance() -> None:
+    stage = Stage()
+    (member,) = stage.stable(A)
+    assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+def test_every_return_has_another_id_with_the_instance_in_front() -> None:
+    """GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin."""
+    stage = Stage()
+    seen = {stage.stable(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
+    assert len(seen) == 6
+    assert all(member_id.startswith("a-") for member_id in seen)
+
+
+def test_a_follower_that_comes_back_keeps_generation_and_assignment() -> None:
+    """GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId."""
+    stage = Stage()
+    leader, follower = stage.stable(A, B)
+    back = stage.join(instance="b")
+    assert (back.response.generation_id, back.response.leader, back.response.members) == (1, leader, [])
+    assert stage.state is GroupState.STABLE
+    assert stage.sync(back.member_id, instance="b").response.assignment == follower.encode()
+    assert stage.heartbeat(leader) is ErrorCode.NONE
+
+
+def test_from_v9_a_leader_that_comes_back_leads_but_skips_the_assignment() -> None:
+    """GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId, KIP-814."""
+    stage = Stage()
+    stage.stable(A, B)
+    back = stage.join(instance="a", version=9)
+    assert back.response.leader == back.member_id
+    assert back.response.skip_assignment
+    assert len(back.response.members) == 2
+
+
+def test_before_v9_a_leader_that_comes_back_is_told_that_its_former_self_leads() -> None:
+    """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
+    stage = Stage()
+    former, _ = stage.stable(A, B)
+    back = stage.join(instance="a", version=8)
+    assert back.response.leader == former
+    assert back.response.members == []
+    assert stage.group().leader == back.member_id, "it leads all the same"
+
+
+def test_a_former_self_is_fenced_in_everything_it_does() -> None:
+    """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its kin for the other requests."""
+    stage = Stage()
+    former, _ = stage.stable(A, B)
+    stage.join(instance="a")
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    assert stage.heartbeat(former, instance="a") is fenced
+    assert stage.sync(former, instance="a").code is fenced
+    assert stage.commit(former, 1, instance="a").codes == [fenced]
+    assert stage.join(former, instance="a").code is fenced
+    assert stage.leave((former, "a")).codes == [fenced]
+    assert stage.commit_in_transaction(member_id=former, generation=1, instance="a").codes == [fenced]
+
+
+def test_a_former_self_without_its_instance_is_unknown() -> None:
+    stage = Stage()
+    (former,) = stage.stable(A)
+    stage.join(instance="a")
+    assert stage.heartbeat(former) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rejoined_follower_that_is_replaced_is_fenced_at_once() -> None:
+    """GroupCoordinatorTest.staticMemberFenceDuplicateRejoinedFollower."""
+    stage = Stage()
+    leader, follower = stage.stable(A, B)
+    former = stage.join(follower, instance="b", protocols=[("range", b"new")])
+    back = stage.join(instance="b")
+    assert former.code is ErrorCode.FENCED_INSTANCE_ID
+    assert back.waits
+    stage.join(leader, instance="a")
+    assert back.code is ErrorCode.NONE
+
+
+def test_a_replaced_member_that_waits_in_join_is_fenced_and_the_successor_waits() -> None:
+    """GroupMetadataManagerTest.testJoinGroupReplaceStaticMember."""
+    stage = Stage()
+    former, answer = stage.enter(**A)
+    back = stage.join(instance="a")
+    assert (answer.code, answer.member_id) == (ErrorCode.FENCED_INSTANCE_ID, former)
+    stage.wait(DELAY)
+    assert back.code is ErrorCode.NONE
+    assert list(stage.group().members) == [back.member_id]
+
+
+def test_a_replaced_member_that_waits_in_sync_is_fenced() -> None:
+    """GroupCoordinatorTest.staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged."""
+    stage = Stage()
+    _, follower = stage.gathered(A, B)
+    parked = stage.sync(follower, instance="b")
+    assert parked.waits
+    stage.join(instance="b")
+    assert parked.code is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_return_while_the_plan_is_made_makes_a_new_plan() -> None:
+    """GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance."""
+    stage = Stage()
+    leader, _ = stage.gathered(A, B)
+    back = stage.join(instance="b")
+    assert back.waits
+    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.join(leader, instance="a").response.generation_id == 2
+
+
+def test_a_return_with_other_protocols_but_the_same_vote_makes_no_rebalance() -> None:
+    """GroupCoordinatorTest....ChangeOfProtocolWhileSelectProtocolUnchanged."""
+    stage = Stage()
+    stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
+    back = stage.join(instance="b", protocols=[("range", b"changed")])
+    assert (back.response.generation_id, stage.state) == (1, GroupState.STABLE)
+
+
+def test_a_return_that_changes_the_vote_makes_a_rebalance() -> None:
+    """GroupCoordinatorTest....ChangeOfProtocolWithSelectedProtocolChanged."""
+    stage = Stage()
+    leader, _ = stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
+    back = stage.join(instance="b", protocols=[("roundrobin", b"rr")])
+    assert back.waits
+    assert isinstance(stage.told[-1], Rebalancing)
+    assert "changes the protocol from range to roundrobin" in stage.told[-1].reason
+    stage.join(leader, instance="a", protocols=BOTH)
+    assert back.response.protocol_name == "roundrobin"
+
+
+def test_a_return_takes_new_timeouts_over() -> None:
+    """GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange."""
+    stage = Stage()
+    stage.stable(A)
+    back = stage.join(instance="a", session=20_000, rebalance=30_000)
+    member = stage.group().members[back.member_id]
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 30_000)
+
+
+def test_after_a_return_the_first_session_still_has_the_old_timeout() -> None:
+    """Seen on Kafka 4.3.1: the timer is armed before the new timeout is stored."""
+    stage = Stage()
+    stage.stable({**A, "session": 6_000})
+    back = stage.join(instance="a", session=20_000)
+    stage.wait(5_999)
+    assert stage.heartbeat(back.member_id) is ErrorCode.NONE
+    stage.wait(19_999)
+    assert stage.heartbeat(back.member_id) is ErrorCode.NONE, "from the first heartbeat on the new one counts"
+    again = stage.join(instance="a", session=6_000)
+    assert again.code is ErrorCode.NONE
+    stage.wait(20_000)
+    assert stage.state is GroupState.EMPTY
+
+
+def test_a_member_that_rejoins_with_its_own_id_is_treated_like_a_dynamic_one() -> None:
+    """GroupCoordinatorTest.staticMemberRejoinWithKnownMemberId, ...WithLeaderIdAndKnownMemberId."""
+    stage = Stage()
+    leader, follower = stage.gathered(A, B)
+    assert stage.join(follower, instance="b").code is ErrorCode.NONE
+    stage.sync_all([leader, follower])
+    assert stage.join(follower, instance="b").code is ErrorCode.NONE
+    assert stage.join(leader, instance="a").waits
+
+
+def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
+    """GroupCoordinatorTest.testStaticMemberFollowerFailToRejoinBeforeRebalanceTimeout."""
+    stage = Stage()
+    leader, absent = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    answer = stage.join(leader, instance="a", session=1_800_000)
+    stage.wait(REBALANCE)
+    assert [m.member_id for m in answer.response.members] == [leader, absent]
+    assert answer.response.members[1].group_instance_id == "b"
+
+
+def test_an_absent_static_leader_stays_a_member_but_another_leads() -> None:
+    """GroupCoordinatorTest.testStaticMemberLeaderFailToRejoinBeforeRebalanceTimeout."""
+    stage = Stage()
+    leader, follower = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    answer = stage.join(follower, instance="b", protocols=[("range", b"new")], session=1_800_000)
+    stage.wait(REBALANCE)
+    assert answer.response.leader == follower
+    assert leader in [m.member_id for m in answer.response.members]
+
+
+def test_an_absent_static_member_is_missed_when_it_does_not_sync() -> None:
+    stage = Stage()
+    leader, absent = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    stage.join(leader, instance="a", session=1_800_000)
+    stage.wait(REBALANCE)
+    stage.sync(leader, plan={leader: b"all"})
+    stage.wait(REBALANCE)
+    assert stage.heartbeat(absent, instance="b") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_with_only_absent_static_members_the_rebalance_waits_on() -> None:
+    """GroupMetadataManagerTest.testGroupStuckInRebalanceTimeoutDueToNonjoinedStaticMember."""
+    stage = Stage()
+    _, dynamic = stage.stable({**A, "session": 1_800_000}, {})
+    stage.leave(dynamic)
+    stage.wait(10 * REBALANCE)
+    assert (stage.state, stage.generation()) == (GroupState.PREPARING_REBALANCE, 1)
+    assert stage.join(instance="a").response.generation_id == 2
+
+
+def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
+    """GroupCoordinatorTest.testLeaderFailToRejoinBeforeFinalRebalanceTimeoutWithLongSessionTimeout."""
+    stage = Stage()
+    _, dynamic = stage.stable({**A, "session": 100_000}, {})
+    stage.leave(dynamic)
+    stage.wait(100_000)
+    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)
+
+
+def test_a_replaced_newcomer_does_not_expire_while_it_waits() -> None:
+    """Kafka gives it its session timeout while it still counts as new, so it may expire in JoinGroup."""
+    stage = Stage(group_initial_rebalance_delay_ms=30_000)
+    stage.join(instance="a", session=6_000)
+    back = stage.join(instance="a", session=6_000)
+    stage.wait(30_000)
+    assert back.code is ErrorCode.NONE
+
+
+def test_a_successor_that_has_synced_is_not_missed_for_its_former_self() -> None:
+    """Seen on Kafka 4.3.1: there the sync timer starts a rebalance although everyone has synced."""
+    stage = Stage()
+    leader, late = stage.gathered({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    stage.sync(leader, plan={late: b"part"})
+    back = stage.join(instance="b", session=1_800_000)
+    assert stage.sync(back.member_id, instance="b").response.assignment == b"part"
+    stage.wait(REBALANCE)
+    assert stage.heartbeat(leader) is ErrorCode.NONE
+    assert stage.heartbeat(back.member_id) is ErrorCode.NONE
+
+
+def test_a_static_member_that_is_silent_for_its_session_is_out() -> None:
+    stage = Stage()
+    (member,) = stage.stable(A)
+    stage.wait(SESSION)
+    assert stage.heartbeat(member, instance="a") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.group().instances == {}

@@ -1,0 +1,265 @@
+"""SyncGroup: the leader's plan, and what becomes of those who wait for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import GroupState
+from tests.group.classic.coordinator.stage import REBALANCE, SESSION, Stage
+
+
+def test_sync_to_a_missing_group_is_from_an_unknown_member() -> None:
+    """GroupCoordinatorTest.testSyncGroupFromUnknownGroup."""
+    assert Stage().sync("m", 1).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_sync_to_an_empty_group_is_from_an_unknown_member() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    assert stage.sync(member).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_sync_from_an_unknown_member_is_refused() -> None:
+    """GroupCoordinatorTest.testSyncGroupFromUnknownMember."""
+    stage = Stage()
+    stage.stable()
+    assert stage.sync("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+def test_sync_in_another_generation_is_refused(generation: int) -> None:
+    """GroupCoordinatorTest.testSyncGroupFromIllegalGeneration."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    assert stage.sync(member, generation).code is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_an_unknown_member_is_told_so_before_its_generation_is_looked_at() -> None:
+    stage = Stage()
+    stage.stable()
+    assert stage.sync("ghost", 99).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("said", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
+def test_another_protocol_is_inconsistent(said: dict[str, Any]) -> None:
+    """GroupCoordinatorTest.testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent and ...Name..."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    assert stage.sync(member, **said).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
+    """The order as seen on Kafka 4.3.1."""
+    stage = Stage()
+    said: dict[str, Any] = {missing: None}
+    answer = stage.sync("m", 1, group="", **said)
+    assert answer.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.sync("m", 1, group="").code is ErrorCode.INVALID_GROUP_ID
+
+
+def test_before_v5_the_protocol_need_not_be_named() -> None:
+    """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreNotProvided."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    answer = stage.sync(member, plan={}, protocol_type=None, protocol_name=None, version=4)
+    assert answer.code is ErrorCode.NONE
+
+
+def test_the_groups_protocol_is_echoed() -> None:
+    """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    response = stage.sync(member, plan={}).response
+    assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+
+
+def test_a_refusal_says_nothing_of_the_protocol() -> None:
+    response = Stage().sync("m", 1).response
+    assert (response.protocol_type, response.protocol_name, response.assignment) == (None, None, b"")
+
+
+def test_before_the_first_generation_any_protocol_name_may_be_said_but_not_any_type() -> None:
+    """Seen on Kafka 4.3.1: 27 for a name while the group has none yet, 23 for a wrong type."""
+    stage = Stage()
+    member, _ = stage.enter()
+    assert stage.sync(member, 0, protocol_name="sticky").code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert stage.sync(member, 0, protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_follower_waits_for_the_leader() -> None:
+    """GroupCoordinatorTest.testSyncGroupLeaderAfterFollower."""
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    waiting = stage.sync(follower)
+    assert waiting.waits
+    own = stage.sync(leader, plan={leader: b"L", follower: b"F"})
+    assert (own.response.assignment, waiting.response.assignment) == (b"L", b"F")
+    assert stage.state is GroupState.STABLE
+
+
+def test_a_follower_that_comes_after_the_leader_gets_its_part_at_once() -> None:
+    """GroupCoordinatorTest.testSyncGroupFollowerAfterLeader."""
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    stage.sync(leader, plan={follower: b"F"})
+    assert stage.sync(follower).response.assignment == b"F"
+
+
+def test_whom_the_plan_forgets_gets_nothing() -> None:
+    """GroupCoordinatorTest.testSyncGroupEmptyAssignment."""
+    stage = Stage()
+    (leader,) = stage.gathered()
+    assert stage.sync(leader, plan={"ghost": b"x"}).response.assignment == b""
+    assert stage.heartbeat(leader) is ErrorCode.NONE
+
+
+def test_a_plan_from_a_follower_is_ignored() -> None:
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    assert stage.sync(follower, plan={follower: b"mine"}).waits
+    stage.sync(leader, plan={follower: b"F"})
+    assert stage.sync(follower, plan={follower: b"mine"}).response.assignment == b"F"
+
+
+def test_a_second_plan_in_stable_is_ignored() -> None:
+    stage = Stage()
+    (leader,) = stage.gathered()
+    stage.sync(leader, plan={leader: b"first"})
+    assert stage.sync(leader, plan={leader: b"second"}).response.assignment == b"first"
+
+
+def test_sync_while_members_gather_is_sent_back_to_join() -> None:
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.join(leader)
+    assert stage.sync(follower).code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_new_rebalance_sends_those_who_wait_for_the_plan_back_to_join() -> None:
+    stage = Stage()
+    _, follower = stage.gathered({}, {})
+    waiting = stage.sync(follower)
+    stage.enter()
+    assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_leader_that_dies_before_its_plan_sends_the_others_back_to_join() -> None:
+    """GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
+    stage = Stage()
+    _, follower = stage.gathered({}, {})
+    waiting = stage.sync(follower)
+    stage.wait(SESSION)
+    assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert stage.join(follower).response.leader == follower
+
+
+def test_a_repeated_sync_takes_the_place_of_the_one_that_waits() -> None:
+    stage = Stage()
+    _, follower = stage.gathered({}, {})
+    first = stage.sync(follower)
+    assert stage.sync(follower).waits
+    assert first.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_member_removed_while_it_waits_in_sync_is_told_so() -> None:
+    """Kafka never answers it."""
+    stage = Stage()
+    _, follower = stage.gathered({}, {})
+    waiting = stage.sync(follower)
+    stage.leave(follower)
+    assert waiting.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_waits_in_sync_does_not_expire_and_lives_on_from_its_answer() -> None:
+    stage = Stage()
+    leader, follower = stage.gathered({}, {"session": 6_000})
+    waiting = stage.sync(follower)
+    stage.wait(SESSION - 1)
+    stage.heartbeat(leader)
+    stage.wait(SESSION - 1)
+    stage.sync(leader, plan={follower: b"F"})
+    assert waiting.response.assignment == b"F"
+    stage.wait(5_999)
+    assert stage.heartbeat(follower) is ErrorCode.NONE
+
+
+def test_sync_in_stable_is_a_sign_of_life() -> None:
+    """Seen on Kafka 4.3.1: there it isn't."""
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.wait(SESSION - 1)
+    stage.sync(member)
+    stage.wait(SESSION - 1)
+    assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+# Those who never sync
+
+
+def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[ErrorCode]:
+    """Let time pass with a heartbeat of each every 5 s; the codes of the last ones."""
+    codes: list[ErrorCode] = []
+    for _ in range(ms // 5_000):
+        stage.wait(5_000)
+        codes = [stage.heartbeat(member, generation) for member in members]
+    return codes
+
+
+def test_nobody_who_never_syncs_survives_the_rebalance_timeout_heartbeats_or_not() -> None:
+    """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
+    stage = Stage()
+    members = stage.gathered({"rebalance": 20_000}, {"rebalance": 20_000})
+    began = stage.generation()
+    assert set(alive(stage, members, 15_000, began)) == {ErrorCode.NONE}
+    assert set(alive(stage, members, 5_000, began)) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert stage.state is GroupState.EMPTY
+
+
+def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> None:
+    """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers."""
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    stage.sync(leader, plan={})
+    codes = alive(stage, [leader, follower], REBALANCE, 1)
+    assert codes == [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert stage.group().rebalance_reason == f"no SyncGroup from {follower}"
+
+
+def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() -> None:
+    """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders."""
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    waiting = stage.sync(follower)
+    for _ in range(REBALANCE // 5_000):
+        stage.heartbeat(leader)
+        stage.wait(5_000)
+    assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert stage.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(stage.group().members) == [follower]
+
+
+def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None:
+    """GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived."""
+    stage = Stage()
+    members = stage.stable({}, {})
+    assert set(alive(stage, members, 2 * REBALANCE, 1)) == {ErrorCode.NONE}
+
+
+def test_a_refused_sync_does_not_count() -> None:
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    stage.sync(leader, plan={})
+    stage.sync(follower, 99)
+    assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_many_who_never_sync_are_counted_rather_than_named() -> None:
+    stage = Stage()
+    stage.gathered(*[{"session": 600_000}] * 5)
+    stage.wait(REBALANCE)
+    assert stage.group().rebalance_reason.endswith("and 2 more")

@@ -1,0 +1,404 @@
+"""A stage for coordinators: virtual time, builders with all arguments defaulted, answers that are checked.
+
+It holds for every test: each reply goes to a request that waits for one, and can be encoded in that
+request's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import (
+    Action,
+    Coordinator,
+    Event,
+    Group,
+    GroupState,
+    Received,
+    Reply,
+    Settings,
+    Tick,
+    Topics,
+    next_deadline,
+    step,
+)
+from kproto.messages.consumer_protocol import ConsumerProtocolSubscription
+from kproto.messages.delete_groups import DeleteGroupsRequest
+from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kproto.messages.list_groups import ListedGroup, ListGroupsRequest
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kproto.wire.message import Message
+
+DELAY = 3_000  # Kafka's default of group.initial.rebalance.delay.ms
+SESSION = 10_000
+REBALANCE = 60_000
+RANGE = (("range", b"r"),)
+BOTH = (("range", b"r"), ("roundrobin", b"rr"))
+FLIGHTS = UUID(int=7)
+NO_ID = UUID(int=0)
+
+
+class Answer:
+    """What became of a request: `waits` until there is a `response`."""
+
+    def __init__(self, request: Message, version: int) -> None:
+        self.request = request
+        self.version = version
+        self.response: Any = None
+
+    @property
+    def waits(self) -> bool:
+        return self.response is None
+
+    @property
+    def code(self) -> ErrorCode:
+        assert self.response is not None, "not answered yet"
+        return ErrorCode(self.response.error_code)
+
+    @property
+    def member_id(self) -> str:
+        member_id: str = self.response.member_id
+        return member_id
+
+    @property
+    def codes(self) -> list[ErrorCode]:
+        """The codes of all partitions, or of all members that leave."""
+        if hasattr(self.response, "members"):
+            return [ErrorCode(member.error_code) for member in self.response.members]
+        return [ErrorCode(p.error_code) for topic in self.response.topics for p in topic.partitions]
+
+
+class KnownTopics:
+    """A broker's topics: `flights` with two partitions, and whatever a test adds."""
+
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        self.counts = dict(counts or {"flights": 2})
+
+    def partitions(self, name: str) -> int | None:
+        return self.counts.get(name)
+
+    def name(self, topic_id: UUID) -> str | None:
+        return "flights" if topic_id == FLIGHTS else None
+
+    def id(self, name: str) -> UUID | None:
+        return FLIGHTS if name == "flights" else None
+
+
+class Stage:
+    """One coordinator, its clock, and everything it has said."""
+
+    def __init__(self, topics: Topics | None = None, **settings: int) -> None:
+        self.coordinator = Coordinator(Settings(**settings), topics)
+        self.now = 1_000_000
+        self.told: list[Action] = []
+        self.open: dict[int, Answer] = {}
+        self._sent = 0
+
+    # Events.
+
+    def step(self, event: Event) -> None:
+        for action in step(self.coordinator, event, self.now):
+            if isinstance(action, Reply):
+                assert isinstance(action.token, int)
+                answer = self.open.pop(action.token)
+                action.response.encode(answer.version)
+                answer.response = action.response
+            else:
+                self.told.append(action)
+
+    def send(self, request: Message, version: int, client: str = "app") -> Answer:
+        self._sent += 1
+        self.open[self._sent] = answer = Answer(request, version)
+        self.step(Received(self._sent, request, version, client, "/127.0.0.1", f"id{self._sent}"))
+        return answer
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, with a Tick whenever one is due."""
+        end = self.now + ms
+        while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.step(Tick())
+        self.now = end
+
+    # Requests.
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocols: Iterable[tuple[str, bytes]] = RANGE,
+        protocol_type: str = "consumer",
+        session: int = SESSION,
+        rebalance: int = REBALANCE,
+        version: int = 9,
+        reason: str | None = None,
+        client: str = "app",
+    ) -> Answer:
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session,
+            rebalance_timeout_ms=rebalance,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols
+            ],
+            reason=reason,
+        )
+        return self.send(request, version, client)
+
+    def enter(self, **options: Any) -> tuple[str, Answer]:
+        """Join as a newcomer does, a dynamic one in two steps: the member id and the answer to come."""
+        first = self.join(**options)
+        if first.waits or first.code is not ErrorCode.MEMBER_ID_REQUIRED:
+            assert first.waits, f"not taken in: {first.response}"
+            return list(self.group(options.get("group", "g")).members)[-1], first
+        return first.member_id, self.join(first.member_id, **options)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int | None = None,
+        plan: Mapping[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocol_type: str | None = "consumer",
+        protocol_name: str | None = "range",
+        version: int = 5,
+    ) -> Answer:
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=self.generation(group) if generation is None else generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=who, assignment=what)
+                for who, what in (plan or {}).items()
+            ],
+        )
+        return self.send(request, version)
+
+    def heartbeat(
+        self, member_id: str, generation: int | None = None, *, group: str = "g", instance: str | None = None
+    ) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=group,
+            generation_id=self.generation(group) if generation is None else generation,
+            member_id=member_id,
+            group_instance_id=instance,
+        )
+        return self.send(request, 4).code
+
+    def leave(
+        self, *members: str | tuple[str, str | None], group: str = "g", reason: str | None = None
+    ) -> Answer:
+        pairs = [(one, None) if isinstance(one, str) else one for one in members]
+        identities = [
+            MemberIdentity(member_id=member_id, group_instance_id=instance, reason=reason)
+            for member_id, instance in pairs
+        ]
+        return self.send(LeaveGroupRequest(group_id=group, members=identities), 5)
+
+    def leave_alone(self, member_id: str, *, group: str = "g", version: int = 2) -> ErrorCode:
+        return self.send(LeaveGroupRequest(group_id=group, member_id=member_id), version).code
+
+    def commit(
+        self,
+        member_id: str = "",
+        generation: int = -1,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        metadata: str | None = None,
+        leader_epoch: int = -1,
+        retention: int = -1,
+        topic_id: UUID = NO_ID,
+        version: int = 9,
+    ) -> Answer:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in ({("flights", 0): 42} if offsets is None else offsets).items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    committed_metadata=metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            retention_time_ms=retention,
+            topics=[
+                OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        return self.send(request, version)
+
+    def commit_in_transaction(
+        self,
+        producer_id: int = 1,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        group: str = "g",
+        metadata: str | None = None,
+    ) -> Answer:
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in ({("flights", 0): 42} if offsets is None else offsets).items():
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=0,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=p) for name, p in topics.items()],
+        )
+        return self.send(request, 3)
+
+    def fetch(
+        self,
+        *partitions: tuple[str, int],
+        group: str = "g",
+        everything: bool = False,
+        stable: bool = False,
+        version: int = 9,
+    ) -> Answer:
+        """OffsetFetch of these partitions, or of everything, in the form of the version."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        if version < 8:
+            asked = [OffsetFetchRequestTopic(name=name, partition_indexes=p) for name, p in topics.items()]
+            request = OffsetFetchRequest(
+                group_id=group, topics=None if everything else asked, require_stable=stable
+            )
+        else:
+            named = [
+                OffsetFetchRequestTopics(name=name, topic_id=FLIGHTS, partition_indexes=p)
+                for name, p in topics.items()
+            ]
+            wanted = OffsetFetchRequestGroup(group_id=group, topics=None if everything else named)
+            request = OffsetFetchRequest(groups=[wanted], require_stable=stable)
+        return self.send(request, version)
+
+    def committed(self, *partitions: tuple[str, int], group: str = "g", stable: bool = False) -> list[int]:
+        """The offsets of these partitions, of all there are if none is named; -1 for none."""
+        answer = self.fetch(*partitions, group=group, everything=not partitions, stable=stable)
+        return [p.committed_offset for topic in answer.response.groups[0].topics for p in topic.partitions]
+
+    def delete_offsets(self, *partitions: tuple[str, int], group: str = "g") -> Answer:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=index))
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[OffsetDeleteRequestTopic(name=name, partitions=p) for name, p in topics.items()],
+        )
+        return self.send(request, 0)
+
+    def delete(self, *groups: str) -> list[ErrorCode]:
+        response = self.send(DeleteGroupsRequest(groups_names=list(groups)), 2).response
+        return [ErrorCode(result.error_code) for result in response.results]
+
+    def describe(self, group: str = "g", *, version: int = 6, operations: bool = False) -> DescribedGroup:
+        request = DescribeGroupsRequest(groups=[group], include_authorized_operations=operations)
+        described: DescribedGroup = self.send(request, version).response.groups[0]
+        return described
+
+    def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+        request = ListGroupsRequest(states_filter=[*states], types_filter=[*types])
+        listed: list[ListedGroup] = self.send(request, 5).response.groups
+        return listed
+
+    # Scenes.
+
+    def await_generation(self) -> None:
+        """Wait out the initial delay, however long it is prolonged."""
+        while self.state is GroupState.PREPARING_REBALANCE:
+            self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
+
+    def gathered(self, *newcomers: Mapping[str, Any]) -> list[str]:
+        """A new group with these members (options of `join`) whose first generation has begun."""
+        entered = [self.enter(**options) for options in (newcomers or ({},))]
+        self.await_generation()
+        assert all(answer.code is ErrorCode.NONE for _, answer in entered)
+        return [member_id for member_id, _ in entered]
+
+    def stable(self, *newcomers: Mapping[str, Any]) -> list[str]:
+        """The same, and the leader has brought a plan in which everyone gets its own id."""
+        members = self.gathered(*newcomers)
+        self.sync_all(members)
+        return members
+
+    def sync_all(self, members: Sequence[str], **options: Any) -> None:
+        """Everyone sends SyncGroup, the leader with a plan."""
+        leader = self.group().leader
+        for member_id in members:
+            plan = {one: one.encode() for one in members} if member_id == leader else None
+            self.sync(member_id, plan=plan, **{"protocol_name": self.group().protocol_name, **options})
+        assert self.state is GroupState.STABLE
+
+    # What is known.
+
+    def group(self, group: str = "g") -> Group:
+        return self.coordinator.find(group)
+
+    @property
+    def state(self) -> GroupState:
+        return self.group().state
+
+    def generation(self, group: str = "g") -> int:
+        return self.group(group).generation
+
+
+def subscription(*topics: str, version: int = 0) -> bytes:
+    """A consumer's metadata for a protocol."""
+    body = ConsumerProtocolSubscription(topics=list(topics))
+    return version.to_bytes(2, "big") + body.encode(version)

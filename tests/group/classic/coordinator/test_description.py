@@ -1,0 +1,178 @@
+"""DescribeGroups, ListGroups and DeleteGroups."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import GroupState
+from kproto.messages.list_groups import ListGroupsRequest
+from tests.group.classic.coordinator.stage import REBALANCE, Stage
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_up_to_v5_an_unknown_group_is_dead_and_no_error(version: int) -> None:
+    """GroupCoordinatorTest.testDescribeGroupInactiveGroup."""
+    group = Stage().describe("nobody", version=version)
+    assert (group.error_code, group.group_state, group.error_message) == (0, "Dead", None)
+    assert (group.protocol_type, group.protocol_data, group.members) == ("", "", [])
+
+
+def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
+    """KIP-1043."""
+    group = Stage().describe("nobody", version=6, operations=True)
+    assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    assert group.error_message
+    assert group.authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize(("asked", "operations"), [(True, 3400), (False, -(2**31))])
+def test_operations_are_told_when_asked_for(asked: bool, operations: int) -> None:
+    """3400 as seen on Kafka 4.3.1 without an authorizer, up to v5 also of an unknown group."""
+    assert Stage().describe("nobody", version=5, operations=asked).authorized_operations == operations
+
+
+def test_a_stable_group_shows_everything() -> None:
+    """GroupCoordinatorTest.testDescribeGroupStableForStaticMember."""
+    stage = Stage()
+    (member,) = stage.stable({"instance": "i", "client": "billing", "protocols": [("range", b"topics")]})
+    group = stage.describe()
+    assert (group.error_code, group.error_message, group.group_state) == (0, None, "Stable")
+    assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
+    (shown,) = group.members
+    assert (shown.member_id, shown.group_instance_id, shown.client_id) == (member, "i", "billing")
+    assert (shown.client_host, shown.member_metadata) == ("/127.0.0.1", b"topics")
+    assert shown.member_assignment == member.encode()
+
+
+def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
+    """GroupMetadataManagerTest.testDescribeGroupRebalancing."""
+    stage = Stage()
+    stage.gathered()
+    group = stage.describe()
+    assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
+    assert [m.member_metadata for m in group.members] == [b""]
+
+
+def test_the_last_assignment_is_shown_until_the_next_plan() -> None:
+    """As seen on Kafka 4.3.1."""
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.join(leader)
+    kept = [leader.encode(), follower.encode()]
+    assert [m.member_assignment for m in stage.describe().members] == kept
+    stage.join(follower)
+    assert stage.state is GroupState.COMPLETING_REBALANCE
+    assert [m.member_assignment for m in stage.describe().members] == kept
+
+
+def test_a_rebalance_before_the_plan_takes_the_last_assignment_away() -> None:
+    """As seen on Kafka 4.3.1."""
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.join(leader)
+    stage.join(follower)
+    stage.enter()
+    assert {m.member_assignment for m in stage.describe().members} == {b""}
+
+
+def test_an_empty_group_keeps_its_protocol_type() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    group = stage.describe()
+    assert (group.group_state, group.protocol_type, group.members) == ("Empty", "consumer", [])
+
+
+def test_every_group_is_listed_with_state_and_type() -> None:
+    """GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
+    stage = Stage()
+    stage.stable()
+    stage.commit(group="offsets-only")
+    listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in stage.listed()}
+    assert listed == {"g": ("consumer", "Stable", "classic"), "offsets-only": ("", "Empty", "classic")}
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        (["Stable"], ["g"]),
+        (["sTABLE"], ["g"]),
+        ([" Stable "], ["g"]),
+        (["Empty", "Stable"], ["g"]),
+        (["Empty"], []),
+        (["Confused"], []),
+    ],
+)
+def test_the_state_filter_ignores_case_and_blanks_and_words_that_are_no_state(
+    states: list[str], found: list[str]
+) -> None:
+    """GroupCoordinatorTest.testListGroupsWithStates; trimming as seen on Kafka 4.3.1."""
+    stage = Stage()
+    stage.stable()
+    assert [group.group_id for group in stage.listed(states)] == found
+
+
+@pytest.mark.parametrize(("types", "count"), [(["Classic"], 1), (["consumer"], 0), (["?"], 0), ([], 1)])
+def test_the_type_filter(types: list[str], count: int) -> None:
+    """GroupCoordinatorTest.testListGroupsWithTypes."""
+    stage = Stage()
+    stage.stable()
+    assert len(stage.listed(types=types)) == count
+
+
+def test_the_state_filter_follows_a_groups_life() -> None:
+    stage = Stage()
+    member = stage.join().member_id
+    assert stage.listed(["Empty"])
+    stage.join(member)
+    assert stage.listed(["PreparingRebalance"])
+    stage.await_generation()
+    assert stage.listed(["CompletingRebalance"])
+    stage.sync_all([member])
+    assert stage.listed(["Stable"])
+    stage.leave(member)
+    assert stage.listed(["Empty"])
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_groups_are_listed_in_every_version(version: int) -> None:
+    stage = Stage()
+    stage.stable()
+    assert [g.group_id for g in stage.send(ListGroupsRequest(), version).response.groups] == ["g"]
+
+
+def test_a_group_with_members_is_not_deleted() -> None:
+    """GroupCoordinatorTest.testDeleteNonEmptyGroup."""
+    stage = Stage()
+    (member,) = stage.stable()
+    assert stage.delete("g") == [ErrorCode.NON_EMPTY_GROUP]
+    stage.join(member)
+    assert stage.delete("g") == [ErrorCode.NON_EMPTY_GROUP]
+
+
+def test_deleting_an_unknown_group_is_an_error() -> None:
+    assert Stage().delete("nobody") == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def test_an_empty_group_is_deleted_with_its_offsets() -> None:
+    """GroupCoordinatorTest.testDeleteEmptyGroupWithStoredOffsets."""
+    stage = Stage()
+    stage.commit()
+    assert stage.delete("g") == [ErrorCode.NONE]
+    assert stage.committed() == []
+    assert stage.describe(version=5).group_state == "Dead"
+
+
+def test_handed_out_ids_go_with_their_group() -> None:
+    stage = Stage()
+    pending = stage.join().member_id
+    assert stage.delete("g") == [ErrorCode.NONE]
+    assert stage.join(pending).code is ErrorCode.UNKNOWN_MEMBER_ID
+    stage.wait(REBALANCE)
+
+
+def test_a_group_that_is_named_twice_is_deleted_once() -> None:
+    stage = Stage()
+    stage.commit(group="")
+    assert stage.delete("", "x", "") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]

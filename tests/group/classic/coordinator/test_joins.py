@@ -1,0 +1,336 @@
+"""Who may join, with which id, and what a rejoin does."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import GroupState
+from tests.group.classic.coordinator.stage import BOTH, DELAY, RANGE, SESSION, Stage
+
+
+@pytest.mark.parametrize("session", [5_999, 1_800_001])
+def test_a_session_timeout_out_of_bounds_is_refused_and_founds_no_group(session: int) -> None:
+    """GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall and TooLarge."""
+    stage = Stage()
+    assert stage.join(session=session).code is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert stage.state is GroupState.DEAD
+
+
+def test_an_empty_group_id_is_refused_before_the_session_timeout_is_looked_at() -> None:
+    """GroupCoordinatorTest.testInvalidGroupId; the order as seen on Kafka 4.3.1."""
+    assert Stage().join(group="", session=1).code is ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_a_member_id_that_nobody_gave_out_is_unknown_in_a_missing_group(instance: str | None) -> None:
+    """GroupCoordinatorTest.testJoinGroupUnknownConsumerNewGroup."""
+    stage = Stage()
+    answer = stage.join("ghost", instance=instance)
+    assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
+    assert stage.state is GroupState.DEAD
+
+
+def test_a_member_id_that_nobody_gave_out_is_unknown_in_an_existing_group() -> None:
+    """GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
+    stage = Stage()
+    stage.stable()
+    assert stage.join("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_known_id_is_unknown_in_an_empty_group() -> None:
+    """GroupMetadataManagerTest.testJoinGroupExistingMemberInEmptyState."""
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    assert stage.state is GroupState.EMPTY
+    assert stage.join(member).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_dynamic_newcomer_must_come_back_with_the_id_it_is_given() -> None:
+    """KIP-394, JoinGroup v4."""
+    stage = Stage()
+    answer = stage.join(version=4, client="app")
+    assert answer.code is ErrorCode.MEMBER_ID_REQUIRED
+    assert answer.member_id.startswith("app-")
+    assert answer.response.generation_id == -1
+    assert stage.state is GroupState.EMPTY
+    assert stage.join(answer.member_id, version=4).waits
+
+
+def test_before_v4_a_dynamic_newcomer_is_taken_in_at_once() -> None:
+    stage = Stage()
+    assert stage.join(version=3).waits
+    assert stage.state is GroupState.PREPARING_REBALANCE
+
+
+def test_every_first_join_is_given_another_id() -> None:
+    stage = Stage()
+    assert stage.join().member_id != stage.join().member_id
+    assert len(stage.group().pending) == 2
+
+
+def test_a_static_newcomer_is_never_asked_to_come_back() -> None:
+    """GroupCoordinatorTest.staticMemberJoinAsFirstMember."""
+    stage = Stage()
+    answer = stage.join(instance="i")
+    stage.wait(DELAY)
+    assert answer.code is ErrorCode.NONE
+    assert answer.member_id.startswith("i-")
+
+
+def test_v0_uses_the_session_timeout_for_the_rebalance_too() -> None:
+    """JoinGroup v0 has no rebalance timeout."""
+    stage = Stage()
+    answer = stage.join(version=0, session=7_000, rebalance=-1)
+    stage.wait(DELAY)
+    assert stage.group().members[answer.member_id].rebalance_timeout_ms == 7_000
+
+
+def test_another_protocol_type_is_inconsistent() -> None:
+    """GroupCoordinatorTest.testJoinGroupInconsistentProtocolType."""
+    stage = Stage()
+    stage.stable()
+    answer = stage.join(protocol_type="connect")
+    assert (answer.code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+
+
+def test_no_protocol_in_common_is_inconsistent() -> None:
+    """GroupCoordinatorTest.testJoinGroupInconsistentGroupProtocol."""
+    stage = Stage()
+    stage.stable({"protocols": [("range", b"")]})
+    assert stage.join(protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
+    """GroupCoordinatorTest.testJoinGroupWithEmptyProtocolType and testJoinGroupWithEmptyGroupProtocol."""
+    stage = Stage()
+    assert stage.join(protocol_type="").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.join(protocols=[]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.state is GroupState.EMPTY, "the refused join founded the group all the same"
+
+
+def test_a_handed_out_id_survives_a_refusal_of_its_protocols() -> None:
+    """GroupCoordinatorTest.testJoinGroupSecondJoinInconsistentProtocol."""
+    stage = Stage()
+    stage.stable()
+    member = stage.join().member_id
+    assert stage.join(member, protocols=[]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.join(member).waits
+
+
+def test_a_handed_out_id_with_an_instance_id_is_an_error_of_the_server() -> None:
+    """GroupMetadataManagerTest.testJoinGroupExistingPendingMemberWithGroupInstanceIdThrowsException."""
+    stage = Stage()
+    member = stage.join().member_id
+    answer = stage.join(member, instance="i")
+    assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+
+
+def test_an_error_says_nothing_of_the_group() -> None:
+    """GroupCoordinatorTest.testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs."""
+    stage = Stage()
+    stage.stable()
+    response = stage.join("ghost").response
+    assert (response.generation_id, response.protocol_type, response.protocol_name) == (-1, None, None)
+    assert (response.leader, response.members) == ("", [])
+
+
+def test_before_v7_no_protocol_name_is_an_empty_one() -> None:
+    assert Stage().join("ghost", version=6).response.protocol_name == ""
+
+
+def test_leader_and_follower_are_told_the_protocol_type() -> None:
+    """GroupCoordinatorTest.testJoinGroupReturnsTheProtocolType."""
+    stage = Stage()
+    (_, leader), (_, follower) = stage.enter(), stage.enter()
+    stage.wait(2 * DELAY)
+    assert leader.response.protocol_type == follower.response.protocol_type == "consumer"
+
+
+def test_only_the_leader_is_told_the_members_with_their_metadata_for_the_chosen_protocol() -> None:
+    stage = Stage()
+    a, leader = stage.enter(protocols=[("range", b"A"), ("sticky", b"x")])
+    b, follower = stage.enter(protocols=[("range", b"B")], version=9)
+    stage.wait(2 * DELAY)
+    assert leader.response.leader == follower.response.leader == a
+    assert [(m.member_id, m.metadata) for m in leader.response.members] == [(a, b"A"), (b, b"B")]
+    assert follower.response.members == []
+
+
+def test_the_protocol_is_the_one_that_most_members_like_best() -> None:
+    """ClassicGroupTest.testSelectProtocol."""
+    stage = Stage()
+    stage.gathered(
+        {"protocols": [("range", b""), ("sticky", b"")]},
+        {"protocols": [("sticky", b""), ("range", b"")]},
+        {"protocols": [("sticky", b""), ("range", b"")]},
+    )
+    assert stage.group().protocol_name == "sticky"
+
+
+def test_the_leaders_taste_breaks_a_tie() -> None:
+    """Kafka leaves the winner of a tie to the order of a hash map."""
+    stage = Stage()
+    stage.gathered(
+        {"protocols": [("sticky", b""), ("range", b"")]},
+        {"protocols": [("range", b""), ("sticky", b"")]},
+    )
+    assert stage.group().protocol_name == "sticky"
+
+
+def test_only_protocols_that_all_offer_are_voted_for() -> None:
+    """ClassicGroupTest.testSelectProtocolChoosesCompatibleProtocol."""
+    stage = Stage()
+    stage.gathered(
+        {"protocols": [("sticky", b""), ("range", b"")]},
+        {"protocols": [("sticky", b""), ("range", b"")]},
+        {"protocols": [("roundrobin", b""), ("range", b"")]},
+    )
+    assert stage.group().protocol_name == "range"
+
+
+def test_a_protocol_listed_twice_counts_once() -> None:
+    """Seen on Kafka 4.3.1: there the vote throws, and the JoinGroup is never answered."""
+    stage = Stage()
+    (member,) = stage.gathered({"protocols": [("range", b"1"), ("range", b"2")]})
+    assert stage.group().protocol_name == "range"
+    assert stage.group().members[member].metadata("range") == b"1"
+    assert stage.join(protocols=RANGE).code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_follower_that_rejoins_unchanged_is_told_the_current_generation() -> None:
+    """GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance."""
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    answer = stage.join(follower)
+    assert (answer.code, answer.response.generation_id, answer.response.leader) == (0, 1, leader)
+    assert answer.response.members == []
+    assert stage.state is GroupState.STABLE
+
+
+def test_a_follower_that_rejoins_unchanged_gives_no_sign_of_life_and_keeps_its_timeouts() -> None:
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.wait(SESSION - 1)
+    stage.heartbeat(leader)
+    assert stage.join(follower, session=30_000).code is ErrorCode.NONE
+    stage.wait(1)
+    assert stage.heartbeat(follower) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
+    """GroupCoordinatorTest.testJoinGroupFromUnchangedLeaderShouldRebalance."""
+    stage = Stage()
+    leader, _ = stage.stable({}, {})
+    assert stage.join(leader).waits
+    assert stage.state is GroupState.PREPARING_REBALANCE
+
+
+@pytest.mark.parametrize(
+    "protocols",
+    [
+        [("range", b"new"), ("roundrobin", b"rr")],
+        [("roundrobin", b"rr"), ("range", b"r")],
+        [("range", b"r")],
+    ],
+    ids=["other bytes", "other order", "fewer"],
+)
+def test_a_follower_with_anything_new_to_say_starts_a_rebalance(protocols: list[tuple[str, bytes]]) -> None:
+    """GroupMetadataManagerTest.testJoinGroupAsExistingMemberWithUpdatedMetadataTriggersRebalanceInStableState."""
+    stage = Stage()
+    _, follower = stage.stable({"protocols": BOTH}, {"protocols": BOTH})
+    assert stage.join(follower, protocols=protocols).waits
+    assert stage.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_leader_that_asks_again_before_its_plan_is_told_the_members_again() -> None:
+    """A JoinGroup whose answer got lost is repeated in CompletingRebalance."""
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    again = stage.join(leader)
+    assert [m.member_id for m in again.response.members] == [leader, follower]
+    assert stage.join(follower).response.members == []
+    assert stage.state is GroupState.COMPLETING_REBALANCE
+
+
+def test_a_member_that_changes_before_the_plan_starts_another_rebalance() -> None:
+    """GroupMetadataManagerTest.testJoinGroupExistingMemberUpdatedMetadataTriggersRebalance."""
+    stage = Stage()
+    _, follower = stage.gathered({}, {})
+    assert stage.join(follower, protocols=[("range", b"new")]).waits
+    assert stage.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_repeated_join_takes_the_place_of_the_one_that_waits() -> None:
+    """Kafka never answers the first one."""
+    stage = Stage()
+    member, first = stage.enter()
+    second = stage.join(member)
+    assert first.code is ErrorCode.REBALANCE_IN_PROGRESS
+    stage.wait(DELAY)
+    assert second.code is ErrorCode.NONE
+
+
+def test_a_member_can_not_change_to_protocols_that_the_others_lack() -> None:
+    stage = Stage()
+    _, follower = stage.stable({"protocols": RANGE}, {"protocols": BOTH})
+    assert stage.join(follower, protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.state is GroupState.STABLE
+
+
+# group.max.size (KIP-389)
+
+
+def test_a_full_group_refuses_newcomers_while_the_plan_is_made() -> None:
+    """GroupCoordinatorTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
+    stage = Stage(group_max_size=2)
+    stage.gathered({}, {})
+    answer = stage.join(version=3)
+    assert (answer.code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+
+
+def test_handed_out_ids_do_not_fill_a_group() -> None:
+    """GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember."""
+    stage = Stage(group_max_size=2)
+    ids = [stage.join().member_id for _ in range(4)]
+    answers = [stage.join(member_id) for member_id in ids]
+    assert [a.waits for a in answers] == [True, True, False, False]
+    assert {a.code for a in answers[2:]} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    assert [stage.join(member_id).waits for member_id in ids[:2]] == [True, True], (
+        "those who are in may rejoin"
+    )
+    assert {stage.join(i).code for i in ids[2:]} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+
+
+def test_a_full_group_refuses_an_unknown_id_for_its_size_first() -> None:
+    """Seen on Kafka 4.3.1: capacity precedes the question who it is."""
+    stage = Stage(group_max_size=1)
+    stage.stable()
+    assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_full_group_refuses_even_the_successor_of_a_static_member() -> None:
+    """The member id of the request counts, and a restarted static member has none."""
+    stage = Stage(group_max_size=1)
+    (member,) = stage.stable({"instance": "i"})
+    assert stage.join(instance="i").code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.join(member, instance="i").response.generation_id == 2
+
+
+def test_the_last_to_rejoin_an_oversized_group_are_out() -> None:
+    """GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize."""
+    stage = Stage()
+    members = stage.stable({}, {}, {})
+    stage.coordinator.settings = type(stage.coordinator.settings)(group_max_size=2)
+    answers = [stage.join(member) for member in members]
+    assert answers[2].code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert [a.code for a in answers[:2]] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert list(stage.group().members) == members[:2]
+
+
+def test_an_empty_group_always_has_room() -> None:
+    stage = Stage(group_max_size=1)
+    (member,) = stage.stable()
+    stage.leave(member)
+    assert stage.join(version=3).waits

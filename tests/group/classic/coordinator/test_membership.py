@@ -1,0 +1,267 @@
+"""Heartbeat, session timeouts, and LeaveGroup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import Group, GroupState
+from kproto.messages.leave_group import LeaveGroupRequest
+from tests.group.classic.coordinator.stage import SESSION, Stage
+
+# Heartbeat
+
+
+def test_heartbeat_to_a_missing_group_is_from_an_unknown_member() -> None:
+    """GroupCoordinatorTest.testHeartbeatUnknownGroup."""
+    assert Stage().heartbeat("m", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_heartbeat_to_an_empty_group_is_from_an_unknown_member() -> None:
+    """GroupCoordinatorTest.testHeartbeatEmptyGroup."""
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_heartbeat_to_an_empty_group_id_is_refused() -> None:
+    assert Stage().heartbeat("m", 1, group="") is ErrorCode.INVALID_GROUP_ID
+
+
+def test_heartbeat_from_an_unknown_member_is_refused() -> None:
+    """GroupCoordinatorTest.testHeartbeatUnknownConsumerExistingGroup."""
+    stage = Stage()
+    stage.stable()
+    assert stage.heartbeat("ghost") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("generation", [0, 2, -1])
+def test_heartbeat_in_another_generation_is_refused(generation: int) -> None:
+    """GroupCoordinatorTest.testHeartbeatIllegalGeneration."""
+    stage = Stage()
+    (member,) = stage.stable()
+    assert stage.heartbeat(member, generation) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_heartbeat_with_a_handed_out_id_is_from_an_unknown_member() -> None:
+    stage = Stage()
+    stage.stable()
+    assert stage.heartbeat(stage.join().member_id) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_heartbeat_while_the_plan_is_made_is_fine() -> None:
+    """GroupCoordinatorTest.testHeartbeatRebalanceInProgress, despite its name."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+def test_heartbeat_while_members_gather_says_so() -> None:
+    """GroupCoordinatorTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress."""
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.join(leader)
+    assert stage.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_in_the_initial_delay_the_generation_is_zero() -> None:
+    """Seen on Kafka 4.3.1: a member that waits may send heartbeats with generation 0."""
+    stage = Stage()
+    member, _ = stage.enter()
+    assert stage.heartbeat(member, 0) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_heartbeats_keep_a_member() -> None:
+    """GroupCoordinatorTest.testHeartbeatMaintainsSession."""
+    stage = Stage()
+    (member,) = stage.stable()
+    for _ in range(5):
+        stage.wait(SESSION - 1)
+        assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+def test_heartbeats_keep_a_member_while_others_gather() -> None:
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.join(leader)
+    for _ in range(3):
+        stage.wait(SESSION - 1)
+        assert stage.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_silent_member_is_out_after_its_session_timeout() -> None:
+    """GroupCoordinatorTest.testSessionTimeout."""
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.wait(SESSION - 1)
+    assert stage.state is GroupState.STABLE
+    stage.wait(1)
+    assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)
+
+
+def test_a_refused_heartbeat_is_no_sign_of_life() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.wait(SESSION - 1)
+    stage.heartbeat(member, 99)
+    stage.wait(1)
+    assert stage.state is GroupState.EMPTY
+
+
+def test_two_members_that_fall_silent_together_are_both_out() -> None:
+    stage = Stage()
+    leader, *_ = stage.stable({"session": 20_000}, {}, {})
+    stage.wait(SESSION)
+    assert list(stage.group().members) == [leader]
+
+
+# LeaveGroup
+
+
+def test_leaving_a_missing_group_is_an_error_of_each_member_from_v3_on() -> None:
+    """GroupCoordinatorTest.testLeaveGroupUnknownGroup."""
+    answer = Stage().leave("m", "n")
+    assert answer.code is ErrorCode.NONE
+    assert answer.codes == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+
+
+def test_leaving_a_missing_group_is_an_error_of_the_whole_before_v3() -> None:
+    assert Stage().leave_alone("m") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_leaving_an_empty_group_id_is_refused_as_a_whole() -> None:
+    answer = Stage().leave("m", group="")
+    assert (answer.code, answer.codes) == (ErrorCode.INVALID_GROUP_ID, [])
+
+
+def test_an_unknown_member_can_not_leave() -> None:
+    """GroupCoordinatorTest.testLeaveGroupUnknownConsumerExistingGroup."""
+    stage = Stage()
+    stage.stable()
+    assert stage.leave("ghost").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert stage.leave("").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert stage.state is GroupState.STABLE
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_member_leaves_alone_before_v3(version: int) -> None:
+    """GroupCoordinatorTest.testValidLeaveGroup."""
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    assert stage.leave_alone(follower, version=version) is ErrorCode.NONE
+    assert list(stage.group().members) == [leader]
+    assert stage.state is GroupState.PREPARING_REBALANCE
+
+
+def test_those_who_leave_are_echoed_as_they_were_named() -> None:
+    stage = Stage()
+    stage.stable({"instance": "a"})
+    (echoed,) = stage.leave(("", "a")).response.members
+    assert (echoed.member_id, echoed.group_instance_id) == ("", "a")
+
+
+def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
+    """GroupCoordinatorTest.testLeaveGroupStaticMemberWithUnknownMemberId."""
+    stage = Stage()
+    stage.stable({"instance": "a"})
+    assert stage.leave(("", "a")).codes == [ErrorCode.NONE]
+    assert stage.state is GroupState.EMPTY
+
+
+def test_several_static_members_leave_in_one_rebalance() -> None:
+    """GroupCoordinatorTest.testStaticMembersValidBatchLeaveGroup."""
+    stage = Stage()
+    stage.stable({"instance": "a"}, {"instance": "b"}, {})
+    stage.told.clear()
+    assert stage.leave(("", "a"), ("", "b")).codes == [ErrorCode.NONE] * 2
+    assert len(stage.told) == 1
+
+
+def test_a_fenced_instance_beside_one_that_leaves() -> None:
+    """GroupCoordinatorTest.testStaticMembersFencedInstanceBatchLeaveGroup."""
+    stage = Stage()
+    _, other = stage.stable({"instance": "a"}, {"instance": "b"})
+    codes = stage.leave(("", "a"), ("ghost", "b")).codes
+    assert codes == [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID]
+    assert list(stage.group().members) == [other]
+
+
+def test_an_unknown_instance_beside_one_that_leaves() -> None:
+    """GroupCoordinatorTest.testStaticMembersUnknownInstanceBatchLeaveGroup."""
+    stage = Stage()
+    stage.stable({"instance": "a"})
+    assert stage.leave(("", "z"), ("", "a")).codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+
+
+def test_a_member_that_is_named_twice_leaves_once() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    assert stage.leave(member, member).codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_members_and_handed_out_ids_leave_together() -> None:
+    """GroupMetadataManagerTest.testJoinedMemberPendingMemberBatchLeaveGroup."""
+    stage = Stage()
+    (member,) = stage.stable()
+    pending = stage.join().member_id
+    assert stage.leave(pending, member).codes == [ErrorCode.NONE] * 2
+    assert stage.state is GroupState.EMPTY
+
+
+def test_a_handed_out_id_that_is_given_back_does_not_disturb_a_stable_group() -> None:
+    """Seen on Kafka 4.3.1: there it starts a rebalance."""
+    stage = Stage()
+    (member,) = stage.stable()
+    assert stage.leave(stage.join().member_id).codes == [ErrorCode.NONE]
+    assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+def test_a_member_that_leaves_while_it_waits_in_join_is_told_so() -> None:
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    waiting = stage.join(leader)
+    stage.leave(leader)
+    assert (waiting.code, waiting.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    assert stage.join(follower).response.leader == follower
+
+
+def test_leaving_while_the_plan_is_made_sends_the_others_back_to_join() -> None:
+    stage = Stage()
+    leader, follower = stage.gathered({}, {})
+    waiting = stage.sync(follower)
+    stage.leave(leader)
+    assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_leave_that_names_nobody_changes_nothing() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    answer = stage.send(LeaveGroupRequest(group_id="g", members=[]), 5)
+    assert (answer.code, answer.codes) == (ErrorCode.NONE, [])
+    assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+class Unsearched(dict[str, Group]):
+    """Groups that can be looked up, and not gone through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all groups were gone through")
+
+    values = items = keys = __iter__  # type: ignore[assignment]
+
+
+def test_what_is_due_in_one_group_is_not_searched_in_all() -> None:
+    stage = Stage(group_initial_rebalance_delay_ms=0)
+    (silent,) = stage.stable()
+    other, joined = stage.enter(group="other")
+    stage.wait(0)
+    stage.sync(other, joined.response.generation_id, group="other")
+    stage.coordinator.groups = Unsearched(stage.coordinator.groups)
+    for _ in range(4):
+        stage.wait(SESSION // 3)
+        assert stage.heartbeat(other, joined.response.generation_id, group="other") is ErrorCode.NONE
+    assert stage.heartbeat(silent) is ErrorCode.UNKNOWN_MEMBER_ID

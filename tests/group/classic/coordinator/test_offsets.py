@@ -1,0 +1,485 @@
+"""Committed offsets: who may commit, what is read, what transactions hide, and what OffsetDelete takes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic.coordinator import GroupState, TopicsDeleted, TransactionEnded
+from tests.group.classic.coordinator.stage import FLIGHTS, SESSION, KnownTopics, Stage, subscription
+
+P0, P1 = ("flights", 0), ("flights", 1)
+NOBODY = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Who may commit
+
+
+def test_a_commit_without_generation_founds_a_group_that_only_keeps_offsets() -> None:
+    """GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
+    stage = Stage()
+    assert stage.commit().codes == [ErrorCode.NONE]
+    assert (stage.state, stage.generation(), stage.group().protocol_type) == (GroupState.EMPTY, 0, None)
+    assert stage.committed(P0) == [42]
+
+
+def test_any_negative_generation_is_none() -> None:
+    """Seen on Kafka 4.3.1."""
+    assert Stage().commit(generation=-7).codes == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (8, ErrorCode.ILLEGAL_GENERATION),
+        (9, ErrorCode.GROUP_ID_NOT_FOUND),
+        (10, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_a_members_commit_to_a_missing_group(version: int, code: ErrorCode) -> None:
+    """OffsetMetadataManagerTest.testOffsetCommitWithUnknownGroup."""
+    stage = Stage(KnownTopics())
+    assert stage.commit("m", 1, version=version, topic_id=FLIGHTS).codes == [code]
+    assert stage.state is GroupState.DEAD
+
+
+@pytest.mark.parametrize("who", [("ghost", None), ("", "ghost"), ("", None)])
+def test_an_empty_group_takes_a_commit_without_generation_from_anyone(who: tuple[str, str | None]) -> None:
+    """GroupCoordinatorTest.testManualCommitOffsetShouldNotValidateMemberIdAndInstanceId."""
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    member_id, instance = who
+    assert stage.commit(member_id, -1, instance=instance).codes == [ErrorCode.NONE]
+
+
+def test_an_empty_group_knows_no_member_with_a_generation() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    assert stage.commit(member, 2).codes == [NOBODY]
+
+
+@pytest.mark.parametrize("scene", ["preparing", "completing", "stable"])
+@pytest.mark.parametrize(
+    ("member", "generation", "instance", "code"),
+    [
+        ("", -1, None, NOBODY),
+        ("", 1, None, NOBODY),
+        ("ghost", 1, None, NOBODY),
+        ("ghost", -1, None, NOBODY),
+        ("ghost", 1, "i", ErrorCode.FENCED_INSTANCE_ID),
+        ("", -1, "i", ErrorCode.FENCED_INSTANCE_ID),
+        ("ghost", 1, "z", NOBODY),
+        ("MEMBER", 0, None, ErrorCode.ILLEGAL_GENERATION),
+        ("MEMBER", 2, None, ErrorCode.ILLEGAL_GENERATION),
+        ("MEMBER", -1, None, ErrorCode.ILLEGAL_GENERATION),
+        ("MEMBER", 2, "i", ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_a_group_with_members_takes_commits_only_from_them_in_their_generation(
+    scene: str, member: str, generation: int, instance: str | None, code: ErrorCode
+) -> None:
+    """ClassicGroupTest.testValidateOffsetCommit."""
+    stage = Stage()
+    if scene == "completing":
+        static, *_ = stage.gathered({"instance": "i"}, {})
+    else:
+        static, dynamic = stage.stable({"instance": "i"}, {})
+        if scene == "preparing":
+            stage.join(dynamic, protocols=[("range", b"new")])
+    who = static if member == "MEMBER" else member
+    assert stage.commit(who, generation, instance=instance).codes == [code]
+
+
+def test_a_member_commits_in_its_generation() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    assert stage.commit(member, 1, {P0: 5, P1: 6}).codes == [ErrorCode.NONE] * 2
+    assert stage.committed(P0, P1) == [5, 6]
+
+
+def test_a_member_may_still_commit_while_the_next_generation_gathers() -> None:
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.join(leader)
+    assert stage.commit(follower, 1).codes == [ErrorCode.NONE]
+
+
+def test_a_member_that_waits_out_the_initial_delay_may_commit_in_generation_zero() -> None:
+    """Seen on Kafka 4.3.1."""
+    stage = Stage()
+    member, _ = stage.enter()
+    assert stage.commit(member, 0).codes == [ErrorCode.NONE]
+
+
+def test_a_commit_while_the_plan_is_made_is_refused_and_is_no_sign_of_life() -> None:
+    """GroupCoordinatorTest.testCommitOffsetInCompletingRebalance."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    stage.wait(SESSION - 1)
+    assert stage.commit(member, 1).codes == [ErrorCode.REBALANCE_IN_PROGRESS]
+    stage.wait(1)
+    assert stage.state is GroupState.EMPTY
+
+
+def test_commits_keep_a_member() -> None:
+    """GroupCoordinatorTest.testCommitMaintainsSession."""
+    stage = Stage()
+    (member,) = stage.stable()
+    for _ in range(3):
+        stage.wait(SESSION - 1)
+        assert stage.commit(member, 1).codes == [ErrorCode.NONE]
+
+
+def test_the_error_of_a_group_is_on_every_partition() -> None:
+    stage = Stage()
+    stage.stable()
+    assert stage.commit("ghost", 1, {P0: 1, P1: 2, ("other", 0): 3}).codes == [NOBODY] * 3
+
+
+def test_the_empty_group_id_is_good_enough_for_commits() -> None:
+    """GroupCoordinatorTest.testCommitAndFetchOffsetsWithEmptyGroup."""
+    stage = Stage()
+    assert stage.commit(group="").codes == [ErrorCode.NONE]
+    assert stage.committed(P0, group="") == [42]
+    assert stage.describe("").group_state == "Empty"
+
+
+# What is stored
+
+
+def test_a_commit_takes_the_place_of_the_last_one() -> None:
+    stage = Stage()
+    stage.commit(offsets={P0: 1})
+    stage.commit(offsets={P0: 0})
+    assert stage.committed(P0) == [0]
+
+
+def test_metadata_and_leader_epoch_are_kept() -> None:
+    """GroupCoordinatorTest.testFetchOffsets."""
+    stage = Stage()
+    stage.commit(metadata="from host a", leader_epoch=7)
+    (topic,) = stage.fetch(P0).response.groups[0].topics
+    (partition,) = topic.partitions
+    assert (partition.metadata, partition.committed_leader_epoch) == ("from host a", 7)
+
+
+def test_null_metadata_becomes_empty() -> None:
+    stage = Stage()
+    stage.commit(metadata=None)
+    assert stage.fetch(P0).response.groups[0].topics[0].partitions[0].metadata == ""
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fits"), [("x" * 10, True), ("x" * 11, False), ("🛫" * 5, True), ("🛫" * 5 + "x", False)]
+)
+def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> None:
+    """offset.metadata.max.bytes counts UTF-16 units, despite its name."""
+    stage = Stage(offset_metadata_max_bytes=10)
+    code = ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert stage.commit(metadata=metadata).codes == [code]
+    assert stage.committed(P0) == [42 if fits else -1]
+
+
+def test_a_group_of_which_nothing_was_kept_is_there_and_not_seen() -> None:
+    """Seen on Kafka 4.3.1: its readers see what is written, and its writers what is in memory."""
+    stage = Stage(offset_metadata_max_bytes=1)
+    for group in ("g", "h"):
+        stage.commit(metadata="xx", group=group)
+    assert (stage.describe().error_code, stage.describe().group_state) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Dead",
+    )
+    assert stage.describe(version=5).error_code == ErrorCode.NONE
+    assert stage.listed() == []
+    assert stage.commit("m", 3).codes == [NOBODY], "ILLEGAL_GENERATION where there is no group"
+    assert stage.delete("h", "h", "i") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    member, _ = stage.enter()
+    assert stage.describe().group_state == "Dead"
+    stage.await_generation()
+    assert stage.describe().group_state == "Dead"
+    stage.sync(member)
+    assert stage.describe().group_state == "Stable"
+
+
+def test_a_group_that_something_was_kept_of_is_seen() -> None:
+    stage = Stage(offset_metadata_max_bytes=1)
+    stage.commit(metadata="xx")
+    stage.commit(metadata="x")
+    assert [one.group_id for one in stage.listed()] == [stage.describe().group_id] == ["g"]
+
+
+def test_unknown_topics_and_partitions_are_refused_one_by_one() -> None:
+    stage = Stage(KnownTopics())
+    codes = stage.commit(offsets={P0: 1, ("flights", 2): 2, ("flights", -1): 3, ("ghost", 0): 4}).codes
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [missing, missing, ErrorCode.NONE, missing]  # as brokers tell them: see group.answers
+    assert stage.committed() == [1]
+
+
+def test_if_nothing_is_left_the_group_is_not_asked() -> None:
+    stage = Stage(KnownTopics())
+    codes = stage.commit("ghost", 99, {("ghost", 0): 1}).codes
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert stage.commit(offsets={("ghost", 0): 1}).codes == codes
+    assert stage.commit(offsets={}).codes == []
+    assert stage.state is GroupState.DEAD
+
+
+def test_v10_names_topics_by_id() -> None:
+    """OffsetCommit v10 as seen on Kafka 4.3.1: the id is echoed, another topic of the request is stored."""
+    stage = Stage(KnownTopics())
+    answer = stage.commit(offsets={P0: 1}, topic_id=FLIGHTS, version=10)
+    assert answer.codes == [ErrorCode.NONE]
+    assert answer.response.topics[0].topic_id == FLIGHTS
+    assert stage.commit(offsets={P0: 9}, topic_id=UUID(int=1), version=10).codes == [
+        ErrorCode.UNKNOWN_TOPIC_ID
+    ]
+    assert stage.committed(P0) == [1]
+
+
+# Reading
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_an_unknown_group_has_no_offsets_and_that_is_no_error(version: int) -> None:
+    """GroupCoordinatorTest.testFetchOffsetForUnknownPartition."""
+    response = Stage(KnownTopics()).fetch(P0, version=version).response
+    topics = response.topics if version < 8 else response.groups[0].topics
+    (partition,) = topics[0].partitions
+    assert (partition.committed_offset, partition.error_code, partition.metadata) == (-1, 0, "")
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_no_topics_at_all_asks_for_everything_committed(version: int) -> None:
+    """GroupCoordinatorTest.testFetchAllOffsets."""
+    stage = Stage(KnownTopics())
+    stage.commit(offsets={P0: 1, P1: 2})
+    response = stage.fetch(everything=True, version=version).response
+    topics = response.topics if version < 8 else response.groups[0].topics
+    assert [(p.partition_index, p.committed_offset) for p in topics[0].partitions] == [(0, 1), (1, 2)]
+    if version == 10:
+        assert topics[0].topic_id == FLIGHTS
+
+
+def test_an_empty_list_of_topics_asks_for_nothing() -> None:
+    stage = Stage()
+    stage.commit()
+    assert stage.fetch(version=7).response.topics == []
+
+
+def test_several_groups_are_answered_in_order() -> None:
+    from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+    stage = Stage()
+    stage.commit(group="b")
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("b", "a", "b")]
+    response = stage.send(OffsetFetchRequest(groups=groups), 9).response
+    assert [(g.group_id, len(g.topics)) for g in response.groups] == [("b", 1), ("a", 0), ("b", 1)]
+    assert stage.send(OffsetFetchRequest(groups=[]), 9).response.groups == []
+
+
+def test_v10_asks_by_id_and_an_unknown_id_is_an_error() -> None:
+    """OffsetFetch v10 as seen on Kafka 4.3.1."""
+    stage = Stage(KnownTopics())
+    stage.commit()
+    assert stage.fetch(P0, version=10).response.groups[0].topics[0].partitions[0].committed_offset == 42
+    stage.coordinator.topics = None
+    (partition,) = stage.fetch(P0, version=10).response.groups[0].topics[0].partitions
+    assert (partition.error_code, partition.committed_offset) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
+
+
+def test_reading_needs_no_member_and_no_state() -> None:
+    stage = Stage()
+    leader, follower = stage.stable({}, {})
+    stage.commit(leader, 1)
+    stage.join(leader)
+    assert stage.committed(P0) == [42]
+    stage.join(follower)
+    assert stage.committed(P0) == [42]
+
+
+# Transactions
+
+
+def test_a_transactional_commit_is_invisible_until_the_transaction_commits() -> None:
+    """GroupCoordinatorTest.testBasicFetchTxnOffsets."""
+    stage = Stage()
+    assert stage.commit_in_transaction().codes == [ErrorCode.NONE]
+    assert stage.committed(P0) == [-1]
+    assert stage.committed() == []
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.committed(P0) == [42]
+
+
+def test_an_aborted_transaction_leaves_no_offset() -> None:
+    """GroupCoordinatorTest.testFetchTxnOffsetsWithAbort."""
+    stage = Stage()
+    stage.commit_in_transaction()
+    stage.step(TransactionEnded(1, committed=False))
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.committed(P0) == [-1]
+
+
+def test_who_asks_for_stable_offsets_is_told_which_are_not() -> None:
+    """GroupCoordinatorTest.testFetchPendingTxnOffsetsWithCommit, KIP-447."""
+    stage = Stage()
+    stage.commit(offsets={P0: 1, P1: 2})
+    stage.commit_in_transaction(offsets={P0: 9})
+    (topic,) = stage.fetch(P0, P1, stable=True).response.groups[0].topics
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.UNSTABLE_OFFSET_COMMIT, 0]
+    assert stage.committed(P0, P1, stable=True) == [-1, 2]
+    assert stage.committed(P0, P1) == [1, 2]
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.committed(P0, P1, stable=True) == [9, 2]
+
+
+def test_promises_are_kept_apart_by_producer() -> None:
+    """GroupCoordinatorTest.testFetchTxnOffsetsMultipleProducersOneGroup."""
+    stage = Stage()
+    stage.commit_in_transaction(1, {P0: 10})
+    stage.commit_in_transaction(2, {P1: 20})
+    stage.step(TransactionEnded(2, committed=True))
+    assert stage.committed(P0, P1) == [-1, 20]
+
+
+@pytest.mark.parametrize(("plain_first", "kept"), [(True, 9), (False, 1)])
+def test_the_later_of_a_plain_and_a_promised_commit_wins(plain_first: bool, kept: int) -> None:
+    """GroupMetadataTest.testConsumerBeatsTransactionalOffsetCommit and testTransactionBeatsConsumer..."""
+    stage = Stage()
+    if plain_first:
+        stage.commit(offsets={P0: 1})
+    stage.commit_in_transaction(offsets={P0: 9})
+    if not plain_first:
+        stage.commit(offsets={P0: 1})
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.committed(P0) == [kept]
+
+
+def test_a_transactional_commit_may_come_while_the_plan_is_made() -> None:
+    """GroupCoordinatorTest.testTxnCommitOffsetWithKnownMemberId."""
+    stage = Stage()
+    (member,) = stage.gathered()
+    assert stage.commit_in_transaction(member_id=member, generation=1).codes == [ErrorCode.NONE]
+    assert stage.commit_in_transaction(member_id=member, generation=2).codes == [ErrorCode.ILLEGAL_GENERATION]
+    assert stage.commit_in_transaction(member_id="ghost", generation=1).codes == [NOBODY]
+    assert stage.commit_in_transaction().codes == [ErrorCode.NONE], "a producer that names no member"
+
+
+def test_a_transactional_commit_to_a_missing_group() -> None:
+    """OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownGroupId."""
+    stage = Stage()
+    answer = stage.commit_in_transaction(member_id="m", generation=1)
+    assert answer.codes == [ErrorCode.ILLEGAL_GENERATION]
+    assert stage.commit_in_transaction(group="").codes == [ErrorCode.INVALID_GROUP_ID]
+    assert stage.state is GroupState.DEAD
+
+
+def test_a_refused_promise_leaves_nothing_behind() -> None:
+    """GroupCoordinatorTest.testTxnOffsetMetadataTooLarge."""
+    stage = Stage(offset_metadata_max_bytes=1)
+    assert stage.commit_in_transaction(metadata="xx").codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert stage.group().promised == {}
+
+
+def test_a_deleted_groups_promises_are_never_kept() -> None:
+    """Seen on Kafka 4.3.1: DeleteGroups succeeds, and the later COMMIT brings nothing back."""
+    stage = Stage()
+    stage.commit_in_transaction()
+    assert stage.delete("g") == [ErrorCode.NONE]
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.describe(version=5).group_state == "Dead"
+
+
+# OffsetDelete
+
+
+def test_deleting_offsets_of_a_missing_group_is_an_error_of_the_whole() -> None:
+    """GroupCoordinatorTest.testDeleteOffsetOfNonExistingGroup."""
+    answer = Stage().delete_offsets(P0)
+    assert (answer.code, answer.codes) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert Stage().delete_offsets(P0, group="").code is ErrorCode.INVALID_GROUP_ID
+
+
+def test_an_empty_group_loses_the_offsets_that_are_named() -> None:
+    """GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup."""
+    stage = Stage()
+    stage.commit(offsets={P0: 1, P1: 2})
+    assert stage.delete_offsets(P0, ("never", 0)).codes == [ErrorCode.NONE] * 2
+    assert stage.committed(P0, P1) == [-1, 2]
+
+
+def test_consumers_keep_the_offsets_of_topics_that_they_subscribe_to() -> None:
+    """GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup."""
+    stage = Stage()
+    (member,) = stage.stable({"protocols": [("range", subscription("flights", version=3))]})
+    stage.commit(member, 1, {P0: 1, ("old", 0): 2})
+    codes = stage.delete_offsets(P0, ("old", 0)).codes
+    assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
+    assert stage.committed(P0, ("old", 0)) == [1, -1]
+
+
+def test_a_subscription_that_can_not_be_read_subscribes_to_everything() -> None:
+    """GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol."""
+    stage = Stage()
+    stage.stable({"protocols": [("range", b"\0")]})
+    assert stage.delete_offsets(P0).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+
+
+def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
+    """Seen on Kafka 4.3.1."""
+    stage = Stage()
+    stage.enter(protocols=[("range", subscription("flights"))])
+    assert stage.delete_offsets(("other", 0)).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+
+
+def test_while_members_gather_the_last_generations_subscriptions_count() -> None:
+    """Seen on Kafka 4.3.1."""
+    stage = Stage()
+    leader, _ = stage.stable(*[{"protocols": [("range", subscription("flights"))]}] * 2)
+    stage.join(leader, protocols=[("range", subscription("other"))])
+    assert stage.delete_offsets(P0, ("other", 0)).codes == [
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.NONE,
+    ]
+
+
+def test_members_of_another_kind_keep_all_their_offsets() -> None:
+    """GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup."""
+    stage = Stage()
+    member, _ = stage.enter(protocol_type="connect")
+    stage.await_generation()
+    assert stage.delete_offsets(P0).code is ErrorCode.NON_EMPTY_GROUP
+    stage.leave(member)
+    assert stage.delete_offsets(P0).codes == [ErrorCode.NONE]
+
+
+def test_deleting_an_offset_takes_back_its_promises() -> None:
+    """OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithPendingTransactionalOffsets."""
+    stage = Stage()
+    stage.commit_in_transaction()
+    stage.delete_offsets(P0)
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.committed(P0) == [-1]
+
+
+def test_deleting_unknown_partitions_is_an_error_of_each() -> None:
+    stage = Stage(KnownTopics())
+    stage.commit()
+    codes = stage.delete_offsets(("ghost", 0), ("flights", 2), P0).codes
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2 + [ErrorCode.NONE]
+
+
+def test_a_deleted_topic_takes_its_offsets_along() -> None:
+    """OffsetMetadataManagerTest.testOnPartitionsDeleted."""
+    stage = Stage()
+    stage.commit(offsets={P0: 1, ("other", 0): 2})
+    stage.commit_in_transaction(1, {P1: 3, ("other", 1): 4})
+    stage.commit_in_transaction(2, {P1: 5})
+    stage.step(TopicsDeleted(frozenset({"flights"})))
+    stage.step(TransactionEnded(1, committed=True))
+    stage.step(TransactionEnded(2, committed=True))
+    assert stage.committed(P0, P1, ("other", 0), ("other", 1)) == [-1, -1, 2, 4]

@@ -1,0 +1,105 @@
+"""The table is the machine: it is complete, every edge is there, and size costs no more than it must."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from kproto.group.classic.coordinator import (
+    EDGES,
+    REQUESTS,
+    TABLE,
+    GroupState,
+    Kind,
+    Received,
+    state,
+    step,
+)
+from kproto.messages.metadata import MetadataRequest
+from tests.group.classic.coordinator.stage import BOTH, Stage
+
+LEGAL = {
+    ("Dead", "Empty"),
+    ("Empty", "PreparingRebalance"),
+    ("Empty", "Dead"),
+    ("PreparingRebalance", "CompletingRebalance"),
+    ("PreparingRebalance", "Empty"),
+    ("CompletingRebalance", "Stable"),
+    ("CompletingRebalance", "PreparingRebalance"),
+    ("Stable", "PreparingRebalance"),
+}
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("state", GroupState)
+def test_everything_that_can_happen_has_a_place_in_every_state(kind: Kind, state: GroupState) -> None:
+    assert callable(TABLE[kind, state])
+
+
+def test_every_place_in_the_table_says_what_happens_there() -> None:
+    assert all(handler.__doc__ for handler in TABLE.values())
+
+
+@pytest.mark.parametrize("before", GroupState)
+@pytest.mark.parametrize("after", GroupState)
+def test_a_group_goes_along_the_edges_only(before: GroupState, after: GroupState) -> None:
+    """ClassicGroupTest: the transition tests. (There a Dead group is an object, here it is none.)"""
+    stage = Stage()
+    group = state.Group("g", state=before)
+    if before is not GroupState.DEAD:
+        stage.coordinator.groups["g"] = group
+    turn = state.Turn(stage.coordinator, 0)
+    if (before.value, after.value) in LEGAL:
+        state.move(turn, group, after)
+        assert group.state is after
+        assert ("g" in stage.coordinator.groups) == (after is not GroupState.DEAD)
+    else:
+        with pytest.raises(AssertionError):
+            state.move(turn, group, after)
+        assert group.state is before
+
+
+def test_the_edges_are_the_ones_that_are_written_down() -> None:
+    assert {(before.value, after.value) for before, afters in EDGES.items() for after in afters} == LEGAL
+
+
+def test_a_request_for_someone_else_is_a_type_error() -> None:
+    assert MetadataRequest not in REQUESTS
+    with pytest.raises(TypeError, match="MetadataRequest"):
+        step(Stage().coordinator, Received(1, MetadataRequest(topics=[]), 1), 0)
+
+
+@pytest.mark.parametrize("event", [MetadataRequest(topics=[]), "Tick", state.Tick, None])
+def test_what_is_no_event_is_told_and_changes_nothing(event: Any) -> None:
+    with pytest.raises(TypeError, match=r"event=.*: a coordinator hears Received, Tick"):
+        step(Stage().coordinator, event, 0)
+
+
+@pytest.mark.parametrize("now", ["0", 0.5, None])
+def test_a_time_is_whole_milliseconds(now: Any) -> None:
+    with pytest.raises(TypeError, match=r"now=.*: whole milliseconds"):
+        step(Stage().coordinator, state.Tick(), now)
+
+
+def seconds_to_gather(count: int) -> float:
+    """The time in which as many members join, sync, send ten heartbeats, and rejoin."""
+    stage = Stage(group_initial_rebalance_delay_ms=60_000)
+    started = time.process_time()
+    members = stage.stable(*[{"protocols": BOTH, "session": 600_000, "rebalance": 600_000}] * count)
+    for _ in range(10):
+        for member in members:
+            stage.heartbeat(member)
+    for member in members:
+        stage.join(member, protocols=BOTH, session=600_000, rebalance=600_000)
+    assert stage.generation() == 2
+    return time.process_time() - started
+
+
+def test_four_times_the_members_cost_about_four_times_as_much() -> None:
+    """Sixteen times if each request looked at each member. The best of three: machines are busy."""
+    seconds_to_gather(50)
+    small = min(seconds_to_gather(75) for _ in range(3))
+    large = min(seconds_to_gather(300) for _ in range(3))
+    assert large < 9 * small
