@@ -66,8 +66,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}... ({len(text)} characters)"
 
 
+# So long that it isn't what was cut already, with its name in front.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MOST_TOLD},}}'(?!\w)|\S{{{3 * _MOST_TOLD},}}")
-"""So long that it isn't what was cut already, with its name in front."""
 
 
 class KprotoError(Exception):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["request", "response", "header", "data", "record"]
 
+# API key -> name, for every API of Kafka 4.3. Missing are 4 to 7, which Kafka 4.0 removed.
 API_NAMES: dict[int, str] = {
     0: "Produce",
     1: "Fetch",
@@ -108,8 +109,10 @@ API_NAMES: dict[int, str] = {
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
 }
-"""API key -> name, for every API of Kafka 4.3. Missing are 4 to 7, which Kafka 4.0 removed."""
 
+# Record type -> name of `__consumer_offsets`: its messages are the name with Key and with Value behind.
+#
+# Type 0 is type 1 with the values of the oldest brokers.
 RECORDS: dict[int, str] = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -134,10 +137,6 @@ RECORDS: dict[int, str] = {
     22: "StreamsGroupCurrentMemberAssignment",
     23: "StreamsGroupTopology",
 }
-"""Record type -> name of `__consumer_offsets`: its messages are the name with Key and with Value behind.
-
-Type 0 is type 1 with the values of the oldest brokers.
-"""
 
 _DATA: dict[str, str] = {
     "ConsumerProtocolSubscription": "consumer_protocol",

@@ -40,8 +40,8 @@ from ..wire.types import Primitive
 M = TypeVar("M", bound=Message)
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
+# As Jackson writes them, and so Kafka.
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""As Jackson writes them, and so Kafka."""
 
 
 def to_json(message: Message, version: int) -> dict[str, Any]:

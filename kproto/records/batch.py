@@ -84,32 +84,32 @@ class Batch:
     )
 
     base_offset: int
+    # The offset of the last record when the batch was written; compaction may have taken that record out.
     last_offset: int
-    """The offset of the last record when the batch was written; compaction may have taken that record out."""
     partition_leader_epoch: int
     magic: int
     codec: int
+    # CreateTime, LogAppendTime, or NoTimestampType for magic 0.
     timestamp_type: str
-    """CreateTime, LogAppendTime, or NoTimestampType for magic 0."""
+    # What the timestamp deltas of records count from, in ms. With a delete horizon it is that horizon.
     base_timestamp: int
-    """What the timestamp deltas of records count from, in ms. With a delete horizon it is that horizon."""
     max_timestamp: int
     producer_id: int
     producer_epoch: int
     base_sequence: int
     is_transactional: bool
     is_control: bool
+    # When the tombstones in this batch may go, in ms; None before a first cleaning.
     delete_horizon_ms: int | None
-    """When the tombstones in this batch may go, in ms; None before a first cleaning."""
     count: int
+    # Bytes of the whole batch, offset and size fields included.
     size: int
-    """Bytes of the whole batch, offset and size fields included."""
+    # The whole records field; the batch lies from `start` to `end`.
     buffer: Data
-    """The whole records field; the batch lies from `start` to `end`."""
     start: int
     end: int
+    # What `records` calls: the reader for this magic.
     parse: Callable[[Batch, int | None], list[Record]]
-    """What `records` calls: the reader for this magic."""
 
     def __init__(self, buffer: Data, start: int, parse: Callable[[Batch, int | None], list[Record]]) -> None:
         self.buffer = buffer

@@ -22,8 +22,8 @@ from .compression import CODECS
 from .crc32c import crc32c
 from .reader import AbortedTransactions, batches
 
+# Kafka's numbers for what a timestamp is.
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
-"""Kafka's numbers for what a timestamp is."""
 
 # The rows of a table that has a column for each batch.
 (
@@ -43,8 +43,8 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 ) = range(13)
 
 Table = NDArray[np.int64]
+# The least offset of batches that are wanted as a whole.
 ALL = -(1 << 63)
-"""The least offset of batches that are wanted as a whole."""
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
 _MANY_BATCHES = 64 << 10  # bytes from which headers are read by numpy

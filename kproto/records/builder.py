@@ -48,6 +48,7 @@ _NUMBERS_AT = 43
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
 _ANY = 1 << 62  # larger than any batch
+# What callers set of the header, in order, with its bits.
 _NUMBERS = {
     "baseOffset": 64,
     "partitionLeaderEpoch": 32,
@@ -58,7 +59,6 @@ _NUMBERS = {
     "producerEpoch": 16,
     "baseSequence": 32,
 }
-"""What callers set of the header, in order, with its bits."""
 _UNCOMMON = (LookupError, *UNWRITABLE)
 _join = b"".join
 

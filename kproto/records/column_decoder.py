@@ -46,8 +46,8 @@ class Batches:
     count: Int64s
     base_offset: Int64s
     base_timestamp: Int64s
+    # Whether there are as many records as offsets: only then can starts be guessed.
     gapless: Bools
-    """Whether there are as many records as offsets: only then can starts be guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Fields:
 
     offset: Int64s
     timestamp: Int64s
+    # Start and end of each key in turn.
     key: NDArray[np.int32]
-    """Start and end of each key in turn."""
     value: NDArray[np.int32]
+    # Where each record ends; its headers are between the value and that.
     end: Int64s
-    """Where each record ends; its headers are between the value and that."""
     null_key: Bools
     null_value: Bools
     has_headers: Bools

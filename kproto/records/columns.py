@@ -83,8 +83,8 @@ class Columns:
     timestamp_type: NDArray[np.int8]
     key: Any
     value: Any
+    # How many rows came from each part, in the order of the parts.
     counts: list[int]
-    """How many rows came from each part, in the order of the parts."""
     _tails: Tails | None = field(
         default=None, repr=False
     )  # None: no row has headers, or they are in `_headers`

@@ -24,27 +24,27 @@ from functools import partial
 from ..errors import ConfigError
 from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 
+# Names of the codecs, as in Kafka's ``compression.type``; the index is the number in batches.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Names of the codecs, as in Kafka's ``compression.type``; the index is the number in batches."""
 
+# Those of `CompressionType` in Java, and 0 where the packages have it. snappy has none, and takes any.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
-"""Those of `CompressionType` in Java, and 0 where the packages have it. snappy has none, and takes any."""
 
+# Bytes that any batch may decompress to: sixteen times Kafka's default max.message.bytes.
 ALWAYS_ALLOWED = 16 << 20
-"""Bytes that any batch may decompress to: sixteen times Kafka's default max.message.bytes."""
 
+# Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size.
 ALLOWED_RATIO = 16
-"""Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size."""
 
+# Bytes that a batch may decompress to as long as it looks like records: a thousand times the default
+# max.message.bytes, which is what gzip and zstd make of the most boring log.
 MOST = 1 << 30
-"""Bytes that a batch may decompress to as long as it looks like records: a thousand times the default
-max.message.bytes, which is what gzip and zstd make of the most boring log."""
 
+# So many of the first bytes are looked at.
 LOOK = 64 << 10
-"""So many of the first bytes are looked at."""
 
+# Whether bytes begin as what is expected in them; it gets the first `LOOK` of them at most.
 Begins = Callable[[memoryview], bool]
-"""Whether bytes begin as what is expected in them; it gets the first `LOOK` of them at most."""
 
 _FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
 
@@ -203,13 +203,13 @@ _COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], b
 }
 
 
+# They fill the start of `out` and say how far, or raise `Full`.
 _READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
     1: gzip.decompress_into,
     2: snappy.decompress_into,
     3: lz4.decompress_into,
     4: zstd.decompress_into,
 }
-"""They fill the start of `out` and say how far, or raise `Full`."""
 
 
 def _reader(codec: int) -> Callable[[memoryview, memoryview], int]:

@@ -30,8 +30,8 @@ from .legacy import encode_messages
 from .reader import batches
 from .record import Record
 
+# Bytes of messages that become one batch at most: Kafka's default for max.message.bytes.
 GATHERED = 1 << 20
-"""Bytes of messages that become one batch at most: Kafka's default for max.message.bytes."""
 
 _INT32_MAX = (1 << 31) - 1
 

@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import EncodeError
 from .record import Record, wrap
 
+# All that the encoders raise for values of other types; `unwritable` then says which one it is.
 UNWRITABLE = (TypeError, ValueError, AttributeError)
-"""All that the encoders raise for values of other types; `unwritable` then says which one it is."""
 
 
 def unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:

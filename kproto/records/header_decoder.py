@@ -27,8 +27,8 @@ from .windows import SLACK, Bools, Int64s, Windows, tables
 
 pa: Any = import_module("pyarrow")
 
+# Headers as an Arrow type.
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""Headers as an Arrow type."""
 
 _SLICE = 16384  # rows per slice: its arrays stay in the second-level cache
 _MOST_STEPS = 64  # headers in one record that are worth a step of numpy each
@@ -39,18 +39,18 @@ class Tails:
 
     __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
 
+    # The tails themselves, a BinaryArray; None once they are parsed.
     _raw: Any
-    """The tails themselves, a BinaryArray; None once they are parsed."""
+    # Which header is a row's first; one more than there are rows.
     _first: Int64s
-    """Which header is a row's first; one more than there are rows."""
+    # How many headers every row has; None when they don't have equally many.
     _same: int | None
-    """How many headers every row has; None when they don't have equally many."""
+    # The different keys.
     _names: list[str]
-    """The different keys."""
+    # Which of them each header has.
     _name: NDArray[np.int32]
-    """Which of them each header has."""
+    # The values of all headers, a BinaryArray.
     _value: Any
-    """The values of all headers, a BinaryArray."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw

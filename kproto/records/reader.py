@@ -23,8 +23,8 @@ from .batch import CODEC_BITS, HEADER_SIZE, INT64_MAX, OVERHEAD, Batch, Data, ch
 from .compression import CODECS
 from .legacy import read_message
 
+# Records from which on columns are faster than a loop over the bytes: 600 to 1800, as they are.
 WORTH_COLUMNS = 1000
-"""Records from which on columns are faster than a loop over the bytes: 600 to 1800, as they are."""
 
 _int32 = struct.Struct(">i").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from

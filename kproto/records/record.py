@@ -286,8 +286,8 @@ _SHORT_VARINTS = [
     for number in range(_SHORT)
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
+# Numbers from 0 up to this one have their varints kept.
 TABLED = 65536
-"""Numbers from 0 up to this one have their varints kept."""
 
 
 @cache
@@ -329,8 +329,8 @@ def record_parts(
     return parts
 
 
+# `len` that takes nothing else: an array's length isn't that of its bytes, which are joined all the same.
 length_of_bytes = bytes.__len__
-"""`len` that takes nothing else: an array's length isn't that of its bytes, which are joined all the same."""
 
 
 def plain(content: bytes | bytearray | memoryview) -> bytes:
@@ -366,7 +366,7 @@ def _name(name: str) -> bytes:
     return encoded
 
 
+# The keys of headers that were seen, encoded: `encode_headers` adds to it.
 HEADER_NAMES: dict[str, bytes] = {}
-"""The keys of headers that were seen, encoded: `encode_headers` adds to it."""
 
 _MOST_NAMES = 1024

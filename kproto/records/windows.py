@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# Bytes that must be readable behind the last batch.
 SLACK = 64
-"""Bytes that must be readable behind the last batch."""
 
 _EIGHT = np.array(8)
 

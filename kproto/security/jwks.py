@@ -25,8 +25,8 @@ from typing import Any, Final, cast
 from ..errors import ConfigError, MissingExtra
 from .oauthbearer import Check, Claims, TokenRefused, unbase64
 
+# Kafka's sasl.oauthbearer.clock.skew.seconds, unless it is set.
 SKEW_S: Final = 30
-"""Kafka's sasl.oauthbearer.clock.skew.seconds, unless it is set."""
 
 # The kind of key, and the curve, that each algorithm needs.
 _KEYS: Final[Mapping[str, tuple[str, str | None]]] = {

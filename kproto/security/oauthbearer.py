@@ -47,8 +47,8 @@ class TokenRefused(Exception):
     """A token that is not accepted; the text is what the client hears."""
 
 
+# Looks at a token; raises TokenRefused.
 Check = Callable[[str], Claims]
-"""Looks at a token; raises TokenRefused."""
 
 
 class OAuthBearerClient:

@@ -18,12 +18,12 @@ class Codecs(msgspec.Struct, frozen=True):
     encoder: Callable[[Any, int], Encoder]
     view_decoder: Callable[[Any, int], Decoder]
     piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
+    # Read a message slowly, and say what is wrong with it, and where.
     read: Callable[[Any, bytes, int, int], tuple[Any, int]]
-    """Read a message slowly, and say what is wrong with it, and where."""
+    # The same for writing.
     write: Callable[[Any, int], bytes]
-    """The same for writing."""
+    # The docstring of a declaration, which may have one of its own.
     describe: Callable[[Any, str], str]
-    """The docstring of a declaration, which may have one of its own."""
 
 
 bound: list[Codecs] = []

@@ -24,11 +24,11 @@ class _Marker:
 
 
 REQUIRED = _Marker("REQUIRED")
+# What the slot of a fresh struct holds until somebody looks at it.
 LATE = _Marker("LATE")
-"""What the slot of a fresh struct holds until somebody looks at it."""
 
+# The default of a struct field: a new struct, all of its parts at their defaults.
 FRESH: Any = _Marker("FRESH")
-"""The default of a struct field: a new struct, all of its parts at their defaults."""
 
 
 class Options(msgspec.Struct, frozen=True):

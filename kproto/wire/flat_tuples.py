@@ -39,8 +39,8 @@ Flat = tuple[Any, ...]
 Rows = Callable[[bytes], Iterator[Flat]]
 FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
 
+# From how many elements on it pays to compare the lengths of all of them beforehand.
 LONG = 24
-"""From how many elements on it pays to compare the lengths of all of them beforehand."""
 
 
 def decode_flat(

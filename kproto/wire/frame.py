@@ -14,14 +14,14 @@ from sys import getrefcount
 
 from ..errors import EncodeError, FrameError
 
+# Kafka's default of `socket.request.max.bytes`.
 MAX_FRAME_SIZE = 100 * 1024 * 1024
-"""Kafka's default of `socket.request.max.bytes`."""
 
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
+# The references to what only a list has; every view of its memory is one more.
 _OURS_ALONE = getrefcount(_LISTED[0])
-"""The references to what only a list has; every view of its memory is one more."""
 
 
 def frame(*body: bytes) -> bytes:

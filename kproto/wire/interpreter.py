@@ -33,11 +33,11 @@ from .types import Primitive
 
 M = TypeVar("M", bound=Message)
 
+# Lengths, counts and tags are Java ints.
 VARINT_MAX = 0x7FFF_FFFF
-"""Lengths, counts and tags are Java ints."""
 
+# What an int16 length can say. Kafka's classes hold on to it where the length is a varint.
 STRING_MAX = 0x7FFF
-"""What an int16 length can say. Kafka's classes hold on to it where the length is a varint."""
 
 
 def decode(

@@ -23,24 +23,24 @@ from typing import Any
 
 import msgspec
 
+# Fewer elements than this are read one by one: that is faster.
 FEW = 3
-"""Fewer elements than this are read one by one: that is faster."""
 
 MANY = 256
+# How many elements, and how many bytes of them, are read at a time. Both bound what a wrong guess costs.
 AHEAD = 65_536
-"""How many elements, and how many bytes of them, are read at a time. Both bound what a wrong guess costs."""
 
+# How many layouts, and how many loops, are kept per array of a declaration.
 LAYOUTS = 64
-"""How many layouts, and how many loops, are kept per array of a declaration."""
 
+# The longest list of numbers inside of an element.
 NUMBERS = 16
-"""The longest list of numbers inside of an element."""
 
+# What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many.
 Pattern = tuple[int, ...]
-"""What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many."""
 
+# `fill(items, rows, lengths)`: append what `iter_unpack` read; return how many were of another layout.
 Fill = Callable[[list[Any], Any, Any], int]
-"""`fill(items, rows, lengths)`: append what `iter_unpack` read; return how many were of another layout."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ class Part(msgspec.Struct, frozen=True):
     nullable: bool
 
 
+# How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, the loop.
 Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
-"""How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, the loop."""
 
 
 class Layouts:

@@ -61,8 +61,8 @@ __all__ = [
     "fresh",
 ]
 
+# All that a compiled decoder raises on malformed bytes. UnicodeDecodeError is a ValueError.
 UNREADABLE = (struct.error, ValueError, IndexError, DecodeError)
-"""All that a compiled decoder raises on malformed bytes. UnicodeDecodeError is a ValueError."""
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -83,8 +83,8 @@ class Field(msgspec.Struct, frozen=True):
     default: object
     ignorable: bool
     map_key: bool
+    # The field keeps its int16 or int32 length in flexible versions.
     always_rigid: bool
-    """The field keeps its int16 or int32 length in flexible versions."""
 
     @property
     def is_made_late(self) -> bool:
@@ -252,8 +252,8 @@ class Struct(_Slots, metaclass=_Declaring):
     __fields__ = _Fields()
     __options__: ClassVar[dict[str, Options]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
+    # What decoders call, with values in declared order; it explains nothing.
     __make__: ClassVar[Callable[..., Any]]
-    """What decoders call, with values in declared order; it explains nothing."""
 
     def __init_subclass__(cls) -> None:
         if any(vars(base).get("__options__") for base in cls.__bases__):

@@ -22,14 +22,14 @@ class Unsayable(ValueError):
     """Generated encoders raise this; the interpreter then finds out what is wrong, and where."""
 
 
+# The varints of one byte.
 SMALL = tuple(uvarint(value) for value in range(128))
-"""The varints of one byte."""
 
+# The byte of a bool. Other values fail, where the "?" of `struct` would write the truth of anything.
 TRUTH = {False: 0, True: 1}
-"""The byte of a bool. Other values fail, where the "?" of `struct` would write the truth of anything."""
 
+# How many packers and unpackers of a kind, and how many UUIDs, are kept for the next time.
 REMEMBERED = 4096
-"""How many packers and unpackers of a kind, and how many UUIDs, are kept for the next time."""
 
 
 def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:

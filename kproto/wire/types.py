@@ -17,11 +17,11 @@ from typing import Annotated
 
 import msgspec
 
+# Kafka's `Uuid.ZERO_UUID`: no topic id.
 ZERO_UUID = uuid.UUID(int=0)
-"""Kafka's `Uuid.ZERO_UUID`: no topic id."""
 
+# Versions are int16 in the request header, so this is where "5+" ends.
 HIGHEST_VERSION = 0x7FFF
-"""Versions are int16 in the request header, so this is where "5+" ends."""
 
 
 class Primitive(msgspec.Struct, frozen=True):

@@ -32,8 +32,8 @@ from kproto.security.scram import Credential, ScramClient, ScramServer, credenti
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpreter
 
+# Bytes that anything may decompress to here: bombs have tests of their own.
 LIMIT = 1 << 20
-"""Bytes that anything may decompress to here: bombs have tests of their own."""
 
 
 @cache
@@ -155,8 +155,8 @@ _some_records = record_sets(
     max_size=3,
 )
 UNGUESSED = "2f0c7d4b9a1e-nobody-guesses-this"
+# Between the messages of an exchange: no text has it.
 _BETWEEN = b"\xff\xfe"
-"""Between the messages of an exchange: no text has it."""
 
 
 def _known(mechanism: str, name: str) -> Credential:

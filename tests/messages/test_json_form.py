@@ -24,8 +24,8 @@ from kproto.testing.strategies import versioned
 from kproto.wire import Message
 from tests.wire.samples import sample
 
+# One of so many wrong values is tried at a place; the next place gets the next one.
 SHARE = 8 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
-"""One of so many wrong values is tried at a place; the next place gets the next one."""
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}
 

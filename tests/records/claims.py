@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kproto.records import Record
 from kproto.testing.strategies import NOW, RecordBatch, headers, record_batches, record_sets, timestamps
 
+# With moments from which a difference leaves int64.
 WILD = timestamps | st.sampled_from([(1 << 63) - 1, -(1 << 63)])
-"""With moments from which a difference leaves int64."""
 ANY = st.sampled_from([timestamps] * 9 + [WILD]).flatmap(lambda moments: record_batches(timestamps=moments))
 
 Claim = Callable[["Package"], None]

@@ -18,8 +18,8 @@ from kproto.wire import Message, Struct, interpreter
 from kproto.wire.message import Array
 from kproto.wire.types import Primitive
 
+# Far above those that Kafka has given away.
 UNKNOWN_TAG = 99
-"""Far above those that Kafka has given away."""
 
 
 def sample(cls: type[Message], version: int, elements: int = 1) -> Any:

@@ -17,8 +17,8 @@ from tests.wire import properties
 from tests.wire.declarations import Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make
 
+# Whoever imports another one stands behind it.
 MODULES = (layouts, source, decoder_source, encoder_source, compile_module)
-"""Whoever imports another one stands behind it."""
 
 pytestmark = pytest.mark.thorough
 

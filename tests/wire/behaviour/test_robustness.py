@@ -54,8 +54,8 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
+# One of so many wrong values is tried in a field; the next field gets the next one.
 SHARE = 1 if EFFORT.values_of_three else 8
-"""One of so many wrong values is tried in a field; the next field gets the next one."""
 
 Decode = Callable[[type[Message], bytes, int], Message | None]
 
@@ -66,8 +66,8 @@ def versions(cls: type[Message]) -> list[int]:
 
 # Decoding
 
+# Bytes that reading a sample may allocate: tables of layouts and texts of errors.
 CHEAP = 50_000
-"""Bytes that reading a sample may allocate: tables of layouts and texts of errors."""
 
 
 def decode_or_refuse(cls: type[Message], data: bytes, version: int) -> Message | None:
@@ -229,11 +229,11 @@ class Odd:
     __hash__ = None  # type: ignore[assignment]
 
 
+# Nobody's value.
 NEVER = [object(), Odd(), {}, {"a": 1}, 1j, ...]
-"""Nobody's value."""
 
+# Strings have at most 32767 bytes, in flexible versions too.
 LONG = "x" * 32_768
-"""Strings have at most 32767 bytes, in flexible versions too."""
 
 WRONG: dict[str, list[Any]] = {
     "bool": ["true", b"\1", 2, -1, [], [True]],
