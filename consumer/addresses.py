@@ -7,7 +7,7 @@ from typing import Any
 
 from kproto.errors import ConfigError
 
-from .security.names import PROTOCOLS
+from .security.option_names import PROTOCOLS
 
 DEFAULT_PORT = 9092
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such texts; for IPv6 "[::1]:9092"'

@@ -25,8 +25,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from .arguments import rule_of
-from .elsewhere import too_few, too_many, unknown_argument
+from .other_clients import too_few, too_many, unknown_argument
+from .validation import rule_of
 
 if TYPE_CHECKING:
     from .aio.waiting import InTasks

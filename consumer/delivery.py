@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .arguments import rule_of
-from .elsewhere import METHODS, Foreign
 from .engine.producer.batches import OutBatch, fate
 from .errors import again
+from .other_clients import METHODS, Foreign
+from .validation import rule_of
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
 
 from .door import sayable
-from .elsewhere import OPTIONS
-from .security.names import NAMES, SecurityConfig, shown, unknown_hint
+from .other_clients import OPTIONS
+from .security.option_names import NAMES, SecurityConfig, shown, unknown_hint
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too

@@ -20,16 +20,16 @@ from typing import Self, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.records.crc32c import at_hand
 
-from ..block import AsyncBlock
 from ..calls import call
-from ..cluster import ClusterCalls
-from ..consuming import ConsumerCalls
-from ..described import with_options
-from ..elsewhere import one_address
+from ..context_managers import AsyncBlock
 from ..engine.requests import Offset
+from ..operations.cluster import ClusterCalls
+from ..operations.consumer import ConsumerCalls
+from ..option_docs import with_options
 from ..options import ConsumerConfig, ConsumerOptions
+from ..other_clients import one_address
 from ..records import ConsumerRecord
-from .loops import Looped
+from .runtime import Looped
 
 
 @with_options(ConsumerConfig, ConsumerOptions)

@@ -22,12 +22,11 @@ from typing import Any, Never, Unpack
 from kproto.errors import IllegalState
 from kproto.records.crc32c import at_hand
 
-from .. import lifetimes
-from ..block import AsyncBlock, AsyncTransaction
+from .. import lifecycle
 from ..callbacks import guarded
 from ..clock import now
+from ..context_managers import AsyncBlock, AsyncTransaction
 from ..delivery import Delivery
-from ..described import with_options
 from ..door import (
     LAST_TIMESTAMP,
     NO_HEADERS,
@@ -41,14 +40,15 @@ from ..door import (
     timestamp_ms,
     topic_name,
 )
-from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..engine.producer.engine import step
 from ..logs import log
+from ..operations.producer import CLOSED, ProducerCalls
+from ..option_docs import with_options
 from ..options import ProducerConfig, ProducerOptions
-from ..producing import CLOSED, ProducerCalls
-from .loops import abandon
+from ..other_clients import one_address, unknown_argument
+from .runtime import abandon
 from .streams import Streams
 from .waiting import InTasks
 
@@ -76,7 +76,7 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         self._timer_at: int | None = None
         self._breath_due = False  # the next send lets others have their turn
         self._nobody_waits()
-        lifetimes.opened(self)
+        lifecycle.opened(self)
 
     def _must_be_here(self) -> None:
         if get_running_loop() is not self._loop:

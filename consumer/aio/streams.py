@@ -31,7 +31,7 @@ from ..engine.network.transport import (
     Shut,
     Write,
 )
-from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
+from ..resolver import PATIENCE, Failures, Found, Place, Resolver, reason
 from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..block import Block
-from ..cluster import ClusterCalls
-from ..described import with_options
-from .threads import Threaded
+from ..context_managers import Block
+from ..operations.cluster import ClusterCalls
+from ..option_docs import with_options
+from .runtime import Threaded
 
 
 @with_options()

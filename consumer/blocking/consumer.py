@@ -21,15 +21,15 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from ..calls import call
-from ..consuming import ConsumerCalls
-from ..described import with_options
-from ..elsewhere import one_address
 from ..engine.requests import Offset
 from ..listener import RebalanceListener
+from ..operations.consumer import ConsumerCalls
+from ..option_docs import with_options
 from ..options import ConsumerConfig, ConsumerOptions
+from ..other_clients import one_address
 from ..records import ConsumerRecord
 from .cluster import Cluster as Cluster
-from .threads import Threaded
+from .runtime import Threaded
 
 
 @with_options(ConsumerConfig, ConsumerOptions)

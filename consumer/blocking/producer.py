@@ -26,14 +26,12 @@ from typing import Any, Never, Unpack
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
-from .. import lifetimes
-from ..arguments import LONGEST
-from ..block import Block, Transaction
+from .. import lifecycle
 from ..callbacks import Callbacks
 from ..calls import finished
 from ..clock import now
+from ..context_managers import Block, Transaction
 from ..delivery import Delivery
-from ..described import with_options
 from ..door import (
     LAST_TIMESTAMP,
     NO_HEADERS,
@@ -47,16 +45,18 @@ from ..door import (
     timestamp_ms,
     topic_name,
 )
-from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..engine.producer.accumulator import RECORD_OVERHEAD, Route
 from ..engine.producer.batches import fate
 from ..engine.producer.engine import step
 from ..logs import log
+from ..operations.producer import ProducerCalls
+from ..operations.producer_base import EXIT_SECONDS
+from ..option_docs import with_options
 from ..options import ProducerConfig, ProducerOptions
-from ..producing import ProducerCalls
-from ..sending import EXIT_SECONDS
+from ..other_clients import one_address, unknown_argument
+from ..validation import LONGEST
 from .sockets import Sockets
 from .waiting import InThreads
 
@@ -90,7 +90,7 @@ class Producer(ProducerCalls, InThreads, Block):
             target=self._drive, args=(weakref.ref(self), self._sockets, self._held), name=name, daemon=True
         )
         self._start()
-        lifetimes.opened(self)
+        lifecycle.opened(self)
 
     # ---- sending
 

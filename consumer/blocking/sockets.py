@@ -54,9 +54,9 @@ from ..engine.network.transport import (
     Shut,
     Write,
 )
-from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
+from ..resolver import PATIENCE, Failures, Found, Place, Resolver, reason
 from ..security.failures import CLOSED, NoToken, TlsFailed
-from .receiving import NOW, prepare, receive
+from .socket_reads import NOW, prepare, receive
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls

@@ -48,15 +48,15 @@ from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
-from ..arguments import rule_of
-from ..block import AsyncBlock
-from ..elsewhere import one_address
+from ..context_managers import AsyncBlock
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
+from ..other_clients import one_address
 from ..records import ConsumerRecord
+from ..validation import rule_of
+from .error_queue import News, Outlet
 from .marks import Marks
-from .outlet import News, Outlet
 from .session import Claim, Handler, Session, check_handler
 
 _OFFSET = rule_of("offset", "int")

@@ -15,13 +15,13 @@ from typing import Any, Unpack
 
 from kproto.group.subscription import TopicPartition
 
-from ..block import Block
-from ..elsewhere import one_address
+from ..context_managers import Block
 from ..options import ConsumerConfig
+from ..other_clients import one_address
 from ..records import ConsumerRecord
 from .group import SECONDS, AsyncConsumerGroup, in_a_handler
-from .inbox import DOUBT_S
 from .loop_thread import LoopThread
+from .record_queue import DOUBT_S
 from .session import Claim, Handler, Session, check_handler, check_plain
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kproto.errors import IllegalState
 
-from .. import lifetimes
+from .. import lifecycle
 from ..blocking.signals import Held
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class LoopThread(Generic[T]):
         self._thread = threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         self._forked = False
-        lifetimes.opened(self)
+        lifecycle.opened(self)
 
         async def made() -> T:
             return make()
@@ -168,7 +168,7 @@ class LoopThread(Generic[T]):
 
     def _stop(self) -> None:
         """Asks for the end, and waits for it: the thread itself closes its loop, whoever waits."""
-        lifetimes.ended(self)
+        lifecycle.ended(self)
 
         async def stop() -> None:
             await asyncio.sleep(END_S)

@@ -10,9 +10,9 @@ import msgspec
 
 from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 
-from ..arguments import rule_of
 from ..delivery import Delivery
 from ..door import Buffer, Headers
+from ..validation import rule_of
 
 _LIMIT = rule_of("timeout", "float | None")
 

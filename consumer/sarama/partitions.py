@@ -39,14 +39,14 @@ from kproto.errors import (
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
-from ..arguments import rule_of
-from ..block import AsyncBlock
-from ..elsewhere import one_address
+from ..context_managers import AsyncBlock
 from ..logs import log
 from ..options import ConsumerConfig
+from ..other_clients import one_address
 from ..records import ConsumerRecord
-from .inbox import DOUBT_S, Inbox
-from .outlet import News, Outlet
+from ..validation import rule_of
+from .error_queue import News, Outlet
+from .record_queue import DOUBT_S, Inbox
 
 OLDEST: Final = "oldest"
 """Where the log begins now."""

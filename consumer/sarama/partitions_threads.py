@@ -12,9 +12,9 @@ from typing import Unpack
 
 from kproto.group.subscription import TopicPartition
 
-from ..block import Block
-from ..elsewhere import one_address
+from ..context_managers import Block
 from ..options import ConsumerConfig
+from ..other_clients import one_address
 from ..records import ConsumerRecord
 from .loop_thread import LoopThread
 from .partitions import NEWEST, SECONDS, AsyncPartitionConsumer, AsyncPartitionConsumers, Start

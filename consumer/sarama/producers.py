@@ -30,11 +30,12 @@ from typing import Unpack
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 
 from ..aio.producer import AsyncProducer
-from ..block import AsyncBlock
+from ..context_managers import AsyncBlock
 from ..delivery import Delivery
-from ..elsewhere import one_address
 from ..logs import log
 from ..options import ProducerConfig
+from ..other_clients import one_address
+from .error_queue import Outlet
 from .messages import (
     UNREAD,
     Failures,
@@ -47,7 +48,6 @@ from .messages import (
     several,
     still_closing,
 )
-from .outlet import Outlet
 
 
 class AsyncSyncProducer(AsyncBlock):

@@ -18,12 +18,12 @@ from typing import Any, Unpack
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 
-from ..block import Block
 from ..blocking.producer import Producer
+from ..context_managers import Block
 from ..delivery import Delivery
-from ..elsewhere import one_address
 from ..logs import log
 from ..options import ProducerConfig
+from ..other_clients import one_address
 from .messages import (
     UNREAD,
     Failures,

@@ -12,7 +12,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord, GroupMetadata
-from .inbox import Inbox
+from .record_queue import Inbox
 
 if TYPE_CHECKING:
     from .group import AsyncConsumerGroup

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .names import SecurityConfig
+from .option_names import SecurityConfig
 
 if TYPE_CHECKING:
     from .options import Security, security_options

@@ -28,7 +28,7 @@ from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
-from .names import NAMES, PROTOCOLS, shown, unknown_hint
+from .option_names import NAMES, PROTOCOLS, shown, unknown_hint
 from .secret import HIDDEN, Secret
 from .stores import is_pem
 from .tls import YOURS, Tls, context

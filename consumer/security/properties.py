@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from .jaas import read_jaas
-from .names import NAMES, SecurityConfig, shown, unknown_hint
+from .option_names import NAMES, SecurityConfig, shown, unknown_hint
 from .secret import HIDDEN
 from .stores import is_pkcs12
 
@@ -78,7 +78,7 @@ def _options(path: str | Path, client: str) -> Any:
     secured = from_java(given)
     if client == "cluster":
         return secured
-    from .beyond import options_of
+    from .client_options import options_of
 
     return {**options_of(given, client, str(path)), **secured}
 

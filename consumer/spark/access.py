@@ -21,7 +21,7 @@ from typing import Final
 
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 
-from ..security.names import SecurityConfig
+from ..security.option_names import SecurityConfig
 from .quiet import only_the_sentence
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.")

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from kproto.errors import ConfigError
 
 from ..addresses import addresses
-from ..security.names import shown
+from ..security.option_names import shown
 from . import values as decoding
 from .access import PLAINTEXT, PREFIXES, Access, in_kafkas_words
 from .chosen import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_backwards, refuse_edge

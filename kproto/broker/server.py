@@ -27,10 +27,10 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from ..arguments import checked
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
 from ..messages.index import API_NAMES, response_class
+from ..validation import checked
 from .apis.authorized import CAN_FAIL
 from .apis.table import HANDLERS, served
 from .broker import Broker

@@ -25,8 +25,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
-from ..arguments import checked
 from ..errors import AuthenticationFailed, ConfigError, KprotoError
+from ..validation import checked
 
 if sys.platform != "win32":
     import fcntl

@@ -17,9 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..arguments import checked
 from ..broker.security.tls import context
 from ..errors import ConfigError, MissingExtra
+from ..validation import checked
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
 CLIENT_AUTH = ("none", "requested", "required")

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from random import Random
 from types import TracebackType
 
-from ..arguments import checked
 from ..broker.shell import stop_listening
 from ..errors import ConfigError, IllegalState
+from ..validation import checked
 from .places import place
 
 CHUNK = 1 << 16

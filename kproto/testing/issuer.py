@@ -21,10 +21,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from typing import Any, Final, Literal, get_args
 
-from ..arguments import checked
 from ..errors import ConfigError, MissingExtra
 from ..security.jwks import signed
 from ..security.oauthbearer import Check
+from ..validation import checked
 
 Algorithm = Literal["RS256", "ES256"]
 AUDIENCE: Final = "kafka"

@@ -32,9 +32,9 @@ from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
 
-from ..arguments import checked
 from ..errors import ConfigError, IllegalState, RequestTimedOut, UnknownTopic
 from ..group.subscription import TopicPartition
+from ..validation import checked
 
 if TYPE_CHECKING:
     from consumer import AsyncCluster

@@ -23,9 +23,9 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from ..arguments import checked
 from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
+from ..validation import checked
 from .invariants import Broken
 from .world.code import ran
 

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final, cast
 
-from ..arguments import checked
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
 from ..models.index import client
 from ..records import BatchBuilder
+from ..validation import checked
 from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World
 from .world.machines import Machine

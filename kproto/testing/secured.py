@@ -19,7 +19,6 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from consumer.errors import broker_error
 from consumer.security import SecurityConfig
 
-from ..arguments import checked
 from ..broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
 from ..broker.security.authenticator import ANONYMOUS
 from ..broker.server import Server, running
@@ -27,6 +26,7 @@ from ..errors import ConfigError
 from ..messages.create_acls import AclCreation, CreateAclsRequest
 from ..messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..security.oauthbearer import unsecured, unsecured_token
+from ..validation import checked
 from .certificates import Certificates
 from .issuer import Issuer
 from .kafka import Kafka

@@ -35,8 +35,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ..arguments import checked
 from ..errors import ConfigError, MissingExtra
+from ..validation import checked
 
 try:
     from hypothesis import strategies as st

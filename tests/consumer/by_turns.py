@@ -19,7 +19,7 @@ import pytest
 
 import consumer
 from consumer import Consumer
-from consumer.blocking.seat import Seat
+from consumer.blocking.socket_owner import Seat
 from consumer.engine.network.transport import Broken, Data, NetworkAction, NetworkEvent, Opened, Write
 from kproto.testing.world import World
 from kproto.testing.world.clients import EngineClient
@@ -202,9 +202,9 @@ def by_turns(world: World, name: str, *, sealed: bool = False, **options: Any) -
         there.sealed = sealed
         seat = Free()
         seat.there = there
-        patch.setattr("consumer.blocking.threads.Sockets", lambda: there)
-        patch.setattr("consumer.blocking.threads.Seat", lambda: seat)
-        patch.setattr("consumer.blocking.threads.threading.Thread", lambda **_: there)
+        patch.setattr("consumer.blocking.runtime.Sockets", lambda: there)
+        patch.setattr("consumer.blocking.runtime.Seat", lambda: seat)
+        patch.setattr("consumer.blocking.runtime.threading.Thread", lambda **_: there)
         made = ByTurns(
             ",".join(f"{host}:{port}" for host, port in world.addresses), client_id=name, **options
         )

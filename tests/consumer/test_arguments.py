@@ -23,7 +23,7 @@ from consumer import (
     RebalanceListener,
     TopicPartition,
 )
-from consumer.arguments import TABLE
+from consumer.validation import TABLE
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
 from kproto.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest

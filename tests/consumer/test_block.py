@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from consumer.block import AsyncBlock, Block
+from consumer.context_managers import AsyncBlock, Block
 from kproto.errors import IllegalState
 
 

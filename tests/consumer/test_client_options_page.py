@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer.described import Option, options_of, security_options
+from consumer.option_docs import Option, options_of, security_options
 from consumer.options import ConsumerConfig, ConsumerOptions, ProducerConfig, ProducerOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-options.md"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
-from consumer.described import with_options
+from consumer.option_docs import with_options
 from consumer.options import ConsumerConfig, ConsumerOptions, ProducerConfig
-from consumer.security.names import SecurityConfig
+from consumer.security.option_names import SecurityConfig
 from kproto.wire import field_docs
 
 CLIENTS = {

@@ -26,9 +26,9 @@ from consumer import (
     Producer,
     TopicPartition,
 )
-from consumer.elsewhere import METHODS, OPTIONS, Foreign
 from consumer.engine.metadata import ClusterView
 from consumer.options import ConsumerConfig, ProducerConfig
+from consumer.other_clients import METHODS, OPTIONS, Foreign
 from kproto.errors import ConfigError
 from kproto.messages.index import API_NAMES
 from kproto.renamed import CLASSES

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-import consumer.aio.loops
+import consumer.aio.runtime
 import consumer.aio.waiting
-import consumer.consuming
-import consumer.polling
-import consumer.shell
+import consumer.operations.consumer
+import consumer.operations.polls
+import consumer.runtime
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, clock
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, IllegalState
@@ -492,8 +492,8 @@ class Stopped:
         fill(server, 200)
         self.slept = 0
         self.taken: list[tuple[Any, int]] = []
-        shells = (consumer.shell, consumer.aio.loops, consumer.aio.waiting)
-        for module in (*shells, consumer.consuming, consumer.polling):
+        shells = (consumer.runtime, consumer.aio.runtime, consumer.aio.waiting)
+        for module in (*shells, consumer.operations.consumer, consumer.operations.polls):
             monkeypatch.setattr(module, "now", lambda: clock.now() + self.slept)
 
     def each(self, session: Any, claim: Any, record: ConsumerRecord) -> None:

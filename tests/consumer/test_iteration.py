@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import consumer.aio.consumer
 import consumer.blocking.consumer
-import consumer.blocking.threads
-import consumer.consuming
-import consumer.polling
-import consumer.shell
+import consumer.blocking.runtime
+import consumer.operations.consumer
+import consumer.operations.polls
+import consumer.runtime
 from consumer import (
     AsyncConsumer,
     Cluster,
@@ -31,7 +31,7 @@ from consumer import (
     TopicPartition,
     clock,
 )
-from consumer.polling import firsts, parts
+from consumer.operations.polls import firsts, parts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
 from tests.consumer.test_lifetimes import said_in_a_child
@@ -135,9 +135,14 @@ def test_the_first_record_after_a_pause_longer_than_the_session_is_not_what_was_
     with Consumer(broker, **{**GROUP, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}) as one:
         one.subscribe("t", Says())
         assert [next(one).offset for _ in range(3)] == [0, 1, 2]
-        for module in (consumer.shell, consumer.consuming, consumer.polling, consumer.blocking.threads):
+        for module in (
+            consumer.runtime,
+            consumer.operations.consumer,
+            consumer.operations.polls,
+            consumer.blocking.runtime,
+        ):
             monkeypatch.setattr(module, "now", now)
-        for module in (consumer.polling, consumer.blocking.consumer):
+        for module in (consumer.operations.polls, consumer.blocking.consumer):
             monkeypatch.setattr(module, "time", lambda: time.time() + slept)
         slept = 30
         next(one)
@@ -159,7 +164,12 @@ def test_an_assignment_is_in_doubt_until_the_listener_was_told_of_the_loss(
         one.subscribe("t", Says())
         one.poll(10)
         doubts.append(one.assignment_lost())
-        for module in (consumer.shell, consumer.consuming, consumer.polling, consumer.blocking.threads):
+        for module in (
+            consumer.runtime,
+            consumer.operations.consumer,
+            consumer.operations.polls,
+            consumer.blocking.runtime,
+        ):
             monkeypatch.setattr(module, "now", lambda: clock.now() + slept)
         slept = 30_000
         doubts.append(one.assignment_lost())

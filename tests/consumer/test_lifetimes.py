@@ -36,7 +36,7 @@ from consumer import (
 )
 from consumer.clock import now
 from consumer.engine.admin import read_metadata
-from consumer.lifetimes import _clients as clients_opened
+from consumer.lifecycle import _clients as clients_opened
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor

@@ -191,4 +191,4 @@ def test_delivery_callbacks_go_on_where_a_handler_of_logs_fails(away: None) -> N
 def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         sent_while_unreachable(server, caplog, producer)
-    assert {(one.funcName, one.filename) for one in caplog.records} == {("_note", "sending.py")}
+    assert {(one.funcName, one.filename) for one in caplog.records} == {("_note", "producer_base.py")}

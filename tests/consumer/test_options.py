@@ -10,7 +10,6 @@ import pytest
 
 from consumer import AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.addresses import addresses
-from consumer.arguments import TABLE
 from consumer.options import (
     ConsumerConfig,
     ConsumerOptions,
@@ -21,7 +20,8 @@ from consumer.options import (
     producer_options,
 )
 from consumer.security import Security
-from consumer.security.names import NAMES
+from consumer.security.option_names import NAMES
+from consumer.validation import TABLE
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 from kproto.group.assignors import Assignor

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from consumer import Consumer, Producer, TopicPartition
-from consumer.blocking import seat as seats
-from consumer.blocking.seat import Seat
+from consumer.blocking import socket_owner as seats
+from consumer.blocking.socket_owner import Seat
 from consumer.calls import finished
 from consumer.clock import now
 from kproto.errors import IllegalState

@@ -13,7 +13,7 @@ import pytest
 from consumer import AsyncCluster, Cluster
 from consumer.blocking.sockets import Sockets
 from consumer.engine.network.transport import Open, Opened, Shut
-from consumer.resolving import Failures
+from consumer.resolver import Failures
 from kproto.broker.server import running
 from kproto.errors import ConnectionFailed
 

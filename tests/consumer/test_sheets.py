@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from consumer import sheets
+from consumer import arrow_batches
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -42,7 +42,7 @@ def read(broker: str, topic: str, count: int) -> list[Any]:
 @given(st.lists(st.binary(max_size=20)), st.integers(0, 3))
 def test_hashes_of_a_column_are_those_of_its_keys(keys: list[bytes], skipped: int) -> None:
     column = pa.array([b"x"] * skipped + keys, pa.binary()).slice(skipped)
-    assert sheets.murmur2(column).tolist() == [murmur2(key) & 0x7FFFFFFF for key in keys]
+    assert arrow_batches.murmur2(column).tolist() == [murmur2(key) & 0x7FFFFFFF for key in keys]
 
 
 def table(count: int) -> dict[str, Any]:

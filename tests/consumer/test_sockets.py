@@ -23,7 +23,7 @@ import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams, _Protocol
-from consumer.blocking.receiving import AT_ONCE, VERY_LONG
+from consumer.blocking.socket_reads import AT_ONCE, VERY_LONG
 from consumer.blocking.sockets import Sockets
 from consumer.engine.network.transport import (
     Answer,
@@ -37,7 +37,7 @@ from consumer.engine.network.transport import (
     Shut,
     Write,
 )
-from consumer.resolving import in_order
+from consumer.resolver import in_order
 from consumer.security.tls import Tls, context
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut

@@ -15,7 +15,7 @@ import pytest
 
 import consumer
 from consumer import AsyncConsumerGroup, Consumer, Producer, ProducerMessage, TopicPartition
-from consumer.lifetimes import _clients as opened
+from consumer.lifecycle import _clients as opened
 from kproto.broker.server import running
 from kproto.errors import ConfigError
 from kproto.messages.list_groups import ListGroupsRequest

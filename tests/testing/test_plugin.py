@@ -298,4 +298,4 @@ def test_a_wait_in_vain_is_shown_at_the_line_that_waited(
     pytester.makepyfile(WAITS)
     shown = run(pytester).stdout.str()
     assert "the rain" in shown
-    assert "arguments.py" not in shown
+    assert "validation.py" not in shown

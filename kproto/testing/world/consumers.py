@@ -17,10 +17,10 @@ from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.options import consumer_options
 from consumer.records import GroupChange
 
-from ...arguments import checked
 from ...errors import IllegalState
 from ...group.member_state import MemberState
 from ...group.subscription import TopicPartition
+from ...validation import checked
 from .clients import EngineClient
 from .code import ran
 from .journal import kept, knob

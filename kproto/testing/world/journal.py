@@ -25,10 +25,10 @@ from copy import copy
 from types import ModuleType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from ...arguments import looker
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
+from ...validation import looker
 
 M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ...arguments import checked
 from ...broker import machine
 from ...broker.broker import Coordinated
 from ...broker.log import Log
@@ -28,6 +27,7 @@ from ...messages.produce import PartitionProduceData, ProduceRequest, ProduceRes
 from ...messages.sync_group import SyncGroupRequest
 from ...records import BatchBuilder, assign_offsets, encode_batch
 from ...records.record import Record
+from ...validation import checked
 from ...wire.message import Message
 from .journal import kept
 

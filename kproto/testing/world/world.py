@@ -23,7 +23,6 @@ from random import Random
 from typing import Any, Final, TypeVar, cast, overload
 from uuid import UUID
 
-from ...arguments import checked
 from ...broker.apis.table import served
 from ...broker.broker import Broker
 from ...broker.call import Node
@@ -33,6 +32,7 @@ from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
 from ...group.classic.coordinator.state import GroupState
 from ...group.subscription import TopicPartition
+from ...validation import checked
 from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces

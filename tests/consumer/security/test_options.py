@@ -14,7 +14,7 @@ import pytest
 
 from consumer import Cluster
 from consumer.options import consumer_options, producer_options
-from consumer.security.names import SPELLINGS
+from consumer.security.option_names import SPELLINGS
 from consumer.security.tls import sentence
 from kproto.errors import ConfigError
 from kproto.testing.certificates import certificates

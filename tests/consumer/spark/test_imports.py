@@ -23,9 +23,30 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("source", ("numpy", "pyarrow", "consumer.cluster", "consumer.spark.stream", "consumer.spark.rows")),
-        ("stream", ("numpy", "pyarrow", "consumer.consuming", "consumer.sending", "kproto.group.member")),
-        ("rows", ("consumer.consuming", "consumer.sending", "kproto.group.member")),
+        (
+            "source",
+            (
+                "numpy",
+                "pyarrow",
+                "consumer.operations.cluster",
+                "consumer.spark.stream",
+                "consumer.spark.rows",
+            ),
+        ),
+        (
+            "stream",
+            (
+                "numpy",
+                "pyarrow",
+                "consumer.operations.consumer",
+                "consumer.operations.producer_base",
+                "kproto.group.member",
+            ),
+        ),
+        (
+            "rows",
+            ("consumer.operations.consumer", "consumer.operations.producer_base", "kproto.group.member"),
+        ),
     ],
 )
 def test_a_process_of_spark_imports_what_it_needs_and_no_more(module: str, heavy: tuple[str, ...]) -> None:

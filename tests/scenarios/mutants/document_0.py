@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from consumer.blocking.threads import Threaded
+from consumer.blocking.runtime import Threaded
 from consumer.engine import consumer as engine
 from consumer.engine import events as ev
 from kproto.models import contract, librdkafka

@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
-from .addresses import addresses
-from .arguments import rule_of
-from .calls import waits
-from .clock import now, wall
-from .elsewhere import one_address
-from .engine import admin
-from .engine import events as ev
-from .engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
-from .engine.admin.engine import ClusterEngine, step
-from .engine.metadata import ClusterView
-from .engine.network.connection import Prepared
-from .engine.requests import CommittedOffset, Offset, triples
-from .logs import log
-from .records import GroupChange
-from .security.names import SecurityConfig
-from .shell import Shell
+from ..addresses import addresses
+from ..calls import waits
+from ..clock import now, wall
+from ..engine import admin
+from ..engine import events as ev
+from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
+from ..engine.admin.engine import ClusterEngine, step
+from ..engine.metadata import ClusterView
+from ..engine.network.connection import Prepared
+from ..engine.requests import CommittedOffset, Offset, triples
+from ..logs import log
+from ..other_clients import one_address
+from ..records import GroupChange
+from ..runtime import Shell
+from ..security.option_names import SecurityConfig
+from ..validation import rule_of
 
 if TYPE_CHECKING:
-    from .security.options import Security
+    from ..security.options import Security
 
 R = TypeVar("R")
 
@@ -309,6 +309,6 @@ def _secured(given: SecurityConfig) -> Security | None:
     """What the options say; without any, nothing of TLS and SASL is imported."""
     if not given:
         return None
-    from .security.options import known_security
+    from ..security.options import known_security
 
     return known_security(given, "a cluster")

@@ -22,16 +22,16 @@ from typing import Any, TypeVar, cast
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from .calls import call, waits
-from .clock import now, wall
-from .delivery import PieceDelivery
-from .engine.producer.transaction_states import CALLS, State, Wish
-from .engine.producer.transactions import Transactions
-from .engine.requests import Offset, triples
-from .errors import again
-from .logs import log
-from .records import GroupMetadata
-from .sending import Sender, unsettled
+from ..calls import call, waits
+from ..clock import now, wall
+from ..delivery import PieceDelivery
+from ..engine.producer.transaction_states import CALLS, State, Wish
+from ..engine.producer.transactions import Transactions
+from ..engine.requests import Offset, triples
+from ..errors import again
+from ..logs import log
+from ..records import GroupMetadata
+from .producer_base import Sender, unsettled
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class ProducerCalls(Sender):
         A row goes where `send` would send it, rows of one partition keep their order. Returns one delivery
         for each batch that was made. Raises as `send`, and MissingExtra without numpy and pyarrow.
         """
-        from .sheets import pieces, sheet
+        from ..arrow_batches import pieces, sheet
 
         found = sheet(batch, wall())
         records = self._records

@@ -16,12 +16,12 @@ from typing import Any
 
 from kproto.errors import IllegalState
 
-from .. import lifetimes
+from .. import lifecycle
 from ..clock import now
 from ..engine import events as ev
 from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
-from ..shell import ENDS, Shell
+from ..runtime import ENDS, Shell
 from .streams import Streams
 from .waiting import InTasks
 
@@ -43,7 +43,7 @@ class Looped(InTasks, Shell):
         # The task that is inside a method which runs callbacks, and that method's name.
         self._server: tuple[asyncio.Task[Any] | None, str] | None = None
         self._callback: asyncio.Task[None] | None = None
-        lifetimes.opened(self)
+        lifecycle.opened(self)
 
     # ---- the loop's side
 
@@ -75,7 +75,7 @@ class Looped(InTasks, Shell):
         loop = getattr(self, "_loop", None)
         if loop is None or self._finished or self._forked:
             return
-        lifetimes.ended(self)
+        lifecycle.ended(self)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             loop.call_soon_threadsafe(abandon, self._streams, self._timer)
         if lost := self._lost():
@@ -190,7 +190,7 @@ class Looped(InTasks, Shell):
 
     def _end(self, deadline: int = 0, *, abort: bool = False) -> None:
         self._finished = True
-        lifetimes.ended(self)
+        lifecycle.ended(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -29,17 +29,17 @@ from kproto.errors import IllegalState
 from kproto.group.reasons import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
-from .addresses import addresses
-from .calls import serves
-from .clock import now, wall
-from .engine import events as ev
-from .engine.consumer import Engine, next_deadline, step
-from .errors import again
-from .listener import RebalanceListener
-from .logs import log
-from .options import ConsumerConfig, consumer_options
-from .records import ConsumerRecord, EventCallback, GroupChange
-from .shell import Shell
+from ..addresses import addresses
+from ..calls import serves
+from ..clock import now, wall
+from ..engine import events as ev
+from ..engine.consumer import Engine, next_deadline, step
+from ..errors import again
+from ..listener import RebalanceListener
+from ..logs import log
+from ..options import ConsumerConfig, consumer_options
+from ..records import ConsumerRecord, EventCallback, GroupChange
+from ..runtime import Shell
 
 # An iteration polls for ever, so long at a time.
 _ITERATION_S = 3600.0

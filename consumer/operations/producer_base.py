@@ -12,22 +12,22 @@ from typing import Any
 
 from kproto.errors import ConfigError, NotDelivered, RequestTimedOut
 
-from . import clock, lifetimes
-from .addresses import addresses
-from .callbacks import guarded
-from .delivery import Delivery
-from .engine import events as ev
-from .engine.producer.batches import OutBatch
-from .engine.producer.engine import ProducerEngine
-from .logs import log
-from .options import ProducerConfig, producer_options
-from .waiting import Waiting
+from .. import clock, lifecycle
+from ..addresses import addresses
+from ..callbacks import guarded
+from ..delivery import Delivery
+from ..engine import events as ev
+from ..engine.producer.batches import OutBatch
+from ..engine.producer.engine import ProducerEngine
+from ..logs import log
+from ..options import ProducerConfig, producer_options
+from ..waiting import Waiting
 
 # How long the interpreter's end is held up for records of a producer that nobody closed.
 EXIT_SECONDS = 5.0
 
 
-class Sender(Waiting, lifetimes.OfThisProcess):
+class Sender(Waiting, lifecycle.OfThisProcess):
     """An engine, and how it ends."""
 
     _what = "producer"
@@ -112,7 +112,7 @@ class Sender(Waiting, lifetimes.OfThisProcess):
             self._crash = crash
         self._records.close(why)
         self._engine.fail(why)
-        lifetimes.ended(self)
+        lifecycle.ended(self)
         return self._engine.take_actions()
 
     # ---- for lifetimes
@@ -128,7 +128,7 @@ class Sender(Waiting, lifetimes.OfThisProcess):
 
     def _dropped(self) -> None:
         """Nobody has it any more, and nobody closed it."""
-        lifetimes.ended(self)
+        lifecycle.ended(self)
         if lost := self._lost():
             log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, lost)
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from kproto.errors import IllegalState, KprotoError
 
-from . import lifetimes
+from . import lifecycle
 from .clock import now
 from .engine import events as ev
 from .engine.network.transport import GetToken, NetworkAction, Open, Shut, Write
@@ -46,7 +46,7 @@ ENDS = ("close", "leave_block")
 _inside: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
-class Shell(Waiting, lifetimes.OfThisProcess):
+class Shell(Waiting, lifecycle.OfThisProcess):
     """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
 
     # What the client is called in errors.

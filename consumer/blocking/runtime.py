@@ -17,14 +17,14 @@ from typing import Any, cast
 
 from kproto.errors import IllegalState
 
-from .. import lifetimes
+from .. import lifecycle
 from ..clock import now
 from ..engine import events as ev
 from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
-from ..shell import ENDS, Shell
-from .seat import Seat
+from ..runtime import ENDS, Shell
 from .signals import EVERY, Held, look
+from .socket_owner import Seat
 from .sockets import Sockets
 from .waiting import InThreads
 
@@ -56,7 +56,7 @@ class Threaded(InThreads, Shell):
             target=self._drive, args=(weakref.ref(self), self._sockets, self._seat), name=name, daemon=True
         )
         self._start()
-        lifetimes.opened(self)
+        lifecycle.opened(self)
 
     # ---- the engine's thread
 
@@ -117,7 +117,7 @@ class Threaded(InThreads, Shell):
     def __del__(self) -> None:
         if getattr(self, "_stop", True) or self._forked:
             return
-        lifetimes.ended(self)
+        lifecycle.ended(self)
         self._stop = True
         self._wake()
         if lost := self._lost():
@@ -308,7 +308,7 @@ class Threaded(InThreads, Shell):
     def _end(self, deadline: int = 0) -> None:
         """Stops the thread, which closes the sockets; waits for it, but not much longer than `deadline`."""
         self._finished = self._stop = True
-        lifetimes.ended(self)
+        lifecycle.ended(self)
         self._wake()
         if threading.current_thread() is not self._thread:
             # It may be stuck in a look-up of a name, and ends by itself after that.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 import msgspec
 
-from .security.names import SecurityConfig
+from .security.option_names import SecurityConfig
 
 C = TypeVar("C", bound=type)
 

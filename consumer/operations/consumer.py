@@ -13,19 +13,19 @@ from typing import Any, TypeVar, cast
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from .block import tell_also
-from .calls import call, look, serves, waits
-from .clock import now
-from .engine import admin
-from .engine import events as ev
-from .engine.admin import OffsetAt, Plan
-from .engine.requests import CommittedOffset, Offset, triples
-from .errors import again
-from .listener import RebalanceListener
-from .logs import log
-from .options import ConsumerConfig
-from .polling import Polling
-from .records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
+from ..calls import call, look, serves, waits
+from ..clock import now
+from ..context_managers import tell_also
+from ..engine import admin
+from ..engine import events as ev
+from ..engine.admin import OffsetAt, Plan
+from ..engine.requests import CommittedOffset, Offset, triples
+from ..errors import again
+from ..listener import RebalanceListener
+from ..logs import log
+from ..options import ConsumerConfig
+from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
+from .polls import Polling
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from kproto.errors import ConfigError
 
 from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
-from .names import shown
+from .option_names import shown
 from .properties import PREFIXES
 
 # Option, as in a file -> its type.

@@ -16,8 +16,8 @@ import os
 import weakref
 from typing import NoReturn, Protocol, SupportsIndex
 
-from .elsewhere import Elsewhere
 from .logs import log
+from .other_clients import Elsewhere
 
 
 class Client(Protocol):
