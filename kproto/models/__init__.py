@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import contract as contract
     from . import java as java
-    from . import java_2_6 as java_2_6
     from . import kafka_go as kafka_go
     from . import librdkafka as librdkafka
     from . import sarama as sarama
     from . import sarama_cluster as sarama_cluster
+    from .java import java_2_6 as java_2_6
 
 
 if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
@@ -32,7 +32,8 @@ if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one,
 
         from .index import CLIENTS
 
-        if name not in {*CLIENTS.values(), "contract"}:
-            known = ", ".join(sorted(CLIENTS.values()))
+        modules = {path.rpartition(".")[2]: path for path in CLIENTS.values()}
+        if name not in {*modules, "contract"}:
+            known = ", ".join(sorted(modules))
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the clients are {known}")
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{modules.get(name, name)}")

@@ -15,7 +15,7 @@ from .contract import Action, Config, Event
 
 CLIENTS: Final[Mapping[str, str]] = {
     "java": "java",
-    "java-2.6": "java_2_6",
+    "java-2.6": "java.java_2_6",
     "sarama": "sarama",
     "sarama-cluster": "sarama_cluster",
     "kafka-go": "kafka_go",

@@ -10,8 +10,8 @@ from ..group.subscription import Subscription, TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.offset_fetch import OffsetFetchRequest
-from ..models.kafka_clients.plugins import OwnAssignor
-from ..models.kafka_clients.rules import CALLBACK
+from ..models.java.plugins import OwnAssignor
+from ..models.java.release import CALLBACK
 from .frame import ScenarioRun, join, offsets, produce, scenario
 from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
 

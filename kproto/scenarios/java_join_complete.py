@@ -7,7 +7,7 @@ from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..models.kafka_clients.state import Generation, MemberState
+from ..models.java.state import Generation, MemberState
 from ..testing.world import Client
 from ..wire.message import Message
 from .frame import ScenarioRun, produce, scenario

@@ -16,7 +16,7 @@ from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..models import contract, librdkafka
 from ..models.common import Committing, offset_commit
-from ..models.librdkafka.names import INVALID, STORED, name_of_offset
+from ..models.librdkafka.constants import INVALID, STORED, name_of_offset
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
 from .frame import ScenarioRun, offsets, scenario
@@ -104,7 +104,7 @@ class Handler:
         return f"EOF at {END}" if ends else "nil"
 
     def assigned(self) -> int | None:
-        return librdkafka.assignment(self.app.state).get(TP)
+        return librdkafka.assigned_offsets(self.app.state).get(TP)
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> Request:
         """Assign and seek to 2, then poll; the story's parameters say how often and how long.

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kproto.group.subscription import StickyUserData, Subscription, TopicPartition, sticky_user_data
-from kproto.models.kafka_clients.rules import JAVA_2_6
+from kproto.models.java.release import JAVA_2_6
 from tests.conformance import originals
 from tests.group.dividing import Plan, questions
 

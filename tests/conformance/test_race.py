@@ -152,7 +152,7 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
         given = app.records[before:]
         found.append(
             Request(
-                librdkafka.assignment(app.state).get(TP),
+                librdkafka.assigned_offsets(app.state).get(TP),
                 given[0].offset if given else None,
                 refused[0] if refused else "ok",
             )

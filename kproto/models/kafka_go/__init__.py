@@ -2,13 +2,13 @@
 
 Its structure is three loops over channels, and this package has a module for each:
 
-* `group` is `consumergroup.go` (ConsumerGroup.run, nextGeneration, Generation): one generation after the
-  other, each with a connection of its own to the coordinator. A generation is a set of routines (heartbeat,
+* `consumergroup` is `consumergroup.go` (ConsumerGroup.run, nextGeneration): one generation after the other,
+  each with a connection of its own to the coordinator. A generation is a set of routines (heartbeat,
   a watcher per topic, commits, readers); when one of them ends, for whatever reason, all end, and only when
   the last has ended the next generation begins.
 * `reader` is `reader.go`, the type Reader: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
-* `partition` is `reader.go`, the type reader: one routine and one connection for each partition.
+* `partition_reader` is `reader.go`, the type reader: one routine and one connection for each partition.
 
 What follows from this structure, and is so in the original:
 
@@ -28,7 +28,7 @@ second unless said) and otherwise FetchMessage with CommitMessages, `reset` Star
 QueueCapacity (records), MaxBytes, JoinGroupBackoff (milliseconds).
 """
 
-from .group import next_deadline, step
+from .consumergroup import next_deadline, step
 from .state import EDGES, VERSIONS, Phase, State, start
 
 __all__ = ["EDGES", "VERSIONS", "Phase", "State", "next_deadline", "start", "step"]

@@ -17,7 +17,7 @@ from ...messages.metadata import MetadataResponse
 from ...wire.message import Message
 from ..common import metadata_request
 from ..contract import Tell
-from . import partition
+from . import partition_reader
 from .state import CommitLoop, Generation, Out, PartitionReader, State, Ticker, Watcher, Where, send
 
 
@@ -44,7 +44,7 @@ def begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) ->
     for tp in owned:
         found = PartitionReader(tp, state.version, start.get(tp, state.start_offset))
         made.readers.append(found)
-        partition.begin(state, found, out)
+        partition_reader.begin(state, found, out)
     out.append(Tell("assigned", tuple(sorted(owned)), wait=False))
 
 

@@ -21,7 +21,7 @@ from ...messages.offset_commit import OffsetCommitResponse
 from ...wire.message import Message
 from ..common import Committing, commit_errors, offset_commit
 from ..contract import Commit, Committed, Polled, Record, Tell
-from .partition import push
+from .partition_reader import push
 from .state import (
     COMMIT_RETRIES,
     PUSHING,

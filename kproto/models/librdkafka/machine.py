@@ -12,10 +12,20 @@ from typing import Any
 from ...messages.fetch import FetchRequest
 from .. import contract as c
 from ..common import metadata_request
-from . import assigning, calling, committing, coordinating, fetching, joining, knowing, staying, toppars
-from .names import INVALID_ARG
-from .rebalancing import assignment_done, revoke_all_rejoin_maybe
-from .requests import COORDINATOR, TRANSPORT, retry_due, send, some_broker
+from . import (
+    assignment,
+    cgrp_coordinator,
+    cgrp_join,
+    cgrp_session,
+    fetcher,
+    metadata,
+    offset_store,
+    rdkafka,
+    toppar,
+)
+from .cgrp_rebalance import assignment_done, revoke_all_rejoin_maybe
+from .constants import INVALID_ARG
+from .request import COORDINATOR, TRANSPORT, retry_due, send, some_broker
 from .state import UP, CoordState, JoinState, Open, Out, State, Todo
 
 J = JoinState
@@ -31,18 +41,18 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
     awake = _wakes(state, event)
     TABLE[type(event)](state, event, out)
     _do(state, out)
-    calling.serve_queue(state, out)  # the application's thread is the quicker one
+    rdkafka.serve_queue(state, out)  # the application's thread is the quicker one
     if awake:
         _timers(state, out)
         _serve(state, out)
-        calling.serve_queue(state, out)
+        rdkafka.serve_queue(state, out)
     _do(state, out)
     if state.terminating:
-        calling.try_terminate(state, out)
+        rdkafka.try_terminate(state, out)
     if awake:
         state.handled = state.now
     if not state.closed:
-        fetching.serve(state, out)
+        fetcher.serve(state, out)
     state.due = _main_deadline(state)
     return out
 
@@ -61,7 +71,7 @@ def _do(state: State, out: Out) -> None:
     while state.todo or state.refused:
         while state.todo:
             DO[state.todo.popleft()](state, out)
-        committing.serve_refused(state, out)
+        offset_store.serve_refused(state, out)
 
 
 def next_deadline(state: State) -> int | None:
@@ -81,7 +91,7 @@ def _main_deadline(state: State) -> int | None:
         if state.coord is CoordState.transport:
             found.append(state.coord_up_at)
         elif state.coord is CoordState.query and state.find_interval.last is not None:
-            found.append(state.find_interval.last + coordinating.QUERY_MS + 1)
+            found.append(state.find_interval.last + cgrp_coordinator.QUERY_MS + 1)
     if state.retries:
         found += [at for at, _ in state.retries]
     for one in state.waiting.values():
@@ -101,32 +111,32 @@ def _timers(state: State, out: Out) -> None:
     if state.retries:
         retry_due(state, out)
     if state.waiting:
-        toppars.query_due(state, out)
+        toppar.query_due(state, out)
     if state.max_poll_at is not None and state.max_poll_at <= state.now:
-        staying.max_poll_check(state, out)
+        cgrp_session.max_poll_check(state, out)
     if state.commit_at is not None and state.commit_at <= state.now:
         state.commit_at = state.now + state.auto_commit_ms
-        committing.commit_timer(state, out)
+        offset_store.commit_timer(state, out)
     if state.metadata_at is not None and state.metadata_at <= state.now:
-        knowing.refresh_due(state, out)
+        metadata.refresh_due(state, out)
     if state.loop_at <= state.now:
         state.loop_at = state.now + LOOP_MS
 
 
 def _serve(state: State, out: Out) -> None:
     """rd_kafka_cgrp_serve, join_state_serve; twice where the first look opened a door."""
-    calling.try_terminate(state, out)
+    rdkafka.try_terminate(state, out)
     if state.closed or not state.bootstrap:
         return
-    staying.session_check(state, out)
+    cgrp_session.session_check(state, out)
     for _ in range(2):
         before = (state.join, state.coord)
-        if coordinating.serve(state, out):
+        if cgrp_coordinator.serve(state, out):
             if state.deferred:
-                committing.deferred_due(state, out)
+                offset_store.deferred_due(state, out)
             SERVE[state.join](state, out)
         elif state.deferred:
-            committing.deferred_due(state, out)
+            offset_store.deferred_due(state, out)
         while state.todo:
             DO[state.todo.popleft()](state, out)
         if before == (state.join, state.coord):
@@ -136,16 +146,16 @@ def _serve(state: State, out: Out) -> None:
 def _serve_init(state: State, out: Out) -> None:
     if state.waits_for is not None or (state.fatal is not None and state.static):
         return
-    calling.apply_next(state, out)
+    rdkafka.apply_next(state, out)
     if state.join is not J.init or state.subscription is None or state.terminating:
         return
-    if state.join_interval.due(joining.JOIN_INTERVAL_MS, state.now):
-        joining.join(state, out)
+    if state.join_interval.due(cgrp_join.JOIN_INTERVAL_MS, state.now):
+        cgrp_join.join(state, out)
 
 
 def _serve_member(state: State, out: Out) -> None:
     if not (state.fatal is not None and state.static):
-        joining.beat(state, out)
+        cgrp_join.beat(state, out)
 
 
 def _nothing(state: State, out: Out) -> None:
@@ -166,10 +176,10 @@ SERVE: dict[JoinState, Callable[[State, Out], None]] = {
 """rd_kafka_cgrp_join_state_serve."""
 
 DO: dict[Todo, Callable[[State, Out], None]] = {
-    Todo.serve_assignment: assigning.serve,
+    Todo.serve_assignment: assignment.serve,
     Todo.assignment_done: assignment_done,
-    Todo.query_coordinator: coordinating.query,
-    Todo.coordinator_dead: coordinating.dead,
+    Todo.query_coordinator: cgrp_coordinator.query,
+    Todo.coordinator_dead: cgrp_coordinator.dead,
     Todo.lose: lambda state, out: revoke_all_rejoin_maybe(state, True, out),
 }
 
@@ -183,7 +193,7 @@ def _started(state: State, event: c.Started, out: Out) -> None:
     if state.auto_commit and state.auto_commit_ms > 0:
         state.commit_at = state.now + state.auto_commit_ms
     state.metadata_at = state.now + state.metadata_ms
-    send(state, some_broker(state), metadata_request(()), out, knowing.FOR_BROKERS)
+    send(state, some_broker(state), metadata_request(()), out, metadata.FOR_BROKERS)
 
 
 def _subscribe(state: State, event: c.Subscribe, out: Out) -> None:
@@ -195,33 +205,33 @@ def _subscribe(state: State, event: c.Subscribe, out: Out) -> None:
         out.append(c.Report("error", *INVALID_ARG))
         return
     state.last_poll = state.now
-    calling.subscribe(state, topics or None, out)
+    rdkafka.subscribe(state, topics or None, out)
 
 
 def _unsubscribe(state: State, event: c.Unsubscribe, out: Out) -> None:
-    calling.subscribe(state, None, out)
+    rdkafka.subscribe(state, None, out)
 
 
 def _told(state: State, event: c.Told, out: Out) -> None:
-    calling.told(state, out)
+    rdkafka.told(state, out)
 
 
 def _commit(state: State, event: c.Commit, out: Out) -> None:
-    committing.commit(state, event.token, event.offsets, event.wait, out)
+    offset_store.commit(state, event.token, event.offsets, event.wait, out)
 
 
 def _store(state: State, event: c.Store, out: Out) -> None:
-    error = committing.store(state, event.offsets)
+    error = offset_store.store(state, event.offsets)
     if error is not None:
         out.append(c.Report("error", *error))
 
 
 def _pause(state: State, event: c.Pause, out: Out) -> None:
-    calling.pause(state, event.partitions, True)
+    rdkafka.pause(state, event.partitions, True)
 
 
 def _resume(state: State, event: c.Resume, out: Out) -> None:
-    calling.pause(state, event.partitions, False)
+    rdkafka.pause(state, event.partitions, False)
 
 
 def _rebalance(state: State, event: c.Rebalance, out: Out) -> None:
@@ -229,7 +239,7 @@ def _rebalance(state: State, event: c.Rebalance, out: Out) -> None:
 
 
 def _close(state: State, event: c.Close, out: Out) -> None:
-    calling.close(state, out)
+    rdkafka.close(state, out)
 
 
 def _tick(state: State, event: c.Tick, out: Out) -> None:
@@ -247,33 +257,33 @@ def _failed(state: State, event: c.Failed, out: Out) -> None:
     if entry is None:
         return
     if entry.send.to.lane == COORDINATOR:
-        coordinating.went_down(state)
+        cgrp_coordinator.went_down(state)
     ANSWERS[type(event.request).__name__](state, entry, None, out)
 
 
 def _disconnected(state: State, event: c.Disconnected, out: Out) -> None:
     if event.address.lane == COORDINATOR:
-        coordinating.went_down(state)
+        cgrp_coordinator.went_down(state)
 
 
 def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
     if answer is None:
-        knowing.failed(state, entry)
+        metadata.failed(state, entry)
         return
-    knowing.answered(state, entry, answer, out)
-    if entry.about == knowing.FOR_PLAN:
-        joining.plan(state, out)
+    metadata.answered(state, entry, answer, out)
+    if entry.about == metadata.FOR_PLAN:
+        cgrp_join.plan(state, out)
 
 
 def _find(state: State, entry: Open, answer: Any, out: Out) -> None:
     if answer is None:
-        coordinating.refused(state, TRANSPORT, None, out)
+        cgrp_coordinator.refused(state, TRANSPORT, None, out)
     else:
-        coordinating.found(state, entry, answer, out)
+        cgrp_coordinator.found(state, entry, answer, out)
 
 
 def _committed(state: State, entry: Open, answer: Any, out: Out) -> None:
-    assigning.fetched(state, entry, answer, TRANSPORT if answer is None else 0, out)
+    assignment.fetched(state, entry, answer, TRANSPORT if answer is None else 0, out)
 
 
 def _left(state: State, entry: Open, answer: Any, out: Out) -> None:
@@ -283,26 +293,26 @@ def _left(state: State, entry: Open, answer: Any, out: Out) -> None:
 ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
     "MetadataRequest": _metadata,
     "FindCoordinatorRequest": _find,
-    "JoinGroupRequest": joining.join_answered,
-    "SyncGroupRequest": joining.sync_answered,
-    "HeartbeatRequest": staying.heartbeat_answered,
+    "JoinGroupRequest": cgrp_join.join_answered,
+    "SyncGroupRequest": cgrp_join.sync_answered,
+    "HeartbeatRequest": cgrp_session.heartbeat_answered,
     "LeaveGroupRequest": _left,
-    "OffsetCommitRequest": committing.answered,
+    "OffsetCommitRequest": offset_store.answered,
     "OffsetFetchRequest": _committed,
-    "ListOffsetsRequest": toppars.listed,
-    "OffsetForLeaderEpochRequest": toppars.validated,
-    "FetchRequest": fetching.answered,
+    "ListOffsetsRequest": toppar.listed,
+    "OffsetForLeaderEpochRequest": toppar.validated,
+    "FetchRequest": fetcher.answered,
 }
 
 TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Started: _started,
     c.Subscribe: _subscribe,
     c.Unsubscribe: _unsubscribe,
-    c.Assign: calling.assign,
-    c.Seek: calling.seek,
+    c.Assign: rdkafka.assign,
+    c.Seek: rdkafka.seek,
     c.Pause: _pause,
     c.Resume: _resume,
-    c.Poll: calling.poll,
+    c.Poll: rdkafka.poll,
     c.Told: _told,
     c.Commit: _commit,
     c.Store: _store,

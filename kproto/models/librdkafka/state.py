@@ -15,7 +15,7 @@ from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import Cluster
 from ..contract import Action, Address, Config, Record, Send
-from .names import BEGINNING, END, INVALID, name_of_error
+from .constants import BEGINNING, END, INVALID, name_of_error
 
 Out = list[Action]
 

@@ -1,18 +1,19 @@
 """sarama 1.61.1 as a machine: ConsumerGroup, Consumer, OffsetManager and Client (github.com/IBM/sarama).
 
-Each of sarama's goroutines is a small machine of its own (`routines`); channels are queues of the original's
-sizes, mutexes are in front of what they protect. Where to read:
+Each of sarama's goroutines is a small machine of its own (`routines`). Channels are queues of the original's
+sizes, and each mutex guards what it guards in the original. Where to read:
 
-* `group`, `cooperative`, `leaving`: the loop around Consume, Consume, its cooperative form, the end of a
-  session, Close (consumer_group.go, consumer_group_cooperative.go)
-* `joining`: joinSync with all its branches and retries
-* `session`: the session, heartbeats, the leader's partition checker (consumer_group_session.go)
-* `claim`, `opening`, `partition`, `fanout`, `records`: from a claim to the Fetch of its broker (consumer.go)
-* `direct`: ConsumePartition without a group, which is what Assign means here
-* `offsets`, `last_flush`, `starting`: the offset manager, its end; where a claim begins (offset_manager.go)
-* `client`, `cluster`, `lookup`, `broker`: metadata, coordinator, connections (client.go, broker.go)
-* `versions`: what Config.Version ("Version" in `extra`) means for each request
-* `balance`, `sticky`: strategies, subscriptions, assignments (balance_strategy.go)
+* consumer_group.go, consumer_group_cooperative.go: `consumer_group` is the loop around Consume and Consume
+  itself, `consumer_group_cooperative` its cooperative form, `consumer_group_close` the end of a session and
+  Close, `consumer_group_join` joinSync with all its branches and retries.
+* consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
+  partition checker, `consumer_group_claim` the goroutine around ConsumeClaim.
+* consumer.go: `consumer` (ConsumePartition without a group, which is what Assign means here),
+  `consume_partition`, `partition_consumer`, `broker_consumer` (the fan-out) and `fetch_response`.
+* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, where a claim begins.
+* client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
+* config.go: `config`, and `versions`, what Config.Version ("Version" in `extra`) means for each request.
+* balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
 Known to differ: Go's maps and selects are random, here the order is always the same; OffsetFetch asks for the
 partitions in their order. Seek, patterns and enforceRebalance are not in sarama: they are reported as an
@@ -48,9 +49,9 @@ from ..contract import (
 )
 from .application import Application, CommitCall
 from .client import Client
-from .direct import assign
-from .group import Group, GroupState
-from .settings import settings
+from .config import settings
+from .consumer import assign
+from .consumer_group import Group, GroupState
 from .versions import VERSIONS, versions_of
 
 __all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]

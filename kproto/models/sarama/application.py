@@ -1,7 +1,7 @@
 """The application beside the group: its polls are handlers that take messages, its callbacks Setup and so on.
 
 * While a Poll is open every handler takes what comes, and marks it; between two polls each handler holds at
-  most one message and does not return (`kproto.models.sarama.claim`).
+  most one message and does not return (`kproto.models.sarama.consumer_group_claim`).
 * Commit is the session's Commit: one flush, whose errors are on the Errors channel. It is never an error of
   the call. Offsets that it names are marked first. After a session the last one is meant.
 """
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...group.subscription import TopicPartition
 from ..contract import Commit, Committed, Poll, Polled, Record, Tell
-from .offsets import Flush, Offsets
+from .offset_manager import Flush, Offsets
 from .routines import Routine, States, Table, only
 
 if TYPE_CHECKING:
     from .client import Client
-    from .partition import Taker
+    from .partition_consumer import Taker
 
 
 class ApplicationState(States):

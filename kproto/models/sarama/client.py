@@ -14,17 +14,17 @@ from ...messages.find_coordinator import FindCoordinatorResponse
 from ...wire.message import Message
 from ..contract import Answered, Closed, Failed, Hangup, Report, Send, Started
 from .broker import Broker, Call
-from .cluster import Metadata, Updater
+from .broker_consumer import BrokerConsumers
+from .config import VERSIONS, Settings
+from .coordinator_lookup import Lookup
 from .errors import Trouble
-from .fanout import BrokerConsumers
-from .lookup import Lookup
+from .metadata import Metadata, Updater
 from .routines import Routine, Scheduler
-from .settings import VERSIONS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .partition import PartitionConsumer
+    from .partition_consumer import PartitionConsumer
 
 
 class Dialect(NamedTuple):

@@ -1,11 +1,14 @@
 """bsm/sarama-cluster 2.1.15 as a machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-The last released sarama-cluster, unmaintained since 2019. What is below the group is sarama's
-(`kproto.models.sarama`: client, cluster, lookup, broker, partition, fanout), in its dialect of that time.
+The last released sarama-cluster, unmaintained since 2019. Everything below the group is sarama's
+(`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer, broker_consumer),
+with the request versions and settings of that time.
 
-* `consumer`: the main loop and its cycle, by `states`; `ending`: what goes wrong, and Close; `loops`:
-  heartbeats, the topic watcher, commits, partitions; `asking`: how the coordinator is asked; `plan`:
-  subscription and division.
+* `consumer`: the main loop and its consume cycle; `consumer_state`: the states of the loop.
+* `consumer_close`: what happens when a cycle fails, and Close.
+* `loops`: the heartbeat loop, the topic watcher, the commit loop, the partitions.
+* `coordinator_requests`: requests to the coordinator, with their lookup and retries.
+* `balancer`: subscription and assignment (balancer.go).
 
 Known to differ: the original's background refresher asks for an empty list of topics, which from Metadata v1
 on means none, so that it forgets all topics until it next needs one; this one asks for all of them.
@@ -58,12 +61,12 @@ from ..contract import (
 )
 from ..sarama.application import Application
 from ..sarama.client import OLD, Client
+from ..sarama.config import key, settings
 from ..sarama.errors import Trouble
 from ..sarama.routines import Routine, States, Table, only
-from ..sarama.settings import key, settings
-from .asking import CommitOffsets
 from .consumer import Consumer
-from .states import ConsumerState
+from .consumer_state import ConsumerState
+from .coordinator_requests import CommitOffsets
 
 __all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
 

@@ -29,14 +29,14 @@ from ...wire.message import Message
 from ..common import fetched_offsets, offset_fetch
 from ..contract import Report
 from ..sarama import errors
+from ..sarama.config import key
 from ..sarama.errors import Trouble
-from ..sarama.offsets import Managed
+from ..sarama.offset_manager import Managed
 from ..sarama.routines import Routine, Table, only
-from ..sarama.settings import key
-from . import ending, plan
-from .asking import Ask, CommitOffsets, Release
+from . import balancer, consumer_close
+from .consumer_state import EDGES, ConsumerState
+from .coordinator_requests import Ask, CommitOffsets, Release
 from .loops import CommitLoop, HeartbeatLoop, Loop, Partition, WatchLoop
-from .states import EDGES, ConsumerState
 
 if TYPE_CHECKING:
     from ..sarama.application import Application
@@ -192,7 +192,7 @@ class Consumer(Routine):
 def _connected(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None and trouble.code != ErrorCode.LEADER_NOT_AVAILABLE:
         consumer.client.report(trouble)
-        ending.close(consumer)
+        consumer_close.close(consumer)
         return
     consumer.client.keep_fresh()
     consumer.move(S.idle)
@@ -203,7 +203,7 @@ def _create(consumer: Consumer) -> None:
     """NewConsumer."""
     consumer.dying = False
     if consumer.finished:
-        ending.close(consumer)
+        consumer_close.close(consumer)
     elif consumer.wanted is not None:
         consumer.core = tuple(sorted(consumer.wanted))
         consumer.wanted = None
@@ -241,7 +241,7 @@ def _next_cycle(consumer: Consumer) -> None:
 
 def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None:
-        ending.failed(consumer, trouble)
+        consumer_close.failed(consumer, trouble)
         return
     consumer.move(S.finding)
     consumer.client.look_up(consumer)
@@ -249,7 +249,7 @@ def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
 
 def _found(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None:
-        ending.failed(consumer, trouble)
+        consumer_close.failed(consumer, trouble)
         return
     consumer.move(S.releasing)
     Release(consumer, consumer).start()
@@ -257,7 +257,7 @@ def _found(consumer: Consumer, trouble: Trouble | None) -> None:
 
 def _released(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None:
-        ending.failed(consumer, trouble)
+        consumer_close.failed(consumer, trouble)
         return
     consumer.notify("rebalance start")
     if consumer.before:
@@ -265,14 +265,14 @@ def _released(consumer: Consumer, trouble: Trouble | None) -> None:
     consumer.notified = True
     consumer.extra = tuple(consumer.potential_topics())
     settings = consumer.client.settings
-    metadata = plan.subscription((*consumer.core, *consumer.extra))
+    metadata = balancer.subscription((*consumer.core, *consumer.extra))
     consumer.move(S.joining)
     request = JoinGroupRequest(
         group_id=settings.group_id,
         session_timeout_ms=settings.group_session_timeout,
         member_id=consumer.member_id,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in plan.STRATEGIES],
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in balancer.STRATEGIES],
     )
     Ask(consumer, consumer, request).start()
 
@@ -281,7 +281,7 @@ def _joined(consumer: Consumer, found: Message | Trouble) -> None:
     if isinstance(found, Trouble):
         if found.code == ErrorCode.UNKNOWN_MEMBER_ID:
             consumer.member_id = ""
-        ending.failed(consumer, found)
+        consumer_close.failed(consumer, found)
         return
     assert isinstance(found, JoinGroupResponse)
     consumer.joined = found
@@ -294,18 +294,18 @@ def _joined(consumer: Consumer, found: Message | Trouble) -> None:
 def _plan(consumer: Consumer, trouble: Trouble | None) -> None:
     metadata, joined = consumer.client.metadata, consumer.joined
     assert joined is not None
-    members = plan.read_members(joined)
-    unknown = [topic for topic in plan.topics_of(members) if not metadata.partitions(topic)]
+    members = balancer.read_members(joined)
+    unknown = [topic for topic in balancer.topics_of(members) if not metadata.partitions(topic)]
     if trouble is not None:
-        ending.failed(consumer, trouble)
+        consumer_close.failed(consumer, trouble)
     elif unknown and consumer.state is S.learning:
-        ending.failed(consumer, errors.UNKNOWN_TOPIC)
+        consumer_close.failed(consumer, errors.UNKNOWN_TOPIC)
     elif unknown:
         consumer.move(S.learning)
         metadata.want(consumer, unknown[:1])
     else:
-        counts = {topic: len(metadata.partitions(topic)) for topic in plan.topics_of(members)}
-        _sync(consumer, plan.divide(consumer.client.strategy, members, counts))
+        counts = {topic: len(metadata.partitions(topic)) for topic in balancer.topics_of(members)}
+        _sync(consumer, balancer.divide(consumer.client.strategy, members, counts))
 
 
 def _sync(consumer: Consumer, assignments: dict[str, list[TopicPartition]]) -> None:
@@ -330,9 +330,9 @@ def _sync(consumer: Consumer, assignments: dict[str, list[TopicPartition]]) -> N
 def _synced(consumer: Consumer, found: Message | Trouble) -> None:
     if isinstance(found, Trouble):
         if found.code == ErrorCode.REBALANCE_IN_PROGRESS:
-            ending.failed(consumer, found)
+            consumer_close.failed(consumer, found)
         else:
-            ending.quit(consumer, found)
+            consumer_close.quit(consumer, found)
         return
     assert isinstance(found, SyncGroupResponse)
     claims = sorted(Assignment.decode(found.assignment).partitions)
@@ -368,7 +368,7 @@ def _fetched(consumer: Consumer, found: Message | Trouble) -> None:
 
 def _forget(consumer: Consumer, trouble: Trouble) -> None:
     consumer.partitions = {}
-    ending.quit(consumer, trouble)
+    consumer_close.quit(consumer, trouble)
 
 
 def _opened(consumer: Consumer, what: object) -> None:
@@ -408,11 +408,18 @@ Consumer.TABLE = {
     "wanted": only(S, idle=_wanted),
     "refreshed": only(S, connecting=_connected, refreshing=_refreshed, learning=_plan),
     "found": only(S, creating=_created, finding=_found),
-    "released": only(S, releasing=_released, dropping=ending.dropped, closing=ending.closing_released),
+    "released": only(
+        S, releasing=_released, dropping=consumer_close.dropped, closing=consumer_close.closing_released
+    ),
     "asked": only(
-        S, joining=_joined, syncing=_synced, fetching=_fetched, quitting=ending.has_quit, leaving=ending.left
+        S,
+        joining=_joined,
+        syncing=_synced,
+        fetching=_fetched,
+        quitting=consumer_close.has_quit,
+        leaving=consumer_close.left,
     ),
     "opened": only(S, opening=_opened),
-    "look": only(S, consuming=_look, winding_up=_wound_up, backing_off=ending.look_backing_off),
-    "elapsed": only(S, backing_off=ending.backed_off),
+    "look": only(S, consuming=_look, winding_up=_wound_up, backing_off=consumer_close.look_backing_off),
+    "elapsed": only(S, backing_off=consumer_close.backed_off),
 }

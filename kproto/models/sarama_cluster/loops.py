@@ -21,12 +21,12 @@ from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...wire.message import Message
 from ..contract import Record
 from ..sarama import errors
+from ..sarama.consume_partition import ConsumePartition
 from ..sarama.errors import Trouble
-from ..sarama.offsets import Managed
-from ..sarama.opening import ConsumePartition
-from ..sarama.partition import PartitionConsumer, Taker
+from ..sarama.offset_manager import Managed
+from ..sarama.partition_consumer import PartitionConsumer, Taker
 from ..sarama.routines import Routine, States, Table, Ticker, only
-from .asking import Ask, CommitOffsets
+from .coordinator_requests import Ask, CommitOffsets
 
 if TYPE_CHECKING:
     from .consumer import Consumer

@@ -10,15 +10,15 @@ from consumer.blocking.runtime import Threaded
 from consumer.engine import consumer as engine
 from consumer.engine import events as ev
 from kproto.models import contract, librdkafka
-from kproto.models.librdkafka import assigning, calling, conf, names, toppars
+from kproto.models.librdkafka import assignment, conf, constants, rdkafka, toppar
 from kproto.models.librdkafka.state import Position, State
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-_add, _hand_over, _subscribe, _start = assigning.add, calling._hand_over, calling.subscribe, librdkafka.start
+_add, _hand_over, _subscribe, _start = assignment.add, rdkafka._hand_over, rdkafka.subscribe, librdkafka.start
 
 
 def _without_offsets(state: State, partitions: Mapping[Any, int]) -> Any:
-    return _add(state, dict.fromkeys(partitions, names.INVALID))
+    return _add(state, dict.fromkeys(partitions, constants.INVALID))
 
 
 def _not_again(state: State, topics: Any, out: Any) -> None:
@@ -37,30 +37,30 @@ def _by_default(config: contract.Config) -> State:
     return _start(replace(config, auto_commit=True, extra=extra))
 
 
-NO_OFFSETS = Mutant("an assign that forgets its offsets", assigning, "add", _without_offsets)
-SEEKS_AT_ONCE = Mutant("a seek that is never too early", toppars, "seek", nothing)
+NO_OFFSETS = Mutant("an assign that forgets its offsets", assignment, "add", _without_offsets)
+SEEKS_AT_ONCE = Mutant("a seek that is never too early", toppar, "seek", nothing)
 NO_FLAGS = Mutant("flags that nobody looks at", librdkafka, "start", _by_default)
 NO_SEEK = Mutant("a seek of kproto's that is dropped", engine.TABLE, ev.Seek, nothing)
 
 MUTANTS: Table = {
     "S0-1": NO_OFFSETS,
     "S0-2": NO_OFFSETS,
-    "S0-3": Mutant("no offset given means the beginning", assigning, "STORED", -2),
+    "S0-3": Mutant("no offset given means the beginning", assignment, "STORED", -2),
     "S0-4": NO_OFFSETS,
-    "S0-5": Mutant("an event that nobody answers", calling, "default_answer", nothing),
-    "S0-6": Mutant("a subscription that is known already", calling, "subscribe", _not_again),
+    "S0-5": Mutant("an event that nobody answers", rdkafka, "default_answer", nothing),
+    "S0-6": Mutant("a subscription that is known already", rdkafka, "subscribe", _not_again),
     "S0-7": Mutant("no rebalance is ever under way", State, "rebalancing", False),
     "S0-8": SEEKS_AT_ONCE,
-    "S0-9": Mutant("a seek to STORED that is taken", toppars, "STORED", -5),
+    "S0-9": Mutant("a seek to STORED that is taken", toppar, "STORED", -5),
     "S0-10": NO_FLAGS,
     "S0-11": NO_FLAGS,
-    "S0-12": Mutant("the last offset is stored, not the next", calling, "_hand_over", _stores_the_last),
-    "S0-13": Mutant("an end that nobody is told", calling, "_eof", nothing),
+    "S0-12": Mutant("the last offset is stored, not the next", rdkafka, "_hand_over", _stores_the_last),
+    "S0-13": Mutant("an end that nobody is told", rdkafka, "_eof", nothing),
     "S0-14": NO_SEEK,
     "S0-15": NO_SEEK,
-    "S0-16": Mutant("STORED by another name", names._NAMES, names.STORED, "BEGINNING"),
+    "S0-16": Mutant("STORED by another name", constants._NAMES, constants.STORED, "BEGINNING"),
     "S0-17": Mutant("another name of another property", conf.ALIASES, "metadata.broker.list", "group.id"),
-    "S0-18": Mutant("a library", names.__spec__, "origin", "/usr/lib/librdkafka.so"),
-    "S0-19": Mutant("a seek of what nobody knows", calling, "UNKNOWN_PARTITION", names.STATE),
+    "S0-18": Mutant("a library", constants.__spec__, "origin", "/usr/lib/librdkafka.so"),
+    "S0-19": Mutant("a seek of what nobody knows", rdkafka, "UNKNOWN_PARTITION", constants.STATE),
     "S0-20": Mutant("two threads may be in one consumer", Threaded, "_enter", lambda *_, **__: False),
 }

@@ -11,17 +11,17 @@ from kproto.models import contract as c
 from kproto.models import kafka_go, sarama, sarama_cluster
 from kproto.models.kafka_go import generation
 from kproto.models.kafka_go import state as of_kafka_go
-from kproto.models.librdkafka import conf, knowing
+from kproto.models.librdkafka import conf, metadata
 from kproto.models.librdkafka.state import State
-from kproto.models.sarama import leaving
-from kproto.models.sarama.offsets import Managed
-from kproto.models.sarama.session import Session
-from kproto.models.sarama_cluster import plan
+from kproto.models.sarama import consumer_group_close
+from kproto.models.sarama.consumer_group_session import Session
+from kproto.models.sarama.offset_manager import Managed
+from kproto.models.sarama_cluster import balancer
 from kproto.models.sarama_cluster.consumer import Consumer as ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-of_sarama = import_module("kproto.models.sarama.settings")  # the package has a function of that name
-_mark, _divide, _start = Managed.mark, plan.divide, kafka_go.start
+of_sarama = import_module("kproto.models.sarama.config")  # the package has a function of that name
+_mark, _divide, _start = Managed.mark, balancer.divide, kafka_go.start
 
 
 def _at_the_end(finder: Any, state: Any, *, others: bool) -> None:
@@ -58,19 +58,19 @@ MUTANTS: Table = {
     "S1-2": BLIND,
     "S1-3": BLIND,
     "S1-4": BLIND,
-    "S1-5": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
+    "S1-5": Mutant("Close without LeaveGroup", consumer_group_close, "leave", consumer_group_close.close),
     "S1-6": NOT_THE_NEXT,
     "S1-7": Mutant("a Version that means nothing", sarama, "versions_of", lambda kafka: sarama.VERSIONS),
     "S1-8": Mutant("a pause that is not taken", sarama.TABLE, c.Pause, nothing),
     "S1-9": SEES,
     "S1-10": SEES,
-    "S1-11": Mutant("round robin, whatever is said", plan, "divide", _by_turns),
+    "S1-11": Mutant("round robin, whatever is said", balancer, "divide", _by_turns),
     "S1-12": Mutant("no notifications", ClusterConsumer, "notify", nothing),
     "S1-13": NOT_THE_NEXT,
     "S1-14": Mutant("a watcher that sees nothing", generation, "_watched", lambda watcher, answer: False),
     "S1-15": Mutant("a queue without a bound", of_kafka_go, "_number", lambda config, name, default: 100_000),
     "S1-16": Mutant("LastOffset that means the first", of_kafka_go, "LAST", of_kafka_go.FIRST),
-    "S1-17": Mutant("metadata that changes nothing", knowing, "metadata_changed", nothing),
+    "S1-17": Mutant("metadata that changes nothing", metadata, "metadata_changed", nothing),
     "S1-18": Mutant("ends that nobody is told", State, "partition_eof", False),
     "S1-19": Mutant("another name of another property", conf.ALIASES, "sasl.mechanism", "sasl.username"),
     "S1-20": Mutant("latest means the oldest", of_sarama, "NEWEST", of_sarama.OLDEST),

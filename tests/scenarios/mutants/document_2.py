@@ -10,31 +10,31 @@ from consumer import options
 from kproto.group.subscription import Assignment
 from kproto.models import contract as c
 from kproto.models import zookeeper
-from kproto.models.kafka_clients import (
-    beating,
-    calling,
-    committing,
-    fetching,
-    finding,
-    joining,
+from kproto.models.java import (
+    abstract_coordinator,
+    consumer_coordinator,
+    coordinator_lookup,
+    fetcher,
+    heartbeat_thread,
+    kafka_consumer,
     machine,
+    offset_commits,
     plugins,
-    rebalancing,
 )
-from kproto.models.kafka_clients.measuring import PollTimes
-from kproto.models.kafka_clients.state import Block, State, Then
+from kproto.models.java.kafka_consumer_metrics import PollTimes
+from kproto.models.java.state import Block, State, Then
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 _known = options._known
 _poll, _complete, _adopt, _told, _tell = (
-    calling.poll,
-    rebalancing.complete,
-    rebalancing.adopt,
-    calling.told,
-    rebalancing.tell,
+    kafka_consumer.poll,
+    consumer_coordinator.complete,
+    consumer_coordinator.adopt,
+    kafka_consumer.told,
+    consumer_coordinator.tell,
 )
-_needs_join, _by_timer = calling.needs_join, committing.by_timer
-_fetch, _beat, _found = fetching.serve, beating.serve, finding.found_coordinator
+_needs_join, _by_timer = kafka_consumer.needs_join, offset_commits.by_timer
+_fetch, _beat, _found = fetcher.serve, heartbeat_thread.serve, coordinator_lookup.found_coordinator
 
 # ---- options
 
@@ -113,11 +113,11 @@ def _growth_is_not_seen(state: State) -> bool:
 
 
 def _everything_is_given_back(state: State, out: Any) -> None:
-    rebalancing.tell(state, "revoked", tuple(sorted(state.assigned)), Then.joined_prepare, out)
+    consumer_coordinator.tell(state, "revoked", tuple(sorted(state.assigned)), Then.joined_prepare, out)
 
 
 def _nothing_is_given_back(state: State, out: Any) -> None:
-    rebalancing.prepared(state)
+    consumer_coordinator.prepared(state)
 
 
 def _gone_before_it_is_told(state: State, kind: str, partitions: Any, then: Then, out: Any) -> None:
@@ -128,7 +128,7 @@ def _gone_before_it_is_told(state: State, kind: str, partitions: Any, then: Then
 
 def _nothing_is_not_told(state: State, kind: str, partitions: Any, then: Then, out: Any) -> None:
     if kind == "assigned" and not partitions:
-        calling._told_assigned(state, (), out)
+        kafka_consumer._told_assigned(state, (), out)
     else:
         _tell(state, kind, partitions, then, out)
 
@@ -192,11 +192,11 @@ def _the_timer_goes_on(state: State, out: Any) -> None:
 
 
 def _no_rejoin(state: State, going: Any, out: Any) -> None:
-    rebalancing.adopt(state, out)
+    consumer_coordinator.adopt(state, out)
 
 
-COMMITS_OFTEN = Mutant("commits twice a second", committing, "by_timer", _twice_a_second)
-ALL_GIVEN_BACK = Mutant("cooperative as eager", rebalancing, "_let_go", _everything_is_given_back)
+COMMITS_OFTEN = Mutant("commits twice a second", offset_commits, "by_timer", _twice_a_second)
+ALL_GIVEN_BACK = Mutant("cooperative as eager", consumer_coordinator, "_let_go", _everything_is_given_back)
 
 MUTANTS: Table = {
     "S2-1": Mutant("a group that isn't seen", options, "_known", _without_the_group),
@@ -212,42 +212,48 @@ MUTANTS: Table = {
     "S2-9": Mutant("a wakeup that nobody hears", machine.TABLE, c.Wakeup, nothing),
     "S2-10": Mutant("a poll without an end", machine.TABLE, c.Poll, _without_an_end),
     "S2-11": Mutant("a poll(long) that ends in its time", machine.TABLE, c.Poll, _in_its_time),
-    "S2-12": Mutant("a fetch of the next poll", fetching, "serve", _fetched_by_the_next_poll),
+    "S2-12": Mutant("a fetch of the next poll", fetcher, "serve", _fetched_by_the_next_poll),
     "S2-13": Mutant("no interceptors", plugins, "consumed", lambda interceptors, records, out: records),
     "S2-14": Mutant("a loop that goes round once", machine.TABLE, c.Poll, _once),
     "S2-15": Mutant("an end that isn't recorded", PollTimes, "ended", nothing),
-    "S2-16": Mutant("commits of a thread's", beating, "serve", _by_a_thread),
+    "S2-16": Mutant("commits of a thread's", heartbeat_thread, "serve", _by_a_thread),
     "S2-17": COMMITS_OFTEN,
-    "S2-18": Mutant("a whole interval after any error", committing, "RETRY_BACKOFF_MS", 5_000),
+    "S2-18": Mutant("a whole interval after any error", offset_commits, "RETRY_BACKOFF_MS", 5_000),
     "S2-19": COMMITS_OFTEN,
     "S2-20": Mutant("consumers elsewhere", zookeeper, "ids_path", lambda group: f"/groups/{group}"),
     "S2-21": Mutant("consumers that never let go", zookeeper, "_release", nothing),
-    "S2-22": Mutant("a coordinator elsewhere", finding, "found_coordinator", _somewhere_else),
-    "S2-23": Mutant("growth that isn't seen", calling, "needs_join", _growth_is_not_seen),
+    "S2-22": Mutant("a coordinator elsewhere", coordinator_lookup, "found_coordinator", _somewhere_else),
+    "S2-23": Mutant("growth that isn't seen", kafka_consumer, "needs_join", _growth_is_not_seen),
     "S2-24": Mutant("one rebalance timeout for all", State, "max_poll_ms", property(lambda state: 300_000)),
     "S2-25": Mutant(
-        "no commit before a join", rebalancing, "_committed_before_join", lambda state, out: True
+        "no commit before a join", consumer_coordinator, "_committed_before_join", lambda state, out: True
     ),
-    "S2-26": Mutant("nothing is ever lost", rebalancing, "is_lost", lambda state: False),
-    "S2-27": Mutant("gone before it is told", rebalancing, "tell", _gone_before_it_is_told),
-    "S2-28": Mutant("nothing given back before a join", rebalancing, "_let_go", _nothing_is_given_back),
-    "S2-29": Mutant("who led leads on", rebalancing, "prepared", nothing),
-    "S2-30": Mutant("the cause itself", calling, "wrapped", lambda cause: cause),
-    "S2-31": Mutant("everybody watches", rebalancing, "complete", _all_watch),
-    "S2-32": Mutant("any assignor is ours", joining, "chosen_assignor", lambda state: state.assignors[0]),
-    "S2-33": Mutant("groupMetadata as it was", rebalancing, "complete", _as_whom_it_was),
-    "S2-34": Mutant("too short is empty", rebalancing, "complete", _too_short_is_empty),
-    "S2-35": Mutant("any assignment matches", rebalancing, "_matches", lambda state, topic: True),
-    "S2-36": Mutant("all is new", rebalancing, "adopt", _all_is_new),
-    "S2-37": Mutant("no rejoin after revoked", calling.THENS, Then.complete_revoked, _no_rejoin),
+    "S2-26": Mutant("nothing is ever lost", consumer_coordinator, "is_lost", lambda state: False),
+    "S2-27": Mutant("gone before it is told", consumer_coordinator, "tell", _gone_before_it_is_told),
+    "S2-28": Mutant(
+        "nothing given back before a join", consumer_coordinator, "_let_go", _nothing_is_given_back
+    ),
+    "S2-29": Mutant("who led leads on", consumer_coordinator, "prepared", nothing),
+    "S2-30": Mutant("the cause itself", kafka_consumer, "wrapped", lambda cause: cause),
+    "S2-31": Mutant("everybody watches", consumer_coordinator, "complete", _all_watch),
+    "S2-32": Mutant(
+        "any assignor is ours", abstract_coordinator, "chosen_assignor", lambda state: state.assignors[0]
+    ),
+    "S2-33": Mutant("groupMetadata as it was", consumer_coordinator, "complete", _as_whom_it_was),
+    "S2-34": Mutant("too short is empty", consumer_coordinator, "complete", _too_short_is_empty),
+    "S2-35": Mutant("any assignment matches", consumer_coordinator, "_matches", lambda state, topic: True),
+    "S2-36": Mutant("all is new", consumer_coordinator, "adopt", _all_is_new),
+    "S2-37": Mutant("no rejoin after revoked", kafka_consumer.THENS, Then.complete_revoked, _no_rejoin),
     "S2-38": ALL_GIVEN_BACK,
-    "S2-39": Mutant("eager compares, too", rebalancing, "complete", _eager_compares_too),
-    "S2-40": Mutant("a subscription that isn't extended", rebalancing, "complete", _not_extended),
-    "S2-41": Mutant("what onAssignment raises is dropped", rebalancing, "adopt", _what_it_raises_is_dropped),
-    "S2-42": Mutant("a timer that goes on", rebalancing, "adopt", _the_timer_goes_on),
-    "S2-43": Mutant("all begins anew", rebalancing, "adopt", _all_begins_anew),
-    "S2-44": Mutant("nothing isn't told", rebalancing, "tell", _nothing_is_not_told),
-    "S2-45": Mutant("the last exception is thrown", calling, "told", _the_last_is_thrown),
+    "S2-39": Mutant("eager compares, too", consumer_coordinator, "complete", _eager_compares_too),
+    "S2-40": Mutant("a subscription that isn't extended", consumer_coordinator, "complete", _not_extended),
+    "S2-41": Mutant(
+        "what onAssignment raises is dropped", consumer_coordinator, "adopt", _what_it_raises_is_dropped
+    ),
+    "S2-42": Mutant("a timer that goes on", consumer_coordinator, "adopt", _the_timer_goes_on),
+    "S2-43": Mutant("all begins anew", consumer_coordinator, "adopt", _all_begins_anew),
+    "S2-44": Mutant("nothing isn't told", consumer_coordinator, "tell", _nothing_is_not_told),
+    "S2-45": Mutant("the last exception is thrown", kafka_consumer, "told", _the_last_is_thrown),
     "S2-46": ALL_GIVEN_BACK,
     "S2-47": COMMITS_OFTEN,
 }

@@ -9,18 +9,29 @@ from typing import Any
 from consumer.engine.producer import partitioner
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import joins
-from kproto.models.sarama import balance, fanout, joining, leaving, opening, partition, session
+from kproto.models.sarama import (
+    balance_strategy,
+    broker_consumer,
+    consume_partition,
+    consumer_group_close,
+    consumer_group_join,
+    consumer_group_session,
+    partition_consumer,
+)
 from kproto.models.sarama.application import Application
+from kproto.models.sarama.consumer_group_session import Heartbeat, Session
 from kproto.models.sarama.errors import Trouble
-from kproto.models.sarama.offsets import Committer, Managed, Offsets
-from kproto.models.sarama.partition import Feeder, PartitionConsumer
-from kproto.models.sarama.session import Heartbeat, Session
+from kproto.models.sarama.offset_manager import Committer, Managed, Offsets
+from kproto.models.sarama.partition_consumer import Feeder, PartitionConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-_request, _parse, _finish = fanout._request, partition.parse, joining._finish
+_request, _parse, _finish = broker_consumer._request, partition_consumer.parse, consumer_group_join._finish
 _push, _mark, _tell, _feed = Feeder.push, Managed.mark, Application.tell, PartitionConsumer.feed
-_manage, _commit, _assignments = Offsets.__init__, Offsets.request, balance.assignments
-_begin, _answered = joining.Join.__init__, (joining._join_answered, joining._sync_answered)
+_manage, _commit, _assignments = Offsets.__init__, Offsets.request, balance_strategy.assignments
+_begin, _answered = (
+    consumer_group_join.Join.__init__,
+    (consumer_group_join._join_answered, consumer_group_join._sync_answered),
+)
 
 
 _numbers = count()
@@ -32,7 +43,11 @@ def _next_place(key: bytes) -> int:
 
 def _everything_to_all(plan: Any, members: Any, counts: Any) -> None:
     for one in plan.values():
-        one += [balance.TopicPartition(topic, index) for topic in counts for index in range(counts[topic])]
+        one += [
+            balance_strategy.TopicPartition(topic, index)
+            for topic in counts
+            for index in range(counts[topic])
+        ]
 
 
 def _for_one_member(*what: Any) -> Any:
@@ -92,20 +107,20 @@ def _begins_with_an_id(self: Any, group: Any, *what: Any) -> None:
 
 
 def _gives_up(join: Any) -> None:
-    _finish(join, joining.errors.COORDINATOR_NOT_AVAILABLE)
+    _finish(join, consumer_group_join.errors.COORDINATOR_NOT_AVAILABLE)
 
 
 def _plans_nothing(join: Any, response: Any) -> None:
-    joining._send_sync(join, {})
+    consumer_group_join._send_sync(join, {})
 
 
 def _asks_again(join: Any, answer: Any) -> None:
     if answer.response is None:
         answer.broker.close()
-        join.move(joining.S.finding)
-        joining._join_sync(join)
+        join.move(consumer_group_join.S.finding)
+        consumer_group_join._join_sync(join)
     else:
-        _answered[join.state is joining.S.syncing](join, answer)
+        _answered[join.state is consumer_group_join.S.syncing](join, answer)
 
 
 def _needs_claims(join: Any, result: Any) -> None:
@@ -117,58 +132,60 @@ def _unsorted(join: Any, result: Any) -> None:
     _finish(join, result if isinstance(result, Trouble) else replace(result, claims=result.claims[::-1]))
 
 
-ANSWERS: Any = joining.Join.TABLE["answered"]
-FOR_ALL = Mutant("each partition for every member", balance._STRATEGIES, "range", _everything_to_all)
+ANSWERS: Any = consumer_group_join.Join.TABLE["answered"]
+FOR_ALL = Mutant("each partition for every member", balance_strategy._STRATEGIES, "range", _everything_to_all)
 NEVER_CLEAN = Mutant("a commit that leaves everything dirty", Managed, "committed", nothing)
-NO_LIMIT = Mutant("no MaxProcessingTime", Feeder.TABLE["elapsed"], partition.E.pushing, nothing)
+NO_LIMIT = Mutant("no MaxProcessingTime", Feeder.TABLE["elapsed"], partition_consumer.E.pushing, nothing)
 NOT_THE_NEXT = Mutant(
     "a mark that means the last offset", Managed, "mark", lambda one, at, *rest: _mark(one, at - 1)
 )
-NO_BACKOFF = Mutant("no way back from a refusal", joining, "_BACK_OFF", set[int]())
-NO_FORGETTING = Mutant("an id that is not forgotten", joining, "_FORGET", set[int]())
+NO_BACKOFF = Mutant("no way back from a refusal", consumer_group_join, "_BACK_OFF", set[int]())
+NO_FORGETTING = Mutant("an id that is not forgotten", consumer_group_join, "_FORGET", set[int]())
 TICKS = Mutant("a ticker without AutoCommit.Enable", Offsets, "__init__", _always_commits)
 NO_WAITING = Mutant("Setup and Cleanup that nobody waits for", Application, "tell", _returns_at_once)
 
 MUTANTS: Table = {
     "S3-1": FOR_ALL,
-    "S3-2": Mutant("a plan for one member only", balance, "assignments", _for_one_member),
-    "S3-3": Mutant("records from the last to the first", partition, "parse", _backwards),
+    "S3-2": Mutant("a plan for one member only", balance_strategy, "assignments", _for_one_member),
+    "S3-3": Mutant("records from the last to the first", partition_consumer, "parse", _backwards),
     "S3-4": Mutant("what is fetched is marked", Feeder, "push", _marks_what_is_fetched),
     "S3-5": NEVER_CLEAN,
     "S3-6": FOR_ALL,
     "S3-7": NO_WAITING,
     "S3-8": Mutant("claims of which nothing is told", Session, "tell", nothing),
-    "S3-9": Mutant("one partition for each Fetch", fanout, "_request", _one_partition),
+    "S3-9": Mutant("one partition for each Fetch", broker_consumer, "_request", _one_partition),
     "S3-10": NO_LIMIT,
     "S3-11": Mutant("the first part for each feeder", PartitionConsumer, "feed", _what_came_first),
     "S3-12": NO_LIMIT,
-    "S3-13": Mutant("one end of the log is asked for twice", opening, "OLDEST", opening.NEWEST),
+    "S3-13": Mutant(
+        "one end of the log is asked for twice", consume_partition, "OLDEST", consume_partition.NEWEST
+    ),
     "S3-14": TICKS,
     "S3-15": NEVER_CLEAN,
     "S3-16": NOT_THE_NEXT,
     "S3-17": Mutant("Retention 0 on the wire", Offsets, "request", _keeps_for_no_time),
     "S3-18": Mutant("an answer that always cleans", Managed, "committed", _cleans),
-    "S3-19a": Mutant("a lookup that fails once", joining, "_back_off", _gives_up),
-    "S3-19b": Mutant("JoinGroup once more, silently", ANSWERS, joining.S.joining, _asks_again),
-    "S3-19c": Mutant("an id that no broker gave", joining.Join, "__init__", _begins_with_an_id),
+    "S3-19a": Mutant("a lookup that fails once", consumer_group_join, "_back_off", _gives_up),
+    "S3-19b": Mutant("JoinGroup once more, silently", ANSWERS, consumer_group_join.S.joining, _asks_again),
+    "S3-19c": Mutant("an id that no broker gave", consumer_group_join.Join, "__init__", _begins_with_an_id),
     "S3-19d": NO_FORGETTING,
     "S3-19e": NO_BACKOFF,
     "S3-19f": NO_BACKOFF,
     "S3-19g": Mutant(
         "a refusal that is ridden out",
-        joining,
+        consumer_group_join,
         "_BACK_OFF",
-        {*joining._BACK_OFF, ErrorCode.GROUP_AUTHORIZATION_FAILED},
+        {*consumer_group_join._BACK_OFF, ErrorCode.GROUP_AUTHORIZATION_FAILED},
     ),
-    "S3-19h": Mutant("a leader without a plan", joining, "_joined", _plans_nothing),
-    "S3-19i": Mutant("SyncGroup's failure, silently", ANSWERS, joining.S.syncing, _asks_again),
+    "S3-19h": Mutant("a leader without a plan", consumer_group_join, "_joined", _plans_nothing),
+    "S3-19i": Mutant("SyncGroup's failure, silently", ANSWERS, consumer_group_join.S.syncing, _asks_again),
     "S3-19j": NO_FORGETTING,
-    "S3-19k": Mutant("no session without claims", joining, "_finish", _needs_claims),
-    "S3-19l": Mutant("claims as they come", joining, "_finish", _unsorted),
+    "S3-19k": Mutant("no session without claims", consumer_group_join, "_finish", _needs_claims),
+    "S3-19l": Mutant("claims as they come", consumer_group_join, "_finish", _unsorted),
     "S3-19m": NO_WAITING,
-    "S3-20": Mutant("no heartbeats", Heartbeat.TABLE["elapsed"], session.H.waiting, nothing),
+    "S3-20": Mutant("no heartbeats", Heartbeat.TABLE["elapsed"], consumer_group_session.H.waiting, nothing),
     "S3-21": TICKS,
-    "S3-22": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
+    "S3-22": Mutant("Close without LeaveGroup", consumer_group_close, "leave", consumer_group_close.close),
     "S3-23": Mutant("a key without a place", partitioner, "murmur2", _next_place),
     "S3-24": NOT_THE_NEXT,
     "S3-25": Mutant("an id without the client's", joins, "_new_member_id", lambda call: call.random_id),

@@ -1,0 +1,31 @@
+"""Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a machine.
+
+It is the Java consumer including its defects. `kproto.group.member` is the same member without them: here a
+fenced member fences the other one back, an exception leaves the assignment in place, and onPartitionsLost
+is called one poll later.
+
+4.3.1 and 2.6.2 (`java_2_6`) share this code; `release` holds every difference between them. Sources, of both
+releases: KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator, ConsumerCoordinator, SubscriptionState,
+Fetcher and OffsetFetcher, FetchSessionHandler, Metadata. The modules are named after them.
+
+* There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
+  thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).
+* What blocks a call is a `Block` in the state. The call continues with the event that it waits for.
+"""
+
+from __future__ import annotations
+
+from ..contract import Config
+from .machine import next_deadline, step
+from .release import JAVA_4_3
+from .state import State, make
+
+VERSIONS = dict(JAVA_4_3.versions)
+HEARS_DISCONNECTS = True
+
+__all__ = ["HEARS_DISCONNECTS", "VERSIONS", "State", "next_deadline", "start", "step"]
+
+
+def start(config: Config) -> State:
+    """A consumer before its first event."""
+    return make(config, JAVA_4_3)

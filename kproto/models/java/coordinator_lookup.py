@@ -1,0 +1,57 @@
+"""The coordinator: lookups (ensureCoordinatorReady, M28), and when it is unknown (M26, M29)."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode as E
+from ...messages.find_coordinator import FindCoordinatorResponse
+from ..common import find_coordinator, found_coordinator
+from ..contract import Address, Hangup
+from .release import exception
+from .state import (
+    COORDINATOR,
+    DISCONNECTED,
+    RETRIABLE,
+    RETRY_BACKOFF_MS,
+    Out,
+    State,
+    send,
+    some_node,
+    version,
+)
+
+
+def look_up(state: State, out: Out) -> None:
+    """lookupCoordinator: one lookup at a time, and a backoff after one that failed."""
+    if state.coordinator is not None or state.find_open or state.now < state.find_again_at:
+        return
+    state.find_open = True
+    send(state, some_node(state), find_coordinator(state.config.group_id, version(state, 10)), out)
+
+
+def answered(state: State, answer: FindCoordinatorResponse | None, out: Out) -> None:
+    """FindCoordinatorResponseHandler."""
+    state.find_open = False
+    code = DISCONNECTED if answer is None else found_coordinator(answer).error
+    if code == E.NONE and answer is not None:
+        found = found_coordinator(answer)
+        state.coordinator = Address(found.host, found.port, COORDINATOR)
+        state.cluster.brokers.setdefault(found.node, (found.host, found.port))
+        state.session_at = state.now + state.session_ms
+        state.find_failed = 0
+        return
+    state.find_failed += 1
+    state.find_again_at = state.now + RETRY_BACKOFF_MS
+    if code == DISCONNECTED or code in RETRIABLE:
+        state.metadata_wanted = True
+    else:
+        text = f"Not authorized to access group: {state.config.group_id}" if code == 30 else exception(code)
+        state.find_fatal = (exception(code), text)
+
+
+def unknown(state: State, out: Out, *, disconnected: bool = False) -> None:
+    """markCoordinatorUnknown: what is open on it fails."""
+    if state.coordinator is None:
+        return
+    address, state.coordinator = state.coordinator, None
+    if not disconnected:
+        out.append(Hangup(address))

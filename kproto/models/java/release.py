@@ -1,0 +1,120 @@
+"""Where 2.6.2 and 4.3.1 differ. What isn't here, they do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...error_codes import ErrorCode as E
+from ...group.assignors import Assignor
+from .sticky_assignor_2_6 import COOPERATIVE_STICKY, STICKY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """One release."""
+
+    versions: Mapping[int, int]
+    assignors: tuple[str, ...]
+    """partition.assignment.strategy where nobody says one."""
+    subscription_version: int
+    """2.6: v1, no generation and no user data of the cooperative assignor. From KIP-792 on: v3."""
+    blocking_commit: bool
+    """onJoinPrepare commits with poll blocked (maybeAutoCommitOffsetsSync). 4.3: polls go on meanwhile."""
+    lost_needs_both: bool
+    """Lost is what has neither generation nor member id. 4.3: one of them missing is enough (KAFKA-10122)."""
+    forgetful: bool
+    """ILLEGAL_GENERATION forgets the member id too, and so does a JoinGroup that is tried again."""
+    backs_off: bool
+    """A JoinGroup that is tried again waits for retry.backoff.ms; in 2.6 its timer is 0."""
+    reasons: bool
+    """KIP-800."""
+    join_27_passes: bool
+    """REBALANCE_IN_PROGRESS for a JoinGroup is tried again; 2.6 doesn't expect it and throws."""
+    closes_sessions: bool
+    """Fetch sessions end with the consumer."""
+    own: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
+    """Assignors that are not today's."""
+    sorts: bool
+    """What is assigned is kept, and written, in order; in 2.6 as hash tables have it."""
+
+
+JAVA_2_6 = Rules(
+    versions={1: 11, 2: 5, 3: 9, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 23: 3},
+    assignors=("range",),
+    subscription_version=1,
+    blocking_commit=True,
+    lost_needs_both=True,
+    forgetful=True,
+    backs_off=False,
+    reasons=False,
+    join_27_passes=False,
+    closes_sessions=False,
+    sorts=False,
+    own={one.name: one for one in (STICKY, COOPERATIVE_STICKY)},
+)
+
+JAVA_4_3 = Rules(
+    versions={1: 18, 2: 11, 3: 13, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 23: 4},
+    assignors=("range", "cooperative-sticky"),
+    subscription_version=3,
+    blocking_commit=False,
+    lost_needs_both=False,
+    forgetful=False,
+    backs_off=True,
+    reasons=True,
+    join_27_passes=True,
+    closes_sessions=True,
+    sorts=True,
+)
+
+EXCEPTIONS: dict[int, str] = {
+    E.UNKNOWN_TOPIC_OR_PARTITION: "UnknownTopicOrPartitionException",
+    E.REQUEST_TIMED_OUT: "TimeoutException",
+    E.OFFSET_METADATA_TOO_LARGE: "OffsetMetadataTooLarge",
+    E.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",
+    E.COORDINATOR_NOT_AVAILABLE: "CoordinatorNotAvailableException",
+    E.NOT_COORDINATOR: "NotCoordinatorException",
+    E.ILLEGAL_GENERATION: "IllegalGenerationException",
+    E.INCONSISTENT_GROUP_PROTOCOL: "InconsistentGroupProtocolException",
+    E.INVALID_GROUP_ID: "InvalidGroupIdException",
+    E.UNKNOWN_MEMBER_ID: "UnknownMemberIdException",
+    E.INVALID_SESSION_TIMEOUT: "InvalidSessionTimeoutException",
+    E.REBALANCE_IN_PROGRESS: "RebalanceInProgressException",
+    E.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorizationException",
+    E.GROUP_AUTHORIZATION_FAILED: "GroupAuthorizationException",
+    E.UNSUPPORTED_VERSION: "UnsupportedVersionException",
+    E.GROUP_MAX_SIZE_REACHED: "GroupMaxSizeReachedException",
+    E.FENCED_INSTANCE_ID: "FencedInstanceIdException",
+    E.INVALID_COMMIT_OFFSET_SIZE: "InvalidCommitOffsetSizeException",
+}
+
+
+CALLBACK = "User rebalance callback throws an error"
+_KAFKAS = {
+    *EXCEPTIONS.values(),
+    "KafkaException",
+    "CommitFailedException",
+    "RetriableCommitFailedException",
+    "TimeoutException",
+    "SerializationException",
+    "InvalidOffsetException",
+    "NoOffsetForPartitionException",
+    "OffsetOutOfRangeException",
+}
+"""Names of what extends KafkaException; others are wrapped before poll throws them."""
+
+
+def wrapped(cause: tuple[str, str]) -> tuple[str, str]:
+    """KafkaException around what the application raised."""
+    return "KafkaException", f"{CALLBACK}; caused by {cause[0]}: {cause[1]}"
+
+
+def first_raised(cause: tuple[str, str]) -> tuple[str, str]:
+    """What onJoinComplete throws: Kafka's own as they are, others wrapped."""
+    return cause if cause[0] in _KAFKAS else wrapped(cause)
+
+
+def exception(code: int) -> str:
+    """The name of Java's exception class; KafkaException where it expects no such code."""
+    return EXCEPTIONS.get(code, "KafkaException")

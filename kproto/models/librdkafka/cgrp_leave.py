@@ -1,0 +1,31 @@
+"""Leaving the group: rd_kafka_cgrp_leave and _leave_maybe.
+
+* The member id is forgotten before the request goes out; its answer changes nothing.
+* A static member doesn't leave when it closes, but it does when it unsubscribes.
+"""
+
+from __future__ import annotations
+
+from ...messages.leave_group import LeaveGroupRequest
+from .request import send
+from .state import CoordState, Out, State
+
+
+def leave(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_leave."""
+    member_id, state.member_id = state.member_id, ""
+    if state.wait_leave:
+        return
+    if state.coord is CoordState.up and state.coordinator is not None:
+        state.wait_leave = True
+        request = LeaveGroupRequest(group_id=state.config.group_id, member_id=member_id)
+        send(state, state.coordinator, request, out)
+
+
+def leave_maybe(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_leave_maybe: if that was the purpose of the unassign."""
+    if not state.leave_on_unassign_done:
+        return
+    state.leave_on_unassign_done = False
+    if not (state.static and state.terminating):
+        leave(state, out)

@@ -1,0 +1,268 @@
+"""Rebalance events and their answers: how the group's assignment goes through the application.
+
+rdkafka_cgrp.c: rd_kafka_rebalance_op, _rebalance_op_incr, rd_kafka_cgrp_revoke_all_rejoin, _assign,
+_unassign, _incremental_assign, _incremental_unassign, _assignment_done.
+
+* An assignment from the group does nothing by itself: it is an event in the queue, and waits there until the
+  application polls. Its answer, or that of the binding when the application gives none, is an assign() of its
+  list *without offsets*, which stand for the committed ones: STORED (-1000).
+* Any assign() while the group waits for one is that answer. Any other one just replaces what is consumed, and
+  is replaced by the next: the last one wins.
+* While an event waits, what is assigned is paused.
+* EAGER answers with assign and unassign of everything, COOPERATIVE with incremental ones; the other family
+  is _STATE.
+* A revoke ends with the partitions stopped and committed; then the member joins again (or leaves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...group.subscription import TopicPartition
+from . import assignment
+from .cgrp_leave import leave_maybe
+from .constants import INVALID, STATE
+from .state import JoinState, Out, Rebalance, State, Todo, move
+
+J = JoinState
+MAX_POLL_CHECK_MS = 500
+_WRONG_FAMILY = "Changes to the current assignment must be made using {} when rebalance protocol type is {}"
+
+
+# -- events for the application
+
+
+def tell_assign(state: State, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """rd_kafka_rebalance_op with ASSIGN_PARTITIONS."""
+    _tell(state, Rebalance(True, partitions), out)
+    state.group_assignment = tuple(sorted(partitions))
+
+
+def tell_revoke(state: State, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """rd_kafka_rebalance_op with REVOKE_PARTITIONS: of everything."""
+    _tell(state, Rebalance(False, partitions), out)
+    state.group_assignment = None
+
+
+def tell_incremental(
+    state: State, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
+) -> None:
+    """rd_kafka_rebalance_op_incr."""
+    state.rejoin = rejoin
+    _tell(state, Rebalance(assign, partitions), out)
+    owned = set(state.group_assignment or ())
+    owned = owned.union(partitions) if assign else owned.difference(partitions)
+    state.group_assignment = tuple(sorted(owned)) if owned or assign else None
+
+
+def _tell(state: State, event: Rebalance, out: Out) -> None:
+    if state.fatal is not None and state.static:
+        unassign(state)
+        assignment.serve(state, out)
+        return
+    move(state, J.wait_assign_call if event.assign else J.wait_unassign_call)
+    assignment.pause(state)
+    state.queue.append(event)
+
+
+# -- answers
+
+
+def answer(
+    state: State, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
+) -> tuple[str, str] | None:
+    """rd_kafka_cgrp_handle_assign_op: assign (`all`; None is unassign), or one of `add` and `remove`."""
+    error: tuple[str, str] | None
+    if (state.fatal is not None and state.static) or state.terminating:
+        state.then_assign = None
+        if state.join is J.wait_assign_call:
+            move(state, J.wait_unassign_call)
+        unassign(state)
+        error = None
+    elif state.cooperative and change == "all":
+        error = (
+            STATE[0],
+            _WRONG_FAMILY.format("incremental_assign() or incremental_unassign()", "COOPERATIVE"),
+        )
+    elif state.assignor is not None and not state.cooperative and change != "all":
+        error = (STATE[0], _WRONG_FAMILY.format("assign()", "EAGER"))
+    elif change == "add":
+        error = incremental_assign(state, partitions or {})
+    elif change == "remove":
+        error = incremental_unassign(state, tuple(partitions or ()))
+    elif partitions is None:
+        unassign(state)
+        error = None
+    else:
+        error = assign(state, partitions, out)
+    if error is None:
+        assignment.serve(state, out)
+        state.lost = False  # and not before: what was lost is not committed
+    return error
+
+
+def default_answer(state: State, event: Rebalance, out: Out) -> None:
+    """What a binding answers when the application's callback did not: the list as it came, no offsets."""
+    offsets = dict.fromkeys(event.partitions, INVALID)
+    if state.cooperative:
+        answer(state, offsets, "add" if event.assign else "remove", out)
+    else:
+        answer(state, offsets if event.assign else None, "all", out)
+
+
+def assign(state: State, partitions: Mapping[TopicPartition, int], out: Out) -> tuple[str, str] | None:
+    """rd_kafka_cgrp_assign."""
+    if assignment.clear(state):
+        assignment.serve(state, out)
+    error = assignment.add(state, partitions)
+    if error is None:
+        _assigned(state)
+    return error
+
+
+def unassign(state: State) -> None:
+    """rd_kafka_cgrp_unassign."""
+    assignment.clear(state)
+    if state.join is J.wait_unassign_call:
+        assignment.resume(state)
+        move(state, J.wait_unassign_to_complete)
+
+
+def incremental_assign(state: State, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
+    error = assignment.add(state, partitions)
+    if error is None:
+        _assigned(state)
+    return error
+
+
+def incremental_unassign(state: State, partitions: tuple[TopicPartition, ...]) -> tuple[str, str] | None:
+    error = assignment.subtract(state, partitions)
+    if error is None and state.join is J.wait_unassign_call:
+        assignment.resume(state)
+        move(state, J.wait_incr_unassign_to_complete)
+    return error
+
+
+def _assigned(state: State) -> None:
+    if state.join is J.wait_assign_call:
+        assignment.resume(state)
+        move(state, J.steady)
+        if state.subscription is not None:
+            state.max_poll_at = state.now + MAX_POLL_CHECK_MS
+
+
+# -- when an answer has taken effect
+
+
+def assignment_done(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_assignment_done: nothing of the assignment is under way."""
+    if state.join is J.wait_unassign_to_complete:
+        _unassign_done(state, out)
+    elif state.join is J.wait_incr_unassign_to_complete:
+        _incr_unassign_done(state, out)
+    elif state.join is J.steady and (state.next_subscription is not None or state.next_unsubscribe):
+        rejoin_now(state, out)
+    elif state.join is J.steady and state.rejoin:
+        state.rejoin = False
+        rejoin_now(state, out)
+
+
+def _unassign_done(state: State, out: Out) -> None:
+    leave_maybe(state, out)
+    rejoin_now(state, out)
+
+
+def _incr_unassign_done(state: State, out: Out) -> None:
+    if state.terminating:
+        unassign(state)
+        state.todo.append(Todo.serve_assignment)
+        move(state, J.init)
+        leave_maybe(state, out)
+    elif state.then_assign is not None:
+        adding, state.then_assign = state.then_assign, None
+        tell_incremental(state, True, adding, True, out)
+    elif state.rejoin:
+        state.rejoin = False
+        rejoin_now(state, out)
+    elif state.next_subscription is not None or state.next_unsubscribe:
+        rejoin_now(state, out)
+    else:
+        move(state, J.steady)
+
+
+def rejoin_now(state: State, out: Out) -> None:
+    """Join again without the interval between joins."""
+    state.join_interval.reset()
+    rejoin(state, out)
+
+
+def rejoin(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_rejoin."""
+    if state.subscription is None and state.next_subscription is None:
+        leave_maybe(state, out)
+    move(state, J.init)
+
+
+# -- why everything has to go
+
+
+def revoke_all_rejoin_maybe(state: State, lost: bool, out: Out) -> None:
+    """rd_kafka_cgrp_revoke_all_rejoin_maybe: not while a rebalance is under way."""
+    if not state.rebalancing:
+        revoke_all_rejoin(state, lost, out)
+
+
+def revoke_all_rejoin(state: State, lost: bool, out: Out) -> None:
+    """rd_kafka_cgrp_revoke_all_rejoin."""
+    if not state.cooperative:
+        if lost:
+            state.lost = True
+        if state.group_assignment is not None and not state.waits_for_call:
+            tell_revoke(state, state.group_assignment, out)
+        else:
+            rejoin_now(state, out)
+    elif state.group_assignment:
+        if lost:
+            state.lost = True
+        tell_incremental(state, False, state.group_assignment, not state.terminating, out)
+    elif not state.terminating:
+        rejoin(state, out)
+    elif state.join is J.steady:
+        leave_maybe(state, out)
+
+
+def group_is_rebalancing(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_group_is_rebalancing: eager members let go first, cooperative ones just join."""
+    if not state.cooperative:
+        revoke_all_rejoin_maybe(state, False, out)
+    elif not state.rebalancing:
+        rejoin(state, out)
+
+
+def metadata_changed(state: State, out: Out) -> None:
+    """The end of rd_kafka_cgrp_metadata_update_check: any member joins again."""
+    if not state.cooperative:
+        state.leader = {}
+        revoke_all_rejoin(state, False, out)
+        return
+    gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed)
+    if gone:
+        state.lost = True
+        tell_incremental(state, False, gone, bool(state.leader), out)
+    else:
+        rejoin(state, out)
+
+
+def new_assignment(state: State, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """rd_kafka_cgrp_handle_assignment: eager everything, cooperative the difference; first what goes."""
+    if not state.cooperative:
+        tell_assign(state, partitions, out)
+        return
+    owned = set(state.group_assignment or ())
+    added = tuple(sorted(set(partitions).difference(owned)))
+    revoked = tuple(sorted(owned.difference(partitions)))
+    if revoked:
+        state.then_assign = added
+        tell_incremental(state, False, revoked, False, out)
+    else:
+        tell_incremental(state, True, added, False, out)

@@ -1,0 +1,79 @@
+"""Staying a member: answers to heartbeats, the session, max.poll.interval.ms (rdkafka_cgrp.c).
+
+* Answers to heartbeats that come while the member joins are dropped.
+* Without a good answer for session.timeout.ms everything is lost, by the member's own clock; in STEADY only.
+* max.poll.interval.ms is looked at twice a second: an error for the application, LeaveGroup (not from a
+  static member), everything lost, and no join before the application polls again.
+"""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode as E
+from ...messages.heartbeat import HeartbeatResponse
+from .cgrp_leave import leave
+from .cgrp_rebalance import MAX_POLL_CHECK_MS, group_is_rebalancing, revoke_all_rejoin_maybe
+from .constants import MAX_POLL_EXCEEDED
+from .request import TRANSPORT, Do, err_action, retry
+from .state import JoinState, Open, Out, State, Todo, Trouble, set_fatal
+
+J = JoinState
+_REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
+
+
+def heartbeat_answered(state: State, entry: Open, answer: HeartbeatResponse | None, out: Out) -> None:
+    """rd_kafka_cgrp_handle_Heartbeat."""
+    state.heartbeat_open = False
+    code = TRANSPORT if answer is None else answer.error_code
+    if code == E.NONE:
+        heard(state)
+    elif J.init < state.join <= J.wait_sync or state.join is J.init:
+        return
+    elif code in _REFRESH:
+        state.todo.append(Todo.query_coordinator)
+    elif code == E.REBALANCE_IN_PROGRESS:
+        heard(state)
+        if not state.waits_for_call:
+            group_is_rebalancing(state, out)
+    elif code == E.UNKNOWN_MEMBER_ID:
+        state.member_id = ""
+        revoke_all_rejoin_maybe(state, True, out)
+    elif code == E.ILLEGAL_GENERATION:
+        state.generation = -1
+        revoke_all_rejoin_maybe(state, True, out)
+    elif code == E.FENCED_INSTANCE_ID:
+        set_fatal(state, code)
+        revoke_all_rejoin_maybe(state, True, out)
+    else:
+        do = err_action(code)
+        if Do.refresh in do:
+            state.todo.append(Todo.query_coordinator)
+        if Do.retry in do and retry(state, entry):
+            state.heartbeat_open = True
+
+
+def heard(state: State) -> None:
+    """rd_kafka_cgrp_update_session_timeout: a session that is over stays over."""
+    if state.session_at is not None:
+        state.session_at = state.now + state.session_ms
+
+
+def session_check(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_session_timeout_check."""
+    if state.join is J.steady and state.session_at is not None and state.now >= state.session_at:
+        state.session_at, state.member_id = None, ""
+        revoke_all_rejoin_maybe(state, True, out)
+
+
+def max_poll_check(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_max_poll_interval_check_tmr_cb."""
+    state.max_poll_at = state.now + MAX_POLL_CHECK_MS
+    late = state.now - state.last_poll - state.max_poll_ms
+    if state.polling is not None or late <= 0:
+        return
+    text = f"Application maximum poll interval ({state.max_poll_ms}ms) exceeded by {late}ms"
+    state.queue.append(Trouble(MAX_POLL_EXCEEDED, text))
+    state.max_poll_exceeded, state.max_poll_at = True, None
+    if not state.static:
+        leave(state, out)
+    state.member_id = ""
+    revoke_all_rejoin_maybe(state, True, out)

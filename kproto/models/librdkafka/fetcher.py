@@ -1,0 +1,149 @@
+"""Fetching: one request at a time per broker, for all partitions fetched there (rdkafka_fetcher.c).
+
+* No fetch sessions. A partition is asked for while fewer than queued.min.messages of it wait in the queue.
+* What comes goes into the queue under the partition's version, and the next fetch goes out at once.
+* The end of a partition is an event, each time it is reached (enable.partition.eof).
+* OFFSET_OUT_OF_RANGE resets; an error of the leader asks for metadata and waits fetch.error.backoff.ms. Who
+  may not read waits ten times as long.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ...error_codes import ErrorCode as E
+from ...group.subscription import TopicPartition
+from ...messages.fetch import FetchResponse, PartitionData
+from ..common import Wanted, fetch, fetched, metadata_request, read
+from . import toppar
+from .constants import INVALID, name_of_error
+from .request import broker, send, some_broker
+from .state import ACTIVE, Eof, Messages, Open, Out, Partition, Position, State, Trouble, partition
+
+ERROR_BACKOFF_MS = 500
+FORBIDDEN_BACKOFF_MS = 10 * ERROR_BACKOFF_MS  # rd_kafka_toppar_fetch_backoff
+QUEUED_MIN = 100_000
+_LEADER_ERRORS = {
+    E.OFFSET_NOT_AVAILABLE,
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.LEADER_NOT_AVAILABLE,
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.REPLICA_NOT_AVAILABLE,
+    E.KAFKA_STORAGE_ERROR,
+    E.FENCED_LEADER_EPOCH,
+    E.UNKNOWN_LEADER_EPOCH,
+    E.BROKER_NOT_AVAILABLE,
+    E.UNKNOWN_TOPIC_ID,
+}
+
+
+def serve(state: State, out: Out) -> None:
+    """rd_kafka_broker_fetch_toppars: a fetch to every broker that has none open."""
+    if len(state.fetching) >= len(state.cluster.brokers):
+        return
+    enough = state.option("queued.min.messages", QUEUED_MIN)
+    wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+    for tp in state.all:
+        one = state.partitions[tp]
+        if not one.fetchable or one.queued >= enough:
+            continue
+        if one.retry_at is not None and one.retry_at > state.now:
+            continue
+        found = state.cluster.leader(tp)
+        if found is not None and found.node not in state.fetching:
+            wanted.setdefault(found.node, {})[tp] = Wanted(one.next.offset, found.epoch)
+    for node, partitions in wanted.items():
+        state.fetching.add(node)
+        versions = {tp: state.partitions[tp].version for tp in partitions}
+        request = fetch(
+            partitions,
+            state.cluster,
+            wait_ms=state.config.fetch_wait_ms,
+            isolation=state.isolation,
+            rack=state.config.rack or "",
+        )
+        send(state, broker(state, node), request, out, (node, versions))
+
+
+def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) -> None:
+    """rd_kafka_broker_fetch_reply; no answer is a broken connection."""
+    node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.about)
+    state.fetching.discard(node)
+    if answer is None:
+        state.broken.add(node)
+        _later(state, list(versions))
+        _ask_leaders(state, list(versions), out)
+        return
+    wrong: list[TopicPartition] = []
+    for tp, data in fetched(answer, state.cluster):
+        one = partition(state, tp)
+        if versions.get(tp) != one.version or one.fetch_state is not ACTIVE:
+            continue
+        if data.error_code:
+            _failed(state, one, data, wrong, out)
+        else:
+            _take(state, one, data, node)
+    if answer.error_code:
+        _later(state, list(versions))
+    if wrong:
+        _ask_leaders(state, wrong, out)
+
+
+def _take(state: State, one: Partition, data: PartitionData, node: int) -> None:
+    """rd_kafka_fetch_reply_handle_partition."""
+    one.forbidden = False
+    one.low = data.log_start_offset
+    offset = one.next.offset
+    end = (
+        data.last_stable_offset
+        if state.isolation == 1 and data.last_stable_offset >= 0
+        else data.high_watermark
+    )
+    if offset == end and one.eof_told != end:
+        # It has asked from the end on: the answer that brought the last records doesn't say that they were.
+        one.eof_told = end
+        state.queue.append(Eof(one.tp, one.version, end, node, data.high_watermark))
+        return
+    if data.records:
+        got = read(one.tp, data, offset, committed=state.isolation == 1)
+        if got.records:
+            state.queue.append(Messages(one.tp, one.version, tuple(got.records), got.epoch))
+            one.queued += len(got.records)
+        if got.position > offset:
+            one.next = Position(got.position, got.epoch)
+
+
+def _failed(state: State, one: Partition, data: PartitionData, wrong: list[TopicPartition], out: Out) -> None:
+    code = data.error_code
+    if code == E.OFFSET_OUT_OF_RANGE:
+        one.low = INVALID
+        toppar.reset(
+            state,
+            one,
+            one.next,
+            "fetch failed due to requested offset not available on the broker",
+            True,
+            out,
+        )
+        return
+    forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
+    one.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if forbidden else ERROR_BACKOFF_MS)
+    state.waiting[one.tp] = one
+    if code in _LEADER_ERRORS:
+        wrong.append(one.tp)
+    elif not one.forbidden:
+        one.forbidden = forbidden
+        name = name_of_error(code)
+        state.queue.append(Trouble(name, f"Fetch from broker failed: {one.tp}: {name}"))
+
+
+def _later(state: State, partitions: list[TopicPartition]) -> None:
+    for tp in partitions:
+        one = partition(state, tp)
+        one.retry_at = state.now + ERROR_BACKOFF_MS
+        state.waiting[tp] = one
+
+
+def _ask_leaders(state: State, partitions: list[TopicPartition], out: Out) -> None:
+    topics = sorted({tp.topic for tp in partitions})
+    send(state, some_broker(state), metadata_request(topics), out, "watch")

@@ -1,0 +1,207 @@
+"""The offset store and both ways to commit it: rdkafka_cgrp.c (offsets_commit) and rdkafka_offset.c.
+
+Two layers. *Stored*: what the application has had, plus one (with enable.auto.offset.store, the moment that a
+record is handed over; else what it stores by itself). *Committed*: what the group knows.
+
+* The timer (enable.auto.commit and auto.commit.interval.ms > 0) commits what is stored and newer than what is
+  committed; not while a subscriber isn't STEADY. With interval 0 there is no timer.
+* Removing partitions from the assignment commits what is stored, newer or not (`assignment`).
+* A lost assignment is not committed: a manual commit gets _ASSIGNMENT_LOST. Nothing to commit is _NO_OFFSET.
+* Without a coordinator, and after NOT_COORDINATOR, a commit waits for one, once, for session.timeout.ms.
+* UNKNOWN_MEMBER_ID loses everything; ILLEGAL_GENERATION too, unless a rebalance is under way (then the commit
+  carried the old generation and only fails).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...error_codes import ErrorCode as E
+from ...group.subscription import TopicPartition
+from ...messages.offset_commit import OffsetCommitResponse
+from ..common import Committing as Wire
+from ..common import commit_errors, offset_commit
+from ..contract import Committed
+from .constants import (
+    ASSIGNMENT_LOST,
+    FATAL,
+    INVALID,
+    INVALID_ARG,
+    NO_OFFSET,
+    STATE,
+    WAIT_COORD,
+    is_logical,
+    name_of_error,
+)
+from .request import TRANSPORT, retry, send
+from .state import Committing, CoordState, JoinState, Open, Out, Position, State, Todo, partition, set_fatal
+
+_RETRY = {
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.COORDINATOR_NOT_AVAILABLE,
+    E.NOT_COORDINATOR,
+    E.REQUEST_TIMED_OUT,
+}
+_DEAD = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
+
+
+def store(state: State, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
+    """rd_kafka_offsets_store: not allowed beside the automatic store, nor for what isn't assigned."""
+    if state.auto_store:
+        return INVALID_ARG
+    wrong = None
+    for tp, offset in offsets.items():
+        one = partition(state, tp)
+        if not one.assigned:
+            wrong = STATE
+        else:
+            one.stored = Position(offset)
+    return wrong
+
+
+def commit(
+    state: State, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
+) -> None:
+    """rd_kafka_commit: these offsets, or those that are stored for the assignment."""
+    op = Committing({}, token, told=wait)
+    if not wait:
+        out.append(Committed(token))
+    if offsets is not None:
+        op.offsets = {tp: Position(offset) for tp, offset in offsets.items()}
+        _send(state, op, out)
+    else:
+        _commit_stored(state, op, out)
+
+
+def commit_timer(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_offset_commit_tmr_cb."""
+    if state.subscription is not None and state.join is not JoinState.steady:
+        return
+    if not state.lost:
+        _commit_stored(state, Committing({}), out)
+
+
+def commit_assigned(state: State, offsets: dict[TopicPartition, Position], out: Out) -> None:
+    """rd_kafka_cgrp_assigned_offsets_commit for partitions that were just removed."""
+    if not state.lost:
+        _send(state, Committing(dict(sorted(offsets.items()))), out)
+
+
+def _commit_stored(state: State, op: Committing, out: Out) -> None:
+    if state.all and state.lost:
+        state.wait_commits += 1
+        state.refused.append((op, ASSIGNMENT_LOST))
+        return
+    for tp in state.all:
+        one = partition(state, tp)
+        if _newer(one.stored, one.committed):
+            op.offsets[tp] = one.stored
+    _send(state, op, out)
+
+
+def _newer(stored: Position, committed: Position) -> bool:
+    """rd_kafka_fetch_pos_cmp: by epoch where both have one, then by offset."""
+    if stored.offset == INVALID:
+        return False
+    return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)
+
+
+def _send(state: State, op: Committing, out: Out, *, again: bool = False) -> None:
+    """rd_kafka_cgrp_offsets_commit."""
+    if not again:
+        state.wait_commits += 1
+    offsets = {tp: one for tp, one in op.offsets.items() if not is_logical(one.offset)}
+    if state.fatal is not None and state.static:
+        state.refused.append((op, FATAL))
+    elif not offsets:
+        state.refused.append((op, NO_OFFSET))
+    elif state.coord is not CoordState.up or state.coordinator is None:
+        if not _defer(state, op):
+            state.refused.append((op, WAIT_COORD))
+    else:
+        request = offset_commit(
+            state.config.group_id,
+            state.generation,
+            state.member_id,
+            state.config.instance,
+            {tp: Wire(one.offset, one.epoch, "") for tp, one in offsets.items()},
+        )
+        send(state, state.coordinator, request, out, op)
+
+
+def _defer(state: State, op: Committing) -> bool:
+    """rd_kafka_cgrp_defer_offset_commit: wait for a coordinator, once."""
+    if op.give_up_at is not None:
+        return False
+    op.give_up_at = state.now + state.session_ms
+    state.deferred.append(op)
+    return True
+
+
+def deferred_due(state: State, out: Out) -> None:
+    """Send what waited for the coordinator; what waited too long fails."""
+    waiting, state.deferred = state.deferred, []
+    for op in waiting:
+        if state.coord is CoordState.up:
+            _send(state, op, out, again=True)
+        elif op.give_up_at is not None and op.give_up_at <= state.now:
+            state.refused.append((op, WAIT_COORD))
+        else:
+            state.deferred.append(op)
+
+
+def serve_refused(state: State, out: Out) -> None:
+    """Commits that never went out fail in a turn of their own: nobody is called in the middle of a step."""
+    while state.refused:
+        op, error = state.refused.popleft()
+        _finish(state, op, error, out)
+
+
+def answered(state: State, entry: Open, answer: OffsetCommitResponse | None, out: Out) -> None:
+    """rd_kafka_cgrp_op_handle_OffsetCommit."""
+    op = entry.about
+    assert isinstance(op, Committing)
+    errors = commit_errors(answer) if answer is not None else {}
+    failed = {tp: code for tp, code in errors.items() if code}
+    code = TRANSPORT if answer is None else next(reversed(failed.values()), 0)
+    whole = bool(failed) and len(failed) == len(errors)
+    if _goes_on(state, entry, op, code, whole, out):
+        return
+    for tp, one in op.offsets.items():
+        if not failed.get(tp) and answer is not None:
+            partition(state, tp).committed = one
+    error = None if code == 0 else (name_of_error(code), f"Commit failed: Broker: {name_of_error(code)}")
+    _finish(state, op, error, out)
+
+
+def _goes_on(state: State, entry: Open, op: Committing, code: int, whole: bool, out: Out) -> bool:
+    """What an error does beside failing; True when the commit isn't over yet."""
+    if code == 0:
+        return False
+    if code in _DEAD:
+        state.todo.append(Todo.coordinator_dead)
+    elif code == E.REQUEST_TIMED_OUT:
+        state.todo.append(Todo.query_coordinator)
+    again = (code in _RETRY and code not in _DEAD and whole) or code == TRANSPORT
+    if again and retry(state, entry):
+        return True
+    if code == E.FENCED_INSTANCE_ID:
+        set_fatal(state, code)
+    if code == E.UNKNOWN_MEMBER_ID:
+        state.member_id = ""
+        state.todo.append(Todo.lose)
+    elif code == E.ILLEGAL_GENERATION and not state.rebalancing:
+        state.generation = -1
+        state.todo.append(Todo.lose)
+    elif code in _DEAD or code == TRANSPORT:
+        return _defer(state, op)
+    return False
+
+
+def _finish(state: State, op: Committing, error: tuple[str, str] | None, out: Out) -> None:
+    state.wait_commits -= 1
+    if op.told:
+        out.append(Committed(op.token, error))
+    if not state.wait_commits:
+        state.todo.append(Todo.serve_assignment)

@@ -1,0 +1,274 @@
+"""The application's side: its calls, and the queue that the library fills and a poll empties.
+
+rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages), rdkafka_cgrp.c (subscribe, unsubscribe, terminate).
+
+* subscribe while a rebalance is under way waits until that is over. An eager subscribe, even to the same
+  topics, revokes everything and joins again without leaving; a cooperative one revokes the topics dropped.
+* A poll gives records until it has its number or its time is over. A rebalance event is answered in between,
+  in the poll; errors come out with the records.
+* Handing a record over stores its offset plus one. What an older version of a partition left in the queue is
+  dropped.
+* close revokes, commits, leaves, and drops what is left in the queue. After a fatal error it only says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...group.subscription import TopicPartition
+from .. import contract as c
+from . import assignment, metadata, toppar
+from .cgrp_join import join
+from .cgrp_leave import leave_maybe
+from .cgrp_rebalance import answer, default_answer, rejoin, revoke_all_rejoin, tell_incremental, unassign
+from .constants import INVALID, PARTITION_EOF, UNKNOWN_PARTITION
+from .state import (
+    CoordState,
+    Eof,
+    JoinState,
+    Messages,
+    Out,
+    Polling,
+    Position,
+    Rebalance,
+    State,
+    Todo,
+    Trouble,
+    move,
+    partition,
+)
+
+J = JoinState
+
+
+# -- subscribe and unsubscribe
+
+
+def subscribe(state: State, topics: tuple[str, ...] | None, out: Out) -> None:
+    """rd_kafka_cgrp_subscribe; None is unsubscribe."""
+    if state.fatal is not None and state.static:
+        if state.subscription is not None:
+            unsubscribe(state, True, out)
+        out.append(c.Report("error", "_FATAL", state.fatal))
+        return
+    state.next_subscription, state.next_unsubscribe = None, False
+    if state.rebalancing:
+        state.next_subscription, state.next_unsubscribe = topics, topics is None
+    elif state.cooperative and topics is not None and state.subscription is not None:
+        _modify(state, topics, out)
+    else:
+        if state.subscription is not None:
+            unsubscribe(state, topics is None, out)
+        if topics is not None:
+            state.subscription = topics
+            join(state, out)
+
+
+def unsubscribe(state: State, leave_group: bool, out: Out) -> None:
+    """rd_kafka_cgrp_unsubscribe."""
+    state.max_poll_at = None
+    state.subscription, state.subscribed, state.errored = None, {}, {}
+    state.leader = {}
+    if leave_group and state.has_joined:
+        state.leave_on_unassign_done = True
+    if not state.lost:
+        revoke_all_rejoin(state, False, out)
+
+
+def _modify(state: State, topics: tuple[str, ...], out: Out) -> None:
+    """rd_kafka_cgrp_modify_subscription."""
+    state.subscription = topics
+    if metadata.refresh_for_join(state, out):
+        move(state, J.wait_metadata)
+        return
+    found, missing = metadata.matching(state)
+    metadata.propagate(state, missing)
+    gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in found)
+    changed, state.subscribed = found != state.subscribed, found
+    if gone:
+        tell_incremental(state, False, gone, True, out)
+    elif changed:
+        rejoin(state, out)
+
+
+def apply_next(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_apply_next_subscribe."""
+    if state.next_subscription is not None:
+        topics, state.next_subscription = state.next_subscription, None
+        subscribe(state, topics, out)
+    elif state.next_unsubscribe:
+        state.next_unsubscribe = False
+        unsubscribe(state, True, out)
+
+
+# -- assign, seek, pause
+
+
+def assign(state: State, event: c.Assign, out: Out) -> None:
+    """rd_kafka_assign, _incremental_assign, _incremental_unassign and, with nothing, unassign."""
+    if state.telling is not None:
+        state.answered = True
+    offsets = {tp: INVALID if offset is None else offset for tp, offset in event.partitions.items()}
+    for tp in offsets:
+        partition(state, tp)
+    whole = event.change == "all"
+    error = answer(state, None if whole and not offsets else offsets, event.change, out)
+    if error is not None:
+        out.append(c.Report("error", *error))
+    unknown = sorted({tp.topic for tp in offsets if tp.topic not in state.cluster.topics})
+    if unknown and state.bootstrapped:
+        metadata.refresh_due(state, out)
+
+
+def seek(state: State, event: c.Seek, out: Out) -> None:
+    """rd_kafka_seek; Report("error", "_STATE") where it is too early.
+
+    It is "_UNKNOWN_PARTITION" of what isn't assigned and was not met in metadata either.
+    """
+    tp = event.partition
+    met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
+    if tp not in state.all and not met:
+        error: tuple[str, str] | None = UNKNOWN_PARTITION
+    else:
+        error = toppar.seek(state, state.partitions.get(tp), event.offset, out)
+    if error is not None:
+        out.append(c.Report("error", error[0], f"Failed to seek to offset {event.offset}: {error[1]}"))
+
+
+def pause(state: State, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
+    for tp in partitions:
+        if paused:
+            toppar.pause(state, partition(state, tp), library=False)
+        else:
+            toppar.resume(state, partition(state, tp), library=False)
+
+
+def assigned_offsets(state: State) -> Mapping[TopicPartition, int]:
+    """rd_kafka_assignment: what is assigned, with the offset that each was *assigned at*.
+
+    It is no position: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
+    """
+    return dict(state.all)
+
+
+def position(state: State, tp: TopicPartition) -> int:
+    """rd_kafka_position: the last record's offset plus one; INVALID (-1001) before the first."""
+    found = state.partitions.get(tp)
+    return found.app.offset if found is not None else INVALID
+
+
+# -- poll
+
+
+def poll(state: State, event: c.Poll, out: Out) -> None:
+    """What is there is given when the event is through, as after any other one."""
+    state.polling = Polling(state.now + event.timeout_ms, event.limit)
+
+
+def told(state: State, out: Out) -> None:
+    """The application's callback is back: where it didn't answer by itself, the binding does."""
+    event, state.telling = state.telling, None
+    if event is not None and not state.answered:
+        default_answer(state, event, out)
+    state.answered = False
+    if event is not None and state.polling is not None:
+        state.polling.answered = state.event_a_poll
+
+
+def serve_queue(state: State, out: Out) -> None:
+    """rd_kafka_q_serve_rkmessages: give what is there, until it is enough or the time is over."""
+    open_poll = state.polling
+    while state.queue and state.telling is None and (open_poll is not None or state.closing):
+        if open_poll is not None and (open_poll.answered or len(open_poll.records) >= open_poll.limit):
+            break
+        item = state.queue.popleft()
+        if isinstance(item, Rebalance):
+            _call_back(state, item, out)
+        elif isinstance(item, Messages):
+            _hand_over(state, item)
+        elif open_poll is not None and isinstance(item, Trouble):
+            open_poll.troubles.append(item)
+        elif open_poll is not None and isinstance(item, Eof):
+            _eof(state, item, open_poll)
+    if open_poll is not None and state.telling is None:
+        enough = len(open_poll.records) + len(open_poll.troubles) >= open_poll.limit
+        if enough or open_poll.answered or state.now >= open_poll.until:
+            _polled(state, open_poll, out)
+
+
+def _call_back(state: State, event: Rebalance, out: Out) -> None:
+    state.telling = event
+    kind = "assigned" if event.assign else "lost" if state.lost else "revoked"
+    out.append(c.Tell(kind, event.partitions))
+
+
+def _hand_over(state: State, item: Messages) -> None:
+    one = partition(state, item.tp)
+    one.queued = max(0, one.queued - len(item.records))
+    if item.version != one.version or state.polling is None:
+        return
+    room = state.polling.limit - len(state.polling.records)
+    given, rest = item.records[:room], item.records[room:]
+    if rest:
+        state.queue.appendleft(Messages(item.tp, item.version, rest, item.epoch))
+        one.queued += len(rest)
+    state.polling.records += given
+    one.app = Position(given[-1].offset + 1, item.epoch)
+    if state.auto_store:
+        one.stored = one.app
+
+
+def _eof(state: State, item: Eof, open_poll: Polling) -> None:
+    one = partition(state, item.tp)
+    if item.version != one.version:
+        return
+    one.eof = item.offset
+    if state.partition_eof:
+        end = f"end of partition at offset {item.offset} (HighwaterMark {item.high_watermark})"
+        text = f"Fetch from broker {item.node} reached {end}"
+        open_poll.troubles.append(Trouble(PARTITION_EOF, text))
+
+
+def _polled(state: State, open_poll: Polling, out: Out) -> None:
+    state.polling, state.last_poll = None, state.now
+    for one in open_poll.troubles:
+        out.append(c.Report("event" if one.name == PARTITION_EOF else "error", one.name, one.text))
+    out.append(c.Polled(tuple(open_poll.records)))
+
+
+# -- close
+
+
+def close(state: State, out: Out) -> None:
+    """rd_kafka_consumer_close and rd_kafka_cgrp_terminate0."""
+    state.closing = state.terminating = True
+    if state.polling is not None:
+        _polled(state, state.polling, out)
+    if state.fatal is not None:
+        out.append(c.Report("error", "_FATAL", state.fatal))
+        _end(state, out)
+        return
+    if state.subscription is not None:
+        unsubscribe(state, True, out)
+    if not state.waits_for_call:
+        unassign(state)
+        if state.join is J.steady:
+            move(state, J.init)
+            leave_maybe(state, out)
+    state.todo.append(Todo.serve_assignment)
+
+
+def try_terminate(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_try_terminate: nothing is under way any more."""
+    if not state.terminating or state.closed or state.telling is not None or state.waits_for_call:
+        return
+    if assignment.in_progress(state) or state.wait_leave or state.refused or state.todo:
+        return
+    _end(state, out)
+
+
+def _end(state: State, out: Out) -> None:
+    state.coord, state.closed = CoordState.term, True
+    state.open, state.retries = {}, []
+    state.todo.clear()
+    out.append(c.Closed())

@@ -1,0 +1,120 @@
+"""sarama's balance strategies, its leader's plan, and what members say to each other (v1.61.1:
+balance_strategy.go, balance_strategy_cooperative_sticky.go, consumer_group_members.go).
+
+* range: for each topic its members in the order of their ids (static members have no place of their own),
+  consecutive partitions, the first members one more.
+* roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 stands before t-2), to the
+  members in the order of their ids, leaving out who does not want the topic.
+* sticky and cooperative-sticky: see `sticky_balance_strategy`.
+* The subscription is version 2 (less where Config.Version is below 3.2), its topics in the application's
+  order. Sticky members send back the user data of their assignment: the partitions and the generation.
+  Cooperative ones send the generation, and say what they own (M74).
+* The assignment is version 0; everybody who joined is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ...group.subscription import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+    by_topic,
+    cooperative_user_data,
+    sticky_user_data,
+)
+from ...messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from . import sticky_balance_strategy
+
+Plan = dict[str, list[TopicPartition]]
+Counts = Mapping[str, int]
+
+ASSIGNMENT_VERSION = 0
+
+
+def subscription(
+    strategy: str,
+    topics: Iterable[str],
+    user_data: bytes | None,
+    owned: Iterable[TopicPartition],
+    generation: int,
+    last_generation: int,
+    version: int = 2,
+) -> bytes:
+    """JoinGroup's metadata for one strategy; `last_generation` is cooperative-sticky's own memory."""
+    if strategy == "cooperative-sticky":
+        user_data = cooperative_user_data(last_generation)
+    body = ConsumerProtocolSubscription(
+        topics=list(topics),
+        user_data=user_data,
+        owned_partitions=[
+            ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+            for topic, partitions in by_topic(owned)
+        ],
+        generation_id=generation,
+    )
+    return version.to_bytes(2, "big") + body.encode(version)
+
+
+def divide(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:
+    """Member id -> its partitions, for every member."""
+    plan: Plan = {member_id: [] for member_id in members}
+    _STRATEGIES[strategy](plan, members, counts)
+    return plan
+
+
+def assignments(strategy: str, plan: Plan, generation: int) -> dict[str, bytes]:
+    """SyncGroup's assignments."""
+    return {
+        member_id: Assignment(
+            partitions=tuple(partitions),
+            user_data=sticky_user_data(partitions, generation) if strategy == "sticky" else None,
+        ).encode(ASSIGNMENT_VERSION)
+        for member_id, partitions in plan.items()
+    }
+
+
+def _range(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
+    for topic in sorted({topic for one in members.values() for topic in one.topics}):
+        takers = sorted(member_id for member_id, one in members.items() if topic in one.topics)
+        each, extra = divmod(counts.get(topic, 0), len(takers))
+        start = 0
+        for place, member_id in enumerate(takers):
+            end = start + each + (place < extra)
+            plan[member_id] += [TopicPartition(topic, index) for index in range(start, end)]
+            start = end
+
+
+def _round_robin(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
+    order = sorted(members)
+    partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
+    place = 0
+    for partition in sorted(partitions, key=str):
+        for turn in range(len(order)):
+            member_id = order[(place + turn) % len(order)]
+            if partition.topic in members[member_id].topics:
+                plan[member_id].append(partition)
+                place += turn + 1
+                break
+        else:
+            place += len(order)
+
+
+def _sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
+    plan.update(sticky_balance_strategy.divide(members, counts, cooperative=False))
+
+
+def _cooperative_sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
+    plan.update(sticky_balance_strategy.divide(members, counts, cooperative=True))
+
+
+_STRATEGIES: dict[str, Callable[[Plan, Mapping[str, Subscription], Counts], None]] = {
+    "range": _range,
+    "roundrobin": _round_robin,
+    "sticky": _sticky,
+    "cooperative-sticky": _cooperative_sticky,
+}

@@ -1,0 +1,87 @@
+"""What one Fetch answer has for one partition (sarama consumer.go, parseResponse and parseRecords, v1.61.1).
+
+* Records below the wanted offset are dropped. A batch that has none above it moves the offset by one.
+* Control batches and, under read_committed, batches of aborted transactions move the offset and give nothing.
+* A cut batch alone doubles the fetch size, or makes it what the batch's header asks for, up to Fetch.Max; at
+  Fetch.Max the message is reported as too large and skipped (M190).
+* Batches that were compacted to nothing move the offset to their end, if that is not beyond the high
+  watermark (M191). The high watermark counts only where records came (M192).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import RecordError
+from ...group.subscription import TopicPartition
+from ...messages.fetch import PartitionData
+from ...records import AbortedTransactions, Batch, batches
+from ...records import Record as Written
+from ..contract import Record
+from . import errors
+from .errors import Trouble
+
+if TYPE_CHECKING:
+    from .partition_consumer import PartitionConsumer
+
+_INT32_MAX = 0x7FFFFFFF
+
+
+def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record], Trouble | None]:
+    """The messages of an answer, and what is wrong with it. Moves the child's offset and fetch size."""
+    if block.error_code:
+        return [], errors.kafka(block.error_code)
+    data = block.records or b""
+    if not data and block.preferred_read_replica == -1:
+        return [], None
+    open_at = block.aborted_transactions or ()
+    aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in open_at])
+    try:
+        found = [(batch, batch.records(), aborted.skips(batch)) for batch in batches(data)]
+    except RecordError as error:
+        return [], Trouble("sarama.PacketDecodingError", str(error))
+    if block.preferred_read_replica != -1:
+        child.prefer(block.preferred_read_replica)
+    if not any(records for _, records, _ in found):
+        _nothing(child, block, [batch for batch, _, _ in found], data)
+        return [], None
+    child.fetch_size = child.client.settings.fetch_default
+    child.high_watermark = block.high_watermark
+    messages: list[Record] = []
+    for batch, written, skips in found:
+        records = _wanted(child, written)
+        committed = child.client.settings.consumer_isolation == 0 or not skips
+        if committed and not batch.is_control:
+            messages += records
+    return messages, None
+
+
+def _wanted(child: PartitionConsumer, written: list[Written]) -> list[Record]:
+    """The batch's records from the wanted offset on; the offset moves behind them."""
+    partition = TopicPartition(*child.partition)
+    found = [
+        Record(partition, one.offset, one.timestamp, one.key, one.value)
+        for one in written
+        if one.offset >= child.offset
+    ]
+    child.offset = found[-1].offset + 1 if found else child.offset + 1
+    return found
+
+
+def _nothing(child: PartitionConsumer, block: PartitionData, found: list[Batch], data: bytes) -> None:
+    settings = child.client.settings
+    if found:
+        end = found[-1].last_offset + 1
+        if end <= block.high_watermark:
+            child.offset = end
+        return
+    if not data:
+        return
+    if settings.fetch_max and child.fetch_size == settings.fetch_max:
+        child.error(errors.MESSAGE_TOO_LARGE)
+        child.offset += 1
+        return
+    size = int.from_bytes(data[8:12], "big") + 12 if len(data) >= 12 else 0
+    child.fetch_size = min(size if size > child.fetch_size else child.fetch_size * 2, _INT32_MAX)
+    if settings.fetch_max:
+        child.fetch_size = min(child.fetch_size, settings.fetch_max)

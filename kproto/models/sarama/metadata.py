@@ -1,0 +1,375 @@
+"""The cluster as metadata shows it, and who refreshes it (sarama client.go and metadata.go, v1.61.1).
+
+* The first Metadata request goes to a bootstrap address and is for all topics (Metadata.Full); later ones go
+  to the broker that has the fewest requests open. Looking for that one means to wait for the lock of each:
+  while a JoinGroup is open on any broker, no metadata is asked for.
+* One refresh at a time (metadata.go, SingleFlight). Who wants topics that the present one is not about waits
+  for it, and the next one has the topics of all who waited.
+* A refresh that finds a topic without a leader, or unknown, is repeated Metadata.Retry.Max times.
+* The background updater asks every RefreshFrequency, for all topics (M93: the partition checker only looks at
+  what it brought; a growth is seen at most two tickers later).
+* A broker whose request failed is forgotten; the bootstrap addresses that failed come back when none is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...error_codes import ErrorCode
+from ...messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from . import errors
+from .broker import Answer, Broker
+from .config import key
+from .errors import Trouble
+from .routines import Routine, States, Table, Ticker, only
+
+if TYPE_CHECKING:
+    from .client import Client
+
+Topics = tuple[str, ...]
+"""What a refresh is about; none means all."""
+
+_NO_RESULT = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+_CREATES_SINCE = 4  # Metadata's allow_auto_topic_creation
+_LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class Metadata:
+    """What is known of brokers and topics, and the door to refresh it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.seeds: list[Broker] = []
+        self.dead_seeds: list[Broker] = []
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, dict[int, MetadataResponsePartition]] = {}
+        self.ids: dict[str, Any] = {}
+        self.tracked: set[str] = set()
+        self.updated_at: int | None = None
+        self.refresh: Refresh | None = None
+        self.next: dict[str, None] | None = {}  # the topics of those who wait; None: all
+        self.waiting: list[tuple[Routine, Topics, str]] = []
+
+    # -- what is known
+
+    def partitions(self, topic: str) -> list[int]:
+        """The topic's partitions in order; none for one that is not there."""
+        return sorted(self.topics.get(topic, ()))
+
+    def leader(self, topic: str, partition: int) -> tuple[Broker, int] | Trouble:
+        """Who leads the partition, and since which epoch."""
+        known = self.topics.get(topic, {}).get(partition)
+        if known is None:
+            return errors.UNKNOWN_TOPIC
+        if known.error_code == _LEADERLESS or known.leader_id not in self.brokers:
+            return errors.LEADER_NOT_AVAILABLE
+        return self.brokers[known.leader_id].open(), known.leader_epoch
+
+    def is_readable(self, topic: str, partition: int) -> bool:
+        known = self.topics.get(topic, {}).get(partition)
+        return known is not None and known.leader_id != -1
+
+    # -- brokers
+
+    def register(self, node_id: int, host: str, port: int) -> Broker:
+        """The broker with this id, which keeps its connection unless its address changed."""
+        known = self.brokers.get(node_id)
+        if known is None or (known.address.host, known.address.port) != (host, port):
+            if known is not None:
+                known.close()
+            known = self.brokers[node_id] = Broker(self.client, node_id, host, port)
+        return known
+
+    def deregister(self, broker: Broker) -> None:
+        """A request to it failed: forget it, and close it."""
+        if self.brokers.get(broker.id) is broker:
+            del self.brokers[broker.id]
+        elif self.seeds and self.seeds[0] is broker:
+            self.dead_seeds.append(self.seeds.pop(0))
+        broker.close()
+
+    def resurrect(self) -> None:
+        self.seeds += self.dead_seeds
+        self.dead_seeds = []
+
+    def candidates(self) -> list[Broker]:
+        """Whose lock has to be had, one after the other, before the last is asked.
+
+        LeastLoadedBroker counts what is open at every registered broker, in the order of a Go map, and at the
+        first one (as at each that is less busy than those before) twice. A seed is asked without counting.
+        """
+        brokers = list(self.brokers.values())
+        if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
+            return [one.open() for one in self.seeds[:1]]
+        first = int(self.client.settings.random() * len(brokers)) if len(brokers) > 1 else 0
+        chosen = brokers.pop(first)
+        return [chosen, chosen, *brokers, chosen.open()]
+
+    # -- refreshing
+
+    def want(self, routine: Routine, topics: Iterable[str]) -> None:
+        """RefreshMetadata: `routine` is woken with "refreshed" and the trouble with these topics, or None."""
+        self._want(routine, tuple(topics))
+
+    def _want(self, routine: Routine, topics: Topics) -> None:
+        if self.refresh is None:
+            about = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
+            self.next = {}
+            self.refresh = Refresh(self, None if about is None else tuple(about))
+            self.waiting.append((routine, topics, "final"))
+            self.client.wake(self.refresh, "new")
+        elif self.refresh.covers(topics):
+            self.waiting.append((routine, topics, "final"))
+        else:
+            self.waiting.append((routine, topics, "queued"))
+            self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
+
+    def refreshed(self, troubles: dict[str, Trouble] | Trouble | None) -> None:
+        """The present refresh is over: tell everybody who waited for it, and start the next."""
+        waiting, self.waiting, self.refresh = self.waiting, [], None
+        for routine, topics, kind in waiting:
+            if kind == "queued":
+                self._want(routine, topics)
+            else:
+                self.client.wake(routine, "refreshed", _about(topics, troubles))
+
+    def update(self, answer: MetadataResponse, everything: bool) -> tuple[bool, dict[str, Trouble]]:
+        """updateMetadata: whether to ask again, and what is wrong with which topic."""
+        for one in answer.brokers:
+            self.register(one.node_id, one.host, one.port)
+        present = {one.node_id for one in answer.brokers}
+        for node_id in [node_id for node_id in self.brokers if node_id not in present]:
+            self.brokers.pop(node_id).close()
+        before = self.topics
+        if everything:
+            self.topics, self.tracked = {}, set()
+        troubles: dict[str, Trouble] = {}
+        again = False
+        for topic in answer.topics:
+            again = self._update(topic, before, troubles) or again
+        return again, troubles
+
+    def _update(
+        self,
+        topic: MetadataResponseTopic,
+        before: dict[str, dict[int, MetadataResponsePartition]],
+        troubles: dict[str, Trouble],
+    ) -> bool:
+        name, code = topic.name or "", topic.error_code
+        self.tracked.add(name)
+        cached = before.get(name, {})
+        self.topics.pop(name, None)
+        if code:
+            troubles[name] = errors.kafka(code)
+            if code != _LEADERLESS:
+                return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        same = topic.topic_id.int != 0 and topic.topic_id == self.ids.get(name)
+        self.ids[name] = topic.topic_id
+        known = self.topics[name] = {}
+        again = bool(code)
+        for one in topic.partitions:
+            newer = cached.get(one.partition_index)
+            if newer is not None and same and 0 <= one.leader_epoch < newer.leader_epoch:
+                known[one.partition_index] = newer
+            else:
+                known[one.partition_index] = one
+            if known[one.partition_index].error_code == _LEADERLESS:
+                troubles[name] = errors.kafka(_LEADERLESS)
+                again = True
+        return again
+
+
+def _about(topics: Topics, troubles: dict[str, Trouble] | Trouble | None) -> Trouble | None:
+    """Of a shared refresh's troubles, the first that concerns these topics."""
+    if troubles is None or isinstance(troubles, Trouble):
+        return troubles
+    for topic in sorted(troubles):
+        if not topics or topic in topics:
+            return troubles[topic]
+    return None
+
+
+# -- one refresh
+
+
+class RefreshState(States):
+    choosing = "choosing"  # takes one lock after the other, to find the least loaded broker
+    asking = "asking"
+    waiting = "waiting"  # between two attempts
+    done = "done"
+
+
+R = RefreshState
+
+
+class Refresh(Routine):
+    """tryRefreshMetadata: one question, asked until somebody answers it well."""
+
+    __slots__ = ("attempts", "brokers", "metadata", "topics", "trouble")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        R.choosing: {R.asking, R.waiting, R.done},
+        R.asking: {R.choosing, R.waiting, R.done},
+        R.waiting: {R.choosing, R.done},
+        R.done: set(),
+    }
+
+    def __init__(self, metadata: Metadata, topics: Topics | None) -> None:
+        super().__init__(R.choosing)
+        self.metadata = metadata
+        self.topics = topics
+        self.attempts = metadata.client.settings.metadata_retry_max
+        self.brokers: list[Broker] = []
+        self.trouble: dict[str, Trouble] | Trouble | None = None
+
+    def covers(self, topics: Topics) -> bool:
+        """Whether it is about these topics, too."""
+        return self.topics is None or (bool(topics) and set(topics) <= set(self.topics))
+
+
+def _begin(refresh: Refresh, what: object) -> None:
+    refresh.metadata.client.wake(refresh, "start")
+
+
+def _choose(refresh: Refresh, what: object) -> None:
+    refresh.brokers = refresh.metadata.candidates()
+    if not refresh.brokers:
+        refresh.metadata.resurrect()
+        _retry(refresh, errors.OUT_OF_BROKERS)
+    else:
+        _count(refresh, None)
+
+
+def _count(refresh: Refresh, what: object) -> None:
+    if len(refresh.brokers) == 1:
+        _ask(refresh)
+    else:
+        refresh.brokers.pop(0).pass_by(refresh)
+
+
+def _ask(refresh: Refresh) -> None:
+    refresh.move(R.asking)
+    topics, client = refresh.topics, refresh.metadata.client
+    request = MetadataRequest(
+        topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=topics is not None or client.version(key(MetadataRequest)) < _CREATES_SINCE,
+    )
+    refresh.brokers[0].call(refresh, request)
+
+
+def _refresh_answered(refresh: Refresh, answer: Answer) -> None:
+    metadata = refresh.metadata
+    response = answer.response
+    if not isinstance(response, MetadataResponse) or not response.brokers:
+        metadata.deregister(answer.broker)
+        refresh.move(R.choosing)
+        _choose(refresh, None)
+        return
+    again, troubles = metadata.update(response, refresh.topics is None)
+    if again:
+        _retry(refresh, troubles)
+    else:
+        metadata.updated_at = metadata.client.now
+        _finish(refresh, troubles)
+
+
+def _retry(refresh: Refresh, trouble: dict[str, Trouble] | Trouble) -> None:
+    refresh.trouble = trouble
+    if refresh.attempts <= 0:
+        _finish(refresh, trouble)
+        return
+    refresh.move(R.waiting)
+    client = refresh.metadata.client
+    client.sleep(refresh, client.now + client.settings.metadata_retry_backoff)
+
+
+def _retried(refresh: Refresh, what: object) -> None:
+    metadata = refresh.metadata
+    updated, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
+    if updated is not None and metadata.client.now - updated < backoff:
+        _finish(refresh, refresh.trouble)  # somebody else's refresh went well meanwhile
+        return
+    refresh.attempts -= 1
+    refresh.move(R.choosing)
+    _choose(refresh, None)
+
+
+def _finish(refresh: Refresh, trouble: dict[str, Trouble] | Trouble | None) -> None:
+    refresh.move(R.done)
+    refresh.metadata.refreshed(trouble)
+
+
+Refresh.TABLE = {
+    "new": only(R, choosing=_begin),
+    "start": only(R, choosing=_choose),
+    "passed": only(R, choosing=_count),
+    "answered": only(R, asking=_refresh_answered),
+    "elapsed": only(R, waiting=_retried),
+}
+
+
+# -- the background updater
+
+
+class UpdaterState(States):
+    waiting = "waiting"
+    refreshing = "refreshing"
+    stopped = "stopped"
+
+
+U = UpdaterState
+
+
+class Updater(Routine):
+    """backgroundMetadataUpdater: every RefreshFrequency, whatever the group does."""
+
+    __slots__ = ("client", "ticker")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        U.waiting: {U.refreshing, U.stopped},
+        U.refreshing: {U.waiting, U.stopped},
+        U.stopped: set(),
+    }
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(U.waiting)
+        self.client = client
+        self.ticker = Ticker(client.now, client.settings.metadata_refresh_frequency)
+        client.sleep(self, self.ticker.at)
+
+
+def _tick(updater: Updater, what: object) -> None:
+    updater.ticker.take(updater.client.now)
+    metadata = updater.client.metadata
+    topics = () if updater.client.settings.metadata_full else tuple(sorted(metadata.tracked))
+    if not topics and not updater.client.settings.metadata_full:
+        updater.client.sleep(updater, updater.ticker.at)
+        return
+    updater.move(U.refreshing)
+    metadata.want(updater, topics)
+
+
+def _updated(updater: Updater, trouble: Trouble | None) -> None:
+    client = updater.client
+    if trouble is not None:
+        client.log("Metadata", f"background update: {trouble.text}")
+    updater.move(U.waiting)
+    client.sleep(updater, max(updater.ticker.at, client.now))
+
+
+def _stop(updater: Updater, what: object) -> None:
+    updater.move(U.stopped)
+
+
+Updater.TABLE = {
+    "elapsed": only(U, waiting=_tick),
+    "refreshed": only(U, refreshing=_updated),
+    "stop": only(U, waiting=_stop, refreshing=_stop),
+}

@@ -1,0 +1,431 @@
+"""The offset manager of a session (sarama offset_manager.go, v1.61.1).
+
+* Every partition has one offset, that of the first message that is not done. `mark` only moves it forward,
+  `reset` only back or not at all; both make it dirty (M135). A commit is what is dirty when the broker's lock
+  is had, and an answer makes clean only what is still as it was sent.
+* The first thing that needs the coordinator looks it up anew, even when nothing is dirty; what releases the
+  coordinator makes the next flush look again (M61).
+* Offsets are fetched one partition after the other, and never stable under read_uncommitted (M139).
+* An OffsetFetch answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks up, waits, and is asked again,
+  Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT wait only (M62).
+* Offsets.Retention is said by OffsetCommit v2 to v4 only; 0, the default, leaves it to the broker (-1).
+* With auto commit a ticker flushes every AutoCommit.Interval (M127); `offset_manager_close` has the end.
+* Commit errors are on the Errors channel, one for each partition (M61). None ends the session but
+  FENCED_INSTANCE_ID.
+* While a cooperative member joins, commits wait, and then go with the new generation (M64).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from ...error_codes import ErrorCode
+from ...group.subscription import TopicPartition, by_topic
+from ...messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ...wire.message import Message
+from . import errors
+from .broker import Answer, Broker
+from .config import key
+from .errors import Trouble
+from .routines import Routine, States, Table, Ticker, only
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_REDISPATCH = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+_CARRY_ON = {ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+_INSTANCE_SINCE = 7  # OffsetCommit's group_instance_id
+
+
+class Managed:
+    """One partition's offset: sarama's partitionOffsetManager."""
+
+    __slots__ = ("dirty", "done", "epoch", "metadata", "offset")
+
+    def __init__(self, offset: int, epoch: int, metadata: str) -> None:
+        self.offset, self.epoch, self.metadata = offset, epoch, metadata
+        self.dirty = False
+        self.done = False  # closed: let go as soon as it is clean
+
+    def mark(self, offset: int, metadata: str = "") -> None:
+        """MarkOffset: forward only."""
+        if offset > self.offset:
+            self.offset, self.metadata, self.dirty = offset, metadata, True
+
+    def reset(self, offset: int, metadata: str = "") -> None:
+        """ResetOffset: back, or the same with other metadata."""
+        if offset <= self.offset:
+            self.offset, self.metadata, self.dirty = offset, metadata, True
+
+    def committed(self, offset: int, metadata: str) -> None:
+        """Clean, unless it was marked since."""
+        if (self.offset, self.metadata) == (offset, metadata):
+            self.dirty = False
+
+
+class OffsetsState(States):
+    idle = "idle"
+    looking = "looking"  # the coordinator is looked up, for the first of those who wait
+
+
+class Offsets(Routine):
+    """What the session manages: partitions, the coordinator, and the generation that commits carry."""
+
+    __slots__ = (
+        "broker",
+        "cancel",
+        "client",
+        "committer",
+        "generation",
+        "locked_out",
+        "managed",
+        "member_id",
+        "readers",
+        "report",
+        "waiting",
+        "writer",
+        "writing",
+    )
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        OffsetsState.idle: {OffsetsState.looking},
+        OffsetsState.looking: {OffsetsState.idle},
+    }
+
+    def __init__(
+        self,
+        client: Client,
+        member_id: str,
+        generation: int,
+        report: Callable[[Trouble, TopicPartition], None],
+        cancel: Callable[[Trouble], None],
+    ) -> None:
+        super().__init__(OffsetsState.idle)
+        self.client = client
+        self.member_id, self.generation = member_id, generation
+        self.report, self.cancel = report, cancel
+        self.managed: dict[TopicPartition, Managed] = {}
+        self.broker: Broker | None = None
+        self.waiting: deque[Routine] = deque()
+        self.readers = 0  # flushes under way, in the present generation
+        self.writer: Routine | None = None  # who waits for them to end, to change the generation
+        self.writing = False  # the generation changes: no flush begins
+        self.locked_out: list[Flush] = []
+        self.committer: Committer | None = None
+        if client.settings.offsets_auto_commit:
+            self.committer = Committer(self)
+
+    # -- the coordinator
+
+    def coordinator(self, routine: Routine) -> None:
+        """`routine` goes on with "coordinator" and the broker, or the trouble."""
+        if self.broker is not None:
+            self.client.resume(routine, "coordinator", self.broker)
+            return
+        self.waiting.append(routine)
+        if self.state is OffsetsState.idle:
+            self.move(OffsetsState.looking)
+            self.client.look_up(self)
+
+    def release_coordinator(self, broker: Broker) -> None:
+        if self.broker is broker:
+            self.broker = None
+
+    # -- the generation
+
+    def lock_generation(self, routine: Routine) -> None:
+        """Keep commits out; `routine` goes on with "locked" when those under way are answered."""
+        self.writing, self.writer = True, routine
+        if not self.readers:
+            self.client.resume(routine, "locked")
+
+    def unlock_generation(self, member_id: str, generation: int) -> None:
+        """The next generation is there (or the old one, where joining failed)."""
+        self.member_id, self.generation = member_id, generation
+        self.writing, self.writer = False, None
+        flushes, self.locked_out = self.locked_out, []
+        for flush in flushes:
+            self.client.wake(flush, "unlocked")
+
+    # -- requests and answers
+
+    def request(self, targets: Collection[TopicPartition] | None) -> OffsetCommitRequest | None:
+        """What is dirty now, of `targets` or (None) of all; None if nothing is."""
+        dirty = [
+            partition
+            for partition, one in self.managed.items()
+            if one.dirty and (targets is None or partition in targets)
+        ]
+        if not dirty:
+            return None
+        settings = self.client.settings
+        version = self.client.version(key(OffsetCommitRequest))
+        return OffsetCommitRequest(
+            group_id=settings.group_id,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=settings.instance_id if version >= _INSTANCE_SINCE else None,
+            retention_time_ms=settings.offsets_retention or -1,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[self._block(TopicPartition(topic, index)) for index in indexes],
+                )
+                for topic, indexes in by_topic(dirty)
+            ],
+        )
+
+    def _block(self, partition: TopicPartition) -> OffsetCommitRequestPartition:
+        one = self.managed[partition]
+        return OffsetCommitRequestPartition(
+            partition_index=partition.partition,
+            committed_offset=one.offset,
+            committed_leader_epoch=one.epoch,
+            committed_metadata=one.metadata,
+        )
+
+    def answered(self, broker: Broker, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+        """handleResponse: every partition by its own code."""
+        codes = {
+            TopicPartition(topic.name, one.partition_index): one.error_code
+            for topic in response.topics
+            for one in topic.partitions
+        }
+        release = False
+        for topic in request.topics:
+            for block in topic.partitions:
+                partition = TopicPartition(topic.name, block.partition_index)
+                if partition in self.managed:
+                    code = codes.get(partition)
+                    release = self._answered(partition, block, code) or release
+        if release:
+            self.release_coordinator(broker)
+
+    def _answered(
+        self, partition: TopicPartition, block: OffsetCommitRequestPartition, code: int | None
+    ) -> bool:
+        """Whether the coordinator has to be looked up again."""
+        if code is None:
+            self.report(errors.INCOMPLETE, partition)
+        elif code == ErrorCode.NONE:
+            self.managed[partition].committed(block.committed_offset, block.committed_metadata or "")
+        elif code in _REDISPATCH:
+            return True
+        elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            pass  # the next flush commits it
+        else:
+            self.report(errors.kafka(code), partition)
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                self.cancel(errors.FENCED)
+            return code not in _CARRY_ON and code != ErrorCode.FENCED_INSTANCE_ID
+        return False
+
+    def failed(self, error: Trouble, targets: Collection[TopicPartition] | None) -> None:
+        """handleErrorFor: the same error for every partition, dirty or not."""
+        for partition in list(self.managed):
+            if targets is None or partition in targets:
+                self.report(error, partition)
+
+    def close(self, partitions: Iterable[TopicPartition]) -> None:
+        """AsyncClose: let go of them as soon as they are clean."""
+        for partition in partitions:
+            if partition in self.managed:
+                self.managed[partition].done = True
+
+    def release(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
+        """releasePOMs: forget what is closed and clean (or whatever is closed); how many remain."""
+        remaining = 0
+        for partition, one in list(self.managed.items()):
+            if targets is not None and partition not in targets:
+                continue
+            if one.done and (force or not one.dirty):
+                del self.managed[partition]
+            else:
+                remaining += 1
+        return remaining
+
+
+def _found(offsets: Offsets, trouble: Trouble | None) -> None:
+    client = offsets.client
+    offsets.move(OffsetsState.idle)
+    first = offsets.waiting.popleft()
+    broker = client.cached_coordinator() if trouble is None else None
+    if broker is not None:
+        offsets.broker = broker
+        others = list(offsets.waiting)
+        offsets.waiting.clear()
+        client.resume(first, "coordinator", broker)
+        for routine in others:
+            client.wake(routine, "coordinator", broker)
+        return
+    client.resume(first, "coordinator", trouble or errors.COORDINATOR_NOT_AVAILABLE)
+    if offsets.waiting and offsets.state is OffsetsState.idle:
+        offsets.move(OffsetsState.looking)
+        client.look_up(offsets)
+
+
+Offsets.TABLE = {"found": only(OffsetsState, looking=_found)}
+
+
+# -- one flush
+
+
+class FlushState(States):
+    locked_out = "locked_out"  # waits for the generation
+    finding = "finding"
+    sending = "sending"
+    done = "done"
+
+
+F = FlushState
+
+
+class Flush(Routine):
+    """flushToBrokerFor: `caller` goes on with "flushed"."""
+
+    __slots__ = ("caller", "offsets", "targets")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        F.locked_out: {F.finding},
+        F.finding: {F.sending, F.done},
+        F.sending: {F.done},
+        F.done: set(),
+    }
+
+    def __init__(
+        self, offsets: Offsets, caller: Routine, targets: Collection[TopicPartition] | None = None
+    ) -> None:
+        super().__init__(F.locked_out)
+        self.offsets, self.caller, self.targets = offsets, caller, targets
+
+    def start(self) -> None:
+        """The caller goes on into the flush."""
+        _begin(self, None)
+
+
+def _begin(flush: Flush, what: object) -> None:
+    if flush.offsets.writing:
+        flush.offsets.locked_out.append(flush)
+        return
+    flush.offsets.readers += 1
+    flush.move(F.finding)
+    flush.offsets.coordinator(flush)
+
+
+def _send(flush: Flush, found: Broker | Trouble) -> None:
+    if isinstance(found, Trouble):
+        flush.offsets.failed(found, flush.targets)
+        _end(flush)
+        return
+    offsets, targets = flush.offsets, flush.targets
+
+    def dirty() -> Message | None:
+        return offsets.request(targets)
+
+    flush.move(F.sending)
+    found.call(flush, dirty, keeps_lock=False)
+
+
+def _flush_answered(flush: Flush, answer: Answer) -> None:
+    offsets = flush.offsets
+    if answer.error is not None:
+        offsets.failed(answer.error, flush.targets)
+        offsets.release_coordinator(answer.broker)
+        answer.broker.close()
+    elif isinstance(answer.request, OffsetCommitRequest):
+        assert isinstance(answer.response, OffsetCommitResponse)
+        offsets.answered(answer.broker, answer.request, answer.response)
+    _end(flush)
+
+
+def _end(flush: Flush) -> None:
+    flush.move(F.done)
+    offsets = flush.offsets
+    offsets.readers -= 1
+    if not offsets.readers and offsets.writer is not None:
+        offsets.client.wake(offsets.writer, "locked")
+    offsets.client.resume(flush.caller, "flushed")
+
+
+Flush.TABLE = {
+    "unlocked": only(F, locked_out=_begin),
+    "coordinator": only(F, finding=_send),
+    "answered": only(F, sending=_flush_answered),
+}
+
+
+# -- the ticker
+
+
+class CommitterState(States):
+    waiting = "waiting"
+    flushing = "flushing"
+    stopped = "stopped"
+
+
+C = CommitterState
+
+
+class Committer(Routine):
+    """mainLoop: a flush every AutoCommit.Interval."""
+
+    __slots__ = ("closing", "offsets", "ticker")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        C.waiting: {C.flushing, C.stopped},
+        C.flushing: {C.waiting, C.stopped},
+        C.stopped: set(),
+    }
+
+    def __init__(self, offsets: Offsets) -> None:
+        super().__init__(C.waiting)
+        client = offsets.client
+        self.offsets = offsets
+        self.closing: Routine | None = None
+        self.ticker = Ticker(client.now, client.settings.offsets_auto_commit_interval)
+        client.sleep(self, self.ticker.at)
+
+
+def _commit(committer: Committer, what: object) -> None:
+    committer.ticker.take(committer.offsets.client.now)
+    committer.move(C.flushing)
+    Flush(committer.offsets, committer).start()
+
+
+def _committed(committer: Committer, what: object) -> None:
+    client = committer.offsets.client
+    committer.offsets.release(False, None)
+    if committer.closing is not None:
+        committer.move(C.stopped)
+        client.wake(committer.closing, "stopped")
+        return
+    committer.move(C.waiting)
+    client.sleep(committer, committer.ticker.at)
+
+
+def _stop(committer: Committer, closing: Routine) -> None:
+    committer.move(C.stopped)
+    committer.offsets.client.resume(closing, "stopped")
+
+
+def _stop_later(committer: Committer, closing: Routine) -> None:
+    committer.closing = closing
+
+
+Committer.TABLE = {
+    "elapsed": only(C, waiting=_commit),
+    "flushed": only(C, flushing=_committed),
+    "stop": only(C, waiting=_stop, flushing=_stop_later),
+}

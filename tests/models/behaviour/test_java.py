@@ -1,0 +1,481 @@
+"""Java's consumers, 4.3.1 and 2.6.2: what they say to their group, and where the two differ."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.models import contract as c
+from kproto.models import java
+from kproto.models.java import consumer_coordinator, hash_order, java_2_6
+from kproto.models.java.release import JAVA_2_6, JAVA_4_3
+from kproto.models.java.state import Generation, MemberState, make
+from kproto.testing.world import World
+
+from ..stage import Member, Stage
+
+T0 = TopicPartition("t", 0)
+TIMES = {"session_ms": 6000, "heartbeat_ms": 300, "auto_commit_ms": 1000, "metadata_ms": 1000}
+BOTH = pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
+COOP = {"assignors": ["cooperative-sticky"]}
+
+
+def member(stage: Stage, release: ModuleType, name: str = "A", **conf: object) -> Member:
+    return stage.member(name, release, **{"reset": "earliest", "assignors": ["range"], **TIMES, **conf})
+
+
+def joined(release: ModuleType, topics: int = 2, **conf: object) -> tuple[Stage, Member]:
+    stage = Stage({"t": topics})
+    stage.produce("t", range(topics), 10)
+    a = member(stage, release, **conf)
+    a.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("assigned"))
+    stage.run(400)
+    return stage, a
+
+
+def second(stage: Stage, release: ModuleType, **conf: object) -> Member:
+    b = member(stage, release, "B", **conf)
+    b.tell("subscribe t")
+    assert stage.run(until=lambda: b.heard("assigned"))
+    stage.run(600)
+    return b
+
+
+def said(member: Member, *apis: str) -> list[str]:
+    return [line for line in member.requests if line.split()[0] in apis]
+
+
+def called(member: Member) -> list[str]:
+    return [line.strip() for *_, line in member.said if line.split()[0] in ("assigned", "revoked", "lost")]
+
+
+def ids(member: Member) -> list[str]:
+    return [line.split()[2] for line in said(member, "Join")]
+
+
+# ---- what they say
+
+
+def test_a_join_of_2_6_is_said_as_the_original_says_it() -> None:
+    _, a = joined(java_2_6)
+    join = "sess=6000 reb=300000 reason=null range(v1 topics=t own=none)"
+    assert a.requests == [
+        "Metadata v9 t",
+        "Find v3 g -> 0",
+        f"Join v7 id=- {join} -> 79 id=A1",
+        f"Join v7 id=A1 {join} -> 0 gen=1 id=A1 leader of 1 proto=range",
+        "Sync v5 gen=1 id=A1 assign A1=t:0,t:1 -> 0 got=t:0,t:1",
+        "OffsetFetch v7 stable=True t:0,t:1 -> 0 t:0@-1,t:1@-1",
+        "ListOffsets v5 iso=0 t:0@-2,t:1@-2 -> 0 t:0@0,t:1@0",
+        "Heartbeat v4 gen=1 id=A1 -> 0",
+    ]
+
+
+def test_a_join_of_4_3_says_why() -> None:
+    _, a = joined(java)
+    assert [line.split("reason=")[1].split(" range")[0] for line in said(a, "Join")] == [
+        '""',
+        '"need to re-join with the given member-id: A1"',
+    ]
+
+
+@BOTH
+def test_versions_are_those_seen(release: ModuleType) -> None:
+    stage, a = joined(release, isolation="read_committed")
+    second(stage, release)
+    stage.run(1500)
+    a.tell("close")
+    stage.run(until=lambda: a.closed)
+    seen = {line.split()[0]: int(line.split()[1][1:]) for line in a.requests}
+    names = ("Find", "Join", "Sync", "Heartbeat", "Leave", "Commit", "OffsetFetch", "ListOffsets", "EpochEnd")
+    expected = (6, 9, 5, 4, 5, 9, 9, 11, 4) if release is java else (3, 7, 5, 4, 4, 8, 7, 5, 3)
+    assert tuple(seen[name] for name in names) == expected
+
+
+@BOTH
+def test_an_eager_rebalance_commits_then_revokes_then_joins(release: ModuleType) -> None:
+    stage, a = joined(release)
+    second(stage, release)
+    at = a.requests.index("Heartbeat v4 gen=1 id=A1 -> 27")
+    assert [line.split()[0] for line in a.requests[at : at + 5]] == [
+        "Heartbeat",
+        "Commit",
+        "Join",
+        "Sync",
+        "OffsetFetch",
+    ]
+    commit = next(line for line in a.lines if str(line).startswith("Commit"))
+    revoked = next(number for _, number, line in a.said if line.startswith("revoked"))
+    join = [line for line in a.lines if line.api == "Join"][2]
+    assert commit.number < revoked < join.number
+
+
+@BOTH
+def test_committed_positions_are_validated_before_they_are_fetched_from(release: ModuleType) -> None:
+    stage, _ = joined(release)
+    b = second(stage, release)
+    assert said(b, "EpochEnd")[0].split(" ", 2)[2] == "t:1@e0 -> 0"
+
+
+@BOTH
+def test_it_commits_at_each_interval_also_what_is_committed_already(release: ModuleType) -> None:
+    stage, a = joined(release)
+    stage.run(5000)
+    assert len(said(a, "Commit")) >= 4
+    assert len(set(said(a, "Commit"))) == 1
+
+
+@BOTH
+def test_only_the_leader_watches_its_partitions(release: ModuleType) -> None:
+    stage, a = joined(release)
+    b = second(stage, release)
+    follower = b if "follower" in said(b, "Join")[-1] else a
+    stage.grow("t", 4)
+    assert stage.run(until=lambda: a.heard("assigned", 3) and b.heard("assigned", 2))
+    again = said(follower, "Join")[-1]
+    assert release is java_2_6 or 'reason="group is already rebalancing"' in again
+
+
+@BOTH
+def test_a_topic_that_is_not_there_is_joined_for_and_looked_for(release: ModuleType) -> None:
+    stage = Stage(**{"auto.create.topics.enable": "false"})
+    a = member(stage, release)
+    a.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("assigned"))
+    stage.run(1000)
+    assert len(said(a, "Metadata")) > 5
+    stage.topic("t", 1)
+    assert stage.run(until=lambda: a.heard("assigned t:0"))
+    assert called(a) == ["assigned", "revoked", "assigned t:0"]
+
+
+@BOTH
+def test_close_commits_revokes_and_leaves(release: ModuleType) -> None:
+    stage, a = joined(release)
+    a.tell("close")
+    assert stage.run(until=lambda: a.closed)
+    last = [line.split()[0] for line in a.requests[-3:]]
+    assert last == (["Commit", "Leave", "Fetch"] if release is java else ["Heartbeat", "Commit", "Leave"])
+    assert called(a)[-1].startswith("revoked")
+
+
+@BOTH
+def test_unsubscribe_leaves_without_a_commit(release: ModuleType) -> None:
+    stage, a = joined(release)
+    a.tell("unsubscribe")
+    stage.run(100)
+    assert said(a, "Commit") == []
+    assert len(said(a, "Leave")) == 1
+    assert called(a)[-1] == "revoked t:0 t:1"
+
+
+@BOTH
+def test_a_static_member_never_leaves(release: ModuleType) -> None:
+    stage, a = joined(release, instance="ia")
+    a.tell("unsubscribe")
+    stage.run(100)
+    a.tell("close")
+    assert stage.run(until=lambda: a.closed)
+    assert said(a, "Leave") == []
+
+
+def test_a_static_leader_that_comes_back_syncs_with_nothing() -> None:
+    stage, a = joined(java, instance="ia")
+    a.tell("close")
+    stage.run(until=lambda: a.closed)
+    again = member(stage, java, "A", instance="ia")
+    again.tell("subscribe t")
+    assert stage.run(until=lambda: again.heard("assigned"))
+    assert "skip" in said(again, "Join")[0]
+    assert "empty" in said(again, "Sync")[0]
+
+
+@BOTH
+def test_an_application_that_does_not_poll_leaves_and_hears_of_lost_in_its_next_poll(
+    release: ModuleType,
+) -> None:
+    stage, a = joined(release, max_poll_ms=6000)
+    a.tell("sleep 9000")
+    stage.run(until=lambda: bool(said(a, "Leave")))
+    assert not a.heard("lost")
+    assert stage.run(until=lambda: a.heard("lost t:0 t:1"))
+    assert stage.run(until=lambda: a.heard("assigned", 2))
+
+
+@BOTH
+def test_a_pattern_asks_for_all_topics_before_each_join(release: ModuleType) -> None:
+    stage = Stage({"t": 1})
+    a = member(stage, release)
+    a.tell("pattern t.*")
+    assert stage.run(until=lambda: a.heard("assigned t:0"))
+    stage.topic("tb", 1)
+    assert stage.run(until=lambda: a.heard("assigned t:0 tb:0"))
+    order = [line.split()[0] for line in said(a, "Metadata", "Join")]
+    assert order[order.index("Join") - 1] == "Metadata"
+    assert all("all" in line for line in said(a, "Metadata"))
+
+
+@BOTH
+def test_a_broken_coordinator_connection_costs_a_lookup_and_no_generation(release: ModuleType) -> None:
+    stage, a = joined(release)
+    a.drop()
+    stage.run(2000)
+    assert len(said(a, "Find")) >= 2
+    assert a.state.generation.number == 1
+    assert len(said(a, "Join")) == 2
+
+
+@BOTH
+def test_a_poll_without_a_subscription_is_refused(release: ModuleType) -> None:
+    stage = Stage()
+    a = member(stage, release)
+    a.poll(10)
+    assert a.heard("error IllegalStateException")
+
+
+@BOTH
+def test_s0_14_assign_beside_subscribe_is_refused(release: ModuleType) -> None:
+    _, a = joined(release)
+    a.do(c.Assign({T0: 2}))
+    assert a.heard("error IllegalStateException Subscription to topics")
+
+
+# ---- errors in answers
+
+
+@BOTH
+@pytest.mark.parametrize("code", [22, 25])
+def test_heartbeats_that_end_the_membership_lose_everything(release: ModuleType, code: int) -> None:
+    stage, a = joined(release)
+    a.inject("Heartbeat", code)
+    assert stage.run(until=lambda: a.heard("lost") or a.heard("revoked"))
+    stage.run(50)
+    keeps = release is java and code == 22
+    assert called(a)[1] == "lost t:0 t:1"
+    assert ids(a)[2] == ("id=A1" if keeps else "id=-")
+
+
+@BOTH
+def test_fenced_throws_once_loses_and_joins_again(release: ModuleType) -> None:
+    stage, a = joined(release, instance="ia")
+    a.inject("Heartbeat", 82)
+    assert stage.run(until=lambda: a.heard("error FencedInstanceIdException"))
+    assert not a.heard("lost")
+    assert stage.run(until=lambda: a.heard("assigned", 2))
+    assert called(a)[1] == "lost t:0 t:1"
+    assert ids(a)[-1] == "id=-"
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new"), [(14, "id=-", "id=A1"), (15, "id=-", "id=A1"), (16, "id=-", "id=A1")]
+)
+def test_2_6_forgets_its_id_where_4_3_keeps_it(code: int, old: str, new: str) -> None:
+    for release, expected in ((java_2_6, old), (java, new)):
+        stage, a = joined(release)
+        a.inject("Join", code)
+        second_one = member(stage, release, "B")
+        second_one.tell("subscribe t")
+        stage.run(until=lambda a=a: len(said(a, "Join")) >= 4)
+        assert ids(a)[2:4] == ["id=A1", expected]
+
+
+def test_rebalance_in_progress_for_a_join_is_thrown_by_2_6_only() -> None:
+    for release, thrown in ((java_2_6, True), (java, False)):
+        stage, a = joined(release)
+        a.inject("Join", 27)
+        b = member(stage, release, "B")
+        b.tell("subscribe t")
+        stage.run(until=lambda a=a: a.heard("assigned", 2))
+        assert a.heard("error KafkaException") is thrown
+
+
+@BOTH
+@pytest.mark.parametrize("code", [14, 30, 82])
+def test_a_sync_error_that_is_not_expected_is_thrown_and_the_next_poll_joins(
+    release: ModuleType, code: int
+) -> None:
+    stage, a = joined(release)
+    a.inject("Sync", code)
+    b = member(stage, release, "B")
+    b.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("error"))
+    assert stage.run(until=lambda: a.heard("assigned", 2))
+    assert called(a).count("revoked t:0 t:1") == 1
+
+
+def test_s2_26_a_cooperative_2_6_keeps_what_it_owns_under_a_new_id_and_never_hears_of_lost() -> None:
+    stage, a = joined(java_2_6, **COOP)
+    a.inject("Sync", 25)
+    b = member(stage, java_2_6, "B", **COOP)
+    b.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("revoked"))
+    assert not a.heard("lost")
+    assert "own=t:0,t:1" in said(a, "Join")[3]
+    assert ids(a)[3] == "id=-"
+
+
+def test_m76_a_cooperative_4_3_hears_of_lost() -> None:
+    stage, a = joined(java, **COOP)
+    a.inject("Sync", 25)
+    b = member(stage, java, "B", **COOP)
+    b.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("lost t:0 t:1"))
+
+
+@pytest.mark.parametrize(
+    ("number", "member_id", "old", "new"),
+    [(-1, "", True, True), (-1, "id", False, True), (3, "", False, True), (3, "id", False, False)],
+)
+def test_s2_26_lost_needs_both_in_2_6_and_either_in_4_3(
+    number: int, member_id: str, old: bool, new: bool
+) -> None:
+    for rules, expected in ((JAVA_2_6, old), (JAVA_4_3, new)):
+        state = make(c.Config(client_id="a", group_id="g"), rules)
+        state.generation = Generation(number, member_id)
+        assert consumer_coordinator.is_lost(state) is expected
+
+
+# ---- commits
+
+
+def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() -> None:
+    longest = {}
+    for release in (java_2_6, java):
+        stage, a = joined(release, auto_commit_ms=60_000)
+        a.hold("Commit", 3000)
+        b = member(stage, release, "B", auto_commit_ms=60_000)
+        b.tell("subscribe t")
+        stage.run(until=lambda a=a: bool(said(a, "Commit")))
+        polls = 0
+        until = stage.now + 2500
+        while stage.now < until:
+            before = a.waiting
+            stage.run(10)
+            polls += before and not a.waiting
+        longest[release] = polls
+        assert stage.run(until=lambda a=a: a.heard("revoked"))
+    assert longest[java_2_6] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "wait"),
+    [(14, 100), (0, 1000), (12, 1000)],
+    ids=["retriable", "done", "failed for good"],
+)
+def test_s2_17_to_19_three_results_of_the_automatic_commit(code: int, wait: int) -> None:
+    stage, a = joined(java_2_6)
+    a.inject("Commit", code)
+    stage.run(until=lambda: len(said(a, "Commit")) == 2)
+    first, then = (line for line in a.lines if line.api == "Commit")
+    assert wait <= then.now - first.now <= wait + 60
+
+
+@pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
+def test_a_commit_before_a_join_that_fails_and_may_pass_is_sent_again(release: ModuleType) -> None:
+    stage, a = joined(release, auto_commit_ms=60_000)
+    a.inject("Commit", *[14] * 30)
+    b = member(stage, release, "B", auto_commit_ms=60_000)
+    b.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("revoked"))
+    assert len(said(a, "Commit")) == 31
+
+
+@BOTH
+def test_m130_a_fenced_automatic_commit_is_thrown_by_every_poll_from_then_on(release: ModuleType) -> None:
+    stage, a = joined(release)
+    a.inject("Commit", 82)
+    assert stage.run(until=lambda: a.heard("error FencedInstanceIdException", 5))
+    assert len(said(a, "Commit")) == 1
+    assert called(a) == ["assigned t:0 t:1"]
+
+
+def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for_a_cooperative_one() -> None:
+    for conf, expected in (({}, "commit ok"), (COOP, "commit RebalanceInProgressException")):
+        stage, a = joined(java, auto_commit=False, **conf)
+        a.hold("Join", 1500)
+        b = member(stage, java, "B", auto_commit=False, **conf)
+        b.tell("subscribe t")
+        stage.run(until=lambda a=a: a.state.state is MemberState.preparing)
+        a.tell("commit")
+        assert stage.run(until=lambda a=a: a.heard("commit"))
+        assert a.heard(expected)
+        assert said(a, "Commit") == []
+
+
+def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again_without_a_callback() -> None:
+    state = make(c.Config(client_id="a", group_id="g"), JAVA_2_6)
+    state.topics, state.automatic = frozenset({"u"}), True
+    state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
+    state.join_done = Assignment(partitions=(T0,)).encode()
+    out: list[c.Action] = []
+    consumer_coordinator.complete(state, out)
+    assert [(one.kind, one.name) for one in out if isinstance(one, c.Report)] == [("log", "WARN")]
+    assert len(out) == 1
+    assert state.rejoin_needed
+    assert state.assigned == {}
+
+
+def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_then() -> None:
+    stage, a = joined(java_2_6, 4, **COOP)
+    second(stage, java_2_6, **COOP)
+    stage.run(1500)
+    assert [line.split()[0] for line in called(a)] == ["assigned", "revoked", "assigned", "assigned"]
+    assert len(said(a, "Join")) == 4
+
+
+def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
+    state = make(c.Config(client_id="a", group_id="g"), JAVA_4_3)
+    state.pattern, state.automatic, state.topics = "t.*", True, frozenset({"t"})
+    state.joined_topics = frozenset({"t"})
+    state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
+    state.join_done = Assignment(partitions=(TopicPartition("tb", 0),)).encode()
+    consumer_coordinator.complete(state, [])
+    assert state.topics == state.joined_topics == {"t", "tb"}
+
+
+@pytest.mark.parametrize(("topic", "order"), [("t", [3, 2, 1, 0]), ("fh1", [0, 3, 1, 2])])
+def test_2_6_keeps_partitions_as_its_hash_table_walks_them(topic: str, order: list[int]) -> None:
+    partitions = [TopicPartition(topic, number) for number in range(4)]
+    assert [tp.partition for tp in hash_order.partition_order(partitions)] == order
+
+
+@pytest.mark.parametrize(
+    ("release", "topic", "given_up"),
+    [(java_2_6, "t", {0, 1}), (java_2_6, "fh1", {0, 2}), (java, "t", {2, 3}), (java, "fh1", {2, 3})],
+)
+def test_what_moves_is_what_the_release_lists_last(
+    release: ModuleType, topic: str, given_up: set[int]
+) -> None:
+    """As seen with 2.6.2 and 4.3.1. Partition 0 of fh1 is read: 2.6 moves it to the end of its list."""
+    world = World({topic: 4})
+    if topic == "fh1":
+        world.write(topic, 0, "x")
+    config: Any = {"group_id": "g", "reset": "earliest", "assignors": ("cooperative-sticky",)}
+    a = world.join("a", release, topics=[topic], **config)
+    world.run(2_000)
+    world.join("b", release, topics=[topic], **config)
+    world.run(8_000)
+    (revoked,) = [set(which) for kind, which in a.calls if kind == "revoked"]
+    assert {tp.partition for tp in revoked} == given_up
+
+
+def test_2_6_writes_topics_as_its_hash_set_walks_them() -> None:
+    assert hash_order.hash_code("t") == 116
+    assert hash_order.hash_order(["b", "a", "q"]) == ["a", "q", "b"]
+
+
+@BOTH
+@pytest.mark.parametrize("at", range(0, 60, 3))
+def test_connections_that_break_at_any_moment_are_ridden_out(release: ModuleType, at: int) -> None:
+    stage = Stage({"t": 2})
+    stage.produce("t", range(2), 10)
+    a = member(stage, release)
+    a.tell("subscribe t")
+    stage.run(at + 1)
+    a.drop()
+    everything = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
+    assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= everything)

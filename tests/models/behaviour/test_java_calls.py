@@ -1,0 +1,482 @@
+"""Java's calls: who may make them, what wakes them, what listeners, interceptors and assignors may raise.
+
+What comes out with a listener that raises was seen of kafka-clients 2.6.2 and 4.3.1, against our broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isnan
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kproto.group.assignors import ASSIGNORS
+from kproto.group.subscription import TopicPartition
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.models import contract as c
+from kproto.models import java
+from kproto.models.java import java_2_6
+from kproto.models.java.kafka_consumer_metrics import PollTimes
+from kproto.models.java.plugins import OwnAssignor
+from kproto.testing.world import Client, World
+from kproto.wire.message import Message
+
+BOTH = pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
+COOP = ("cooperative-sticky",)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class RuntimeException(Exception):
+    """An application's."""
+
+
+class CommitFailedException(Exception):
+    """One of Kafka's."""
+
+
+def member(world: World, release: ModuleType, name: str = "a", **conf: Any) -> Any:
+    usual = {"reset": "earliest", "assignors": ("range",), "heartbeat_ms": 300, "session_ms": 6_000}
+    return world.join(name, release, topics=["t"], group_id="g", **{**usual, **conf})
+
+
+def raising(**causes: Exception) -> Callable[[str, tuple[TopicPartition, ...]], None]:
+    """A listener that raises each of these once."""
+
+    def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+        if kind in causes:
+            raise causes.pop(kind)
+
+    return call
+
+
+def wrapped(cause: str) -> tuple[str, str]:
+    return "KafkaException", f"User rebalance callback throws an error; caused by {cause}"
+
+
+# ---- wakeup
+
+
+@BOTH
+def test_wakeup_ends_the_poll_that_waits_and_nothing_else(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release)
+    world.run(2_000)
+    a.poll_timeout_ms = 5_000
+    world.run(100)
+    a.wakeup()
+    assert [name for name, _ in a.errors] == ["WakeupException"]
+    world.write("t", 0, "x")
+    world.run(2_000)
+    assert a.values() == ["x"]
+    assert len(a.errors) == 1
+
+
+@BOTH
+def test_wakeup_between_polls_is_thrown_by_the_next_one_and_loses_no_record(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release)
+    world.write("t", 0, "x", "y")
+    world.run(2_000, until=lambda: bool(a.owned))
+    a.pause_polling()
+    world.run(500)
+    a.wakeup()
+    before = len(a.records)
+    a.poll_once(0, 10)
+    assert [name for name, _ in a.errors] == ["WakeupException"]
+    assert len(a.records) == before
+    a.go_on_polling()
+    world.run(500)
+    assert a.values() == ["x", "y"]
+
+
+@BOTH
+def test_wakeup_ends_a_commit_that_waits(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release, auto_commit=False)
+    world.run(2_000)
+    token = a.commit({T0: 0})
+    a.wakeup()
+    assert a.committed[token][0] == "WakeupException"
+    world.run(500)
+    assert a.errors == []
+    assert world.committed("g", T0) == 0
+
+
+@BOTH
+def test_wakeup_before_a_commit_ends_it_after_its_request_went_out(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release, auto_commit=False)
+    world.run(2_000)
+    a.pause_polling()
+    world.run(100)
+    a.wakeup()
+    token = a.commit({T0: 0})
+    assert a.committed[token][0] == "WakeupException"
+    world.run(500)
+    assert world.committed("g", T0) == 0
+
+
+@BOTH
+def test_wakeup_while_it_commits_before_a_join_skips_revoked(release: ModuleType) -> None:
+    world = World({"t": 2})
+    a = member(world, release, auto_commit_ms=60_000)
+    world.write("t", 0, "x")
+    world.run(2_000)
+    member(world, release, "b")
+    a.poll_timeout_ms = 1_000
+    assert world.run(5_000, until=lambda: len(world.asked(a, OffsetCommitRequest)) == 1)
+    a.wakeup()
+    world.run(3_000)
+    assert [name for name, _ in a.errors] == ["WakeupException"]
+    assert "revoked" not in [kind for kind, _ in a.calls]
+    assert len(a.state.assigned) == 1
+
+
+def test_wakeup_does_nothing_to_close() -> None:
+    world = World({"t": 1})
+    a = member(world, java_2_6)
+    world.write("t", 0, "x")
+    world.run(2_000)
+    a.close()
+    a.wakeup()
+    assert world.run(2_000, until=lambda: a.closed)
+    assert len(world.asked(a, LeaveGroupRequest)) == 1
+
+
+# ---- who may call
+
+
+@BOTH
+def test_a_poll_while_another_one_is_open_is_refused_and_the_open_one_goes_on(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release)
+    world.run(2_000)
+    a.poll_timeout_ms = 5_000
+    world.run(100)
+    said = a.machine.step(a.state, c.Poll(), world.now)
+    assert [(one.kind, one.name) for one in said] == [("error", "ConcurrentModificationException")]
+    world.write("t", 0, "x")
+    world.run(1_000)
+    assert a.values() == ["x"]
+
+
+@BOTH
+def test_a_poll_after_close_throws(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release)
+    world.run(2_000)
+    a.close()
+    assert world.run(2_000, until=lambda: a.closed)
+    (said,) = a.machine.step(a.state, c.Poll(), world.now)
+    assert said.error == ("IllegalStateException", "This consumer has already been closed.")
+
+
+# ---- poll(long)
+
+
+def polled_for_a_long(world: World) -> tuple[Any, int]:
+    """A new member of 2.6 behind its first poll(500), and when that began."""
+    a = member(world, java_2_6)
+    a.pause_polling()
+    world.run(60)
+    begun = world.now
+    a.poll_once(500, patient=True)
+    assert world.run(10_000, until=lambda: not a.polling)
+    return a, begun
+
+
+def test_poll_of_a_long_takes_no_longer_when_the_join_is_quick() -> None:
+    world = World({"t": 1})
+    a, begun = polled_for_a_long(world)
+    assert a.owned
+    assert world.now - begun == 500
+
+
+def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
+    world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
+    a, begun = polled_for_a_long(world)
+    assigned = next(one.at for one in world.seen if one.what == "assigned")
+    assert assigned - begun >= 2_900
+    assert world.now - assigned < 100
+    assert not a.records
+
+
+def test_poll_of_a_duration_returns_in_time_and_the_join_goes_on_in_the_next_one() -> None:
+    world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
+    a = member(world, java_2_6)
+    world.run(100)
+    a.pause_polling()
+    world.run(100)
+    begun = world.now
+    a.poll_once(500)
+    assert world.run(10_000, until=lambda: not a.polling)
+    assert world.now - begun == 500
+    a.go_on_polling()
+    world.run(4_000)
+    assert a.owned == {T0}
+    assert len([one for one in world.asked(a, JoinGroupRequest) if one.member_id]) == 1
+
+
+# ---- a listener that raises
+
+
+@BOTH
+def test_assigned_that_raises_is_thrown_and_called_once_more_with_nothing(release: ModuleType) -> None:
+    world = World({"t": 2})
+    a = world.join("a", release, group_id="g", reset="earliest", assignors=("range",))
+    a.listener = raising(assigned=RuntimeException("no"))
+    a.subscribe("t")
+    world.run(3_000)
+    assert a.errors == [wrapped("RuntimeException: no")]
+    assert [(kind, set(which)) for kind, which in a.calls] == [("assigned", {T0, T1}), ("assigned", set())]
+    assert set(a.state.assigned) == {T0, T1}
+
+
+@BOTH
+def test_revoked_that_raises_before_a_join_takes_the_partitions_all_the_same(release: ModuleType) -> None:
+    world = World({"t": 2})
+    a = member(world, release)
+    world.run(2_000)
+    a.listener = raising(revoked=CommitFailedException("no"))
+    b = member(world, release, "b")
+    world.run(5_000)
+    assert a.errors == [wrapped("CommitFailedException: no")]
+    assert len(a.state.assigned) == len(b.state.assigned) == 1
+    assert [kind for kind, _ in a.calls] == ["assigned", "revoked", "assigned"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("cause", "thrown"),
+    [
+        (RuntimeException("first"), wrapped("RuntimeException: first")),
+        (CommitFailedException("first"), ("CommitFailedException", "first")),
+    ],
+)
+def test_of_two_that_raise_after_a_join_the_first_is_thrown(
+    release: ModuleType, cause: Exception, thrown: tuple[str, str]
+) -> None:
+    world = World({"t": 2})
+    a = member(world, release, assignors=COOP)
+    world.run(2_000)
+    a.listener = raising(revoked=cause, assigned=RuntimeException("second"))
+    b = member(world, release, "b", assignors=COOP)
+    world.run(5_000)
+    assert a.errors == [thrown]
+    assert len(a.state.assigned) == len(b.state.assigned) == 1
+
+
+@BOTH
+def test_revoked_that_raises_in_close_keeps_it_from_leaving(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release)
+    world.run(2_000)
+    a.listener = raising(revoked=RuntimeException("no"))
+    a.close()
+    assert world.run(2_000, until=lambda: a.closed)
+    assert [(one.name, one.text) for one in a.reports] == [wrapped("RuntimeException: no")]
+    assert world.asked(a, LeaveGroupRequest) == []
+
+
+@BOTH
+def test_revoked_that_raises_in_unsubscribe_leaves_it_subscribed(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = member(world, release)
+    world.run(2_000)
+    a.listener = raising(revoked=RuntimeException("no"))
+    a.unsubscribe()
+    world.run(1_000)
+    assert world.asked(a, LeaveGroupRequest) == []
+    assert a.state.topics == {"t"}
+
+
+# ---- what the coordinator answers
+
+
+def answered(world: World, kind: type[Message], make: Callable[[Message], Message]) -> None:
+    """The next answer of a kind is this one."""
+    left = [make]
+
+    def tamper(client: Client, request: Message, version: int) -> Message | None:
+        return left.pop()(request) if isinstance(request, kind) and left else None
+
+    world.tamper = tamper
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("data", "thrown"),
+    [(b"", "IllegalStateException"), (b"\0", "IllegalStateException"), (b"\0\1", "Schema")],
+)
+def test_an_assignment_that_cannot_be_read_is_thrown_by_every_poll_of_a_member(
+    release: ModuleType, data: bytes, thrown: str
+) -> None:
+    world = World({"t": 1})
+    answered(world, SyncGroupRequest, lambda request: SyncGroupResponse(error_code=0, assignment=data))
+    a = member(world, release)
+    world.run(3_000)
+    assert len(a.errors) > 10
+    assert {name.startswith(thrown) for name, _ in a.errors} == {True}
+    assert a.calls == []
+    assert len(world.asked(a, HeartbeatRequest)) > 5
+    assert a.state.group_metadata == a.state.generation
+
+
+@BOTH
+def test_an_assignor_that_nobody_offered_is_thrown_by_every_poll_of_a_follower(release: ModuleType) -> None:
+    world = World({"t": 1})
+
+    def follower(request: Any) -> Message:
+        return JoinGroupResponse(
+            error_code=0,
+            generation_id=1,
+            protocol_type="consumer",
+            protocol_name="best",
+            leader="somebody",
+            member_id="me",
+            members=[],
+        )
+
+    def tamper(client: Client, request: Message, version: int) -> Message | None:
+        if isinstance(request, JoinGroupRequest):
+            return follower(request)
+        return (
+            SyncGroupResponse(error_code=0, assignment=b"\0\0\0\0\0\0\0\0\0\0")
+            if isinstance(request, SyncGroupRequest)
+            else None
+        )
+
+    world.tamper = tamper
+    a = member(world, release, heartbeat_ms=2_000)
+    world.run(1_500)
+    assert len(a.errors) > 10
+    assert set(a.errors) == {
+        ("IllegalStateException", "Coordinator selected invalid assignment protocol: best")
+    }
+    assert len(world.asked(a, JoinGroupRequest)) == 1
+
+
+@BOTH
+def test_an_assignor_that_nobody_offered_makes_a_leader_join_again(release: ModuleType) -> None:
+    world = World({"t": 1})
+    answered(
+        world,
+        JoinGroupRequest,
+        lambda request: JoinGroupResponse(
+            error_code=0,
+            generation_id=1,
+            protocol_type="consumer",
+            protocol_name="best",
+            leader="me",
+            member_id="me",
+            members=[],
+        ),
+    )
+    a = member(world, release)
+    world.run(3_000)
+    assert [name for name, _ in a.errors] == ["IllegalStateException"]
+    assert a.owned == {T0}
+
+
+# ---- interceptors, assignors
+
+
+class Tap:
+    """Takes away what is `secret`; hears of commits; raises when it is told to."""
+
+    def __init__(self) -> None:
+        self.commits: list[Mapping[TopicPartition, int]] = []
+        self.raises = False
+
+    def on_consume(self, records: tuple[c.Record, ...]) -> tuple[c.Record, ...]:
+        if self.raises:
+            raise RuntimeException("no")
+        return tuple(one for one in records if one.value != b"secret")
+
+    def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.commits.append(offsets)
+        if self.raises:
+            raise RuntimeException("no")
+
+
+@BOTH
+def test_what_an_interceptor_takes_away_is_committed_as_read(release: ModuleType) -> None:
+    world, tap = World({"t": 1}), Tap()
+    a = member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (tap,)})
+    world.write("t", 0, "x", "secret")
+    world.run(3_000)
+    assert a.values() == ["x"]
+    assert tap.commits[-1] == {T0: 2}
+    assert world.committed("g", T0) == 2
+
+
+@BOTH
+def test_an_interceptor_that_raises_is_passed_over(release: ModuleType) -> None:
+    world, broken, tap = World({"t": 1}), Tap(), Tap()
+    broken.raises = True
+    a = member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (broken, tap)})
+    world.write("t", 0, "x", "secret")
+    world.run(3_000)
+    assert a.values() == ["x"]
+    assert a.errors == []
+    assert tap.commits
+    assert {one.name for one in a.reports} == {"WARN"}
+
+
+@BOTH
+def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType) -> None:
+    world = World({"t": 1})
+    heard: list[tuple[tuple[TopicPartition, ...], int]] = []
+
+    def on_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
+        heard.append((assigned, generation))
+        if len(heard) == 1:
+            raise RuntimeException("no")
+
+    own = OwnAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
+    a = member(world, release, extra={"partition.assignment.strategy": (own,)})
+    world.run(3_000)
+    assert heard == [((T0,), 1)] * 2
+    assert a.errors == [wrapped("RuntimeException: no")]
+    assert a.calls == [("assigned", (T0,)), ("assigned", ())]
+
+
+# ---- metrics
+
+
+def test_poll_times_are_those_of_kafka_consumer_metrics() -> None:
+    times = PollTimes()
+    assert times.metrics(5)["last-poll-seconds-ago"] == -1
+    for begun, ended in ((1_000, 1_100), (2_000, 2_500), (5_000, 5_000)):
+        times.begun(begun)
+        times.ended(ended)
+    found = times.metrics(8_200)
+    assert found["last-poll-seconds-ago"] == 3
+    assert found["time-between-poll-avg"] == pytest.approx(4_000 / 3)
+    assert found["time-between-poll-max"] == 3_000
+    assert found["poll-idle-ratio-avg"] == pytest.approx((1 + 500 / 1_500 + 0) / 3)
+
+
+def test_a_first_poll_without_time_spoils_the_average_until_its_sample_is_over() -> None:
+    times = PollTimes()
+    times.begun(0)
+    times.ended(0)
+    for begun in range(1_000, 61_000, 1_000):
+        assert isnan(times.metrics(begun - 1)["poll-idle-ratio-avg"])
+        times.begun(begun)
+        times.ended(begun + 500)
+    assert times.metrics(61_000)["poll-idle-ratio-avg"] == pytest.approx(1 / 3)
+
+
+def test_what_is_older_than_two_samples_is_forgotten() -> None:
+    times = PollTimes()
+    times.begun(0)
+    times.begun(20_000)
+    assert times.metrics(21_000)["time-between-poll-max"] == 20_000
+    assert isnan(times.metrics(60_000)["time-between-poll-max"])

@@ -1,0 +1,608 @@
+"""librdkafka's machine: what it says to its group, and the race of seed 000 between its two threads."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kproto.broker.machine import Fail
+from kproto.error_codes import ErrorCode
+from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.models import contract as c
+from kproto.models import librdkafka
+from kproto.models.librdkafka import cgrp_rebalance, offset_store, toppar
+from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, name_of_offset
+from kproto.models.librdkafka.state import FetchState, JoinState, Partition, Position
+from kproto.testing.world import World
+
+from ..stage import Member, Stage
+
+T0 = TopicPartition("t", 0)
+TIMES = {"session_ms": 6000, "heartbeat_ms": 300, "auto_commit_ms": 1000, "metadata_ms": 1000}
+
+
+def joined(topics: int = 2, **conf: object) -> tuple[Stage, Member]:
+    stage = Stage({"t": topics})
+    stage.produce("t", range(topics), 10)
+    a = stage.member("A", librdkafka, **{"reset": "earliest", **TIMES, **conf})
+    a.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("assigned"))
+    stage.run(400)
+    return stage, a
+
+
+def second(stage: Stage, **conf: object) -> Member:
+    b = stage.member("B", librdkafka, **{"reset": "earliest", **TIMES, **conf})
+    b.tell("subscribe t")
+    assert stage.run(until=lambda: b.heard("assigned"))
+    stage.run(600)
+    return b
+
+
+def said(member: Member, *apis: str) -> list[str]:
+    return [line for line in member.requests if line.split()[0] in apis]
+
+
+# ---- what it says
+
+
+def test_a_join_is_said_as_the_original_says_it() -> None:
+    _, a = joined()
+    claim = "(v3 topics=t own=none gen=-1 ud=0b)"
+    join = f"sess=6000 reb=300000 reason=null range{claim} roundrobin{claim}"
+    assert [line for line in a.requests if not line.startswith(("Metadata", "Find"))] == [
+        f"Join v5 id=- {join} -> 79 id=A1",
+        f"Join v5 id=A1 {join} -> 0 gen=1 id=A1 leader of 1 proto=range",
+        "Sync v3 gen=1 id=A1 assign A1=t:0,t:1 -> 0 got=t:0,t:1",
+        "Heartbeat v3 gen=1 id=A1 -> 0",
+        "OffsetFetch v9 stable=True t:0,t:1 -> 0 t:0@-1,t:1@-1",
+        "ListOffsets v7 iso=1 t:1@-2 -> 0 t:1@0",
+        "ListOffsets v7 iso=1 t:0@-2 -> 0 t:0@0",
+    ]
+
+
+def test_an_eager_member_commits_after_the_revoked_callback_and_then_joins() -> None:
+    stage, a = joined()
+    second(stage)
+    at = a.requests.index("Heartbeat v3 gen=1 id=A1 -> 27")
+    told = next(order for _, order, line in a.said if line.startswith("revoked"))
+    commit = next(line for line in a.lines if str(line).startswith("Commit v9 gen=1"))
+    assert a.requests[at + 1].startswith("Commit v9 gen=1 id=A1 t:0@10/e0,t:1@10/e0 -> 0")
+    assert a.requests[at + 2].startswith("Join v5 id=A1")
+    assert told < commit.number
+
+
+def test_cooperative_partitions_move_one_by_one_from_the_first() -> None:
+    stage, a = joined(4, assignors=["cooperative-sticky"])
+    second(stage, assignors=["cooperative-sticky"])
+    stage.run(2000)
+    joins = [line.split("cooperative-sticky")[1].split(" ud")[0] for line in said(a, "Join")[2:]]
+    assert joins[:2] == ["(v3 topics=t own=t:0,t:1,t:2,t:3 gen=1", "(v3 topics=t own=t:2,t:3 gen=2"]
+    assert said(a, "Sync")[1] == "Sync v3 gen=2 id=A1 assign A1=t:2,t:3 B1=none -> 0 got=t:2,t:3"
+
+
+def test_1_9_speaks_older_versions_and_says_no_generation() -> None:
+    _, a = joined(version="1.9")
+    assert said(a, "Join")[0].endswith(
+        "range(v1 topics=t own=none ud=0b) roundrobin(v1 topics=t own=none ud=0b) -> 79 id=A1"
+    )
+    assert said(a, "OffsetFetch")[0].startswith("OffsetFetch v7")
+    assert said(a, "ListOffsets")[0].startswith("ListOffsets v2")
+
+
+def test_any_member_joins_again_when_partitions_are_added() -> None:
+    stage, a = joined()
+    b = second(stage)
+    b.inject("Heartbeat", *[0] * 50)
+    before = len(said(b, "Join"))
+    stage.grow("t", 4)
+    stage.run(until=lambda: len(said(b, "Join")) > before)
+    assert "Heartbeat v3 gen=2 id=B1 -> 27" not in b.requests[-1]
+    assert stage.run(until=lambda: a.heard("assigned", 3))
+
+
+def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_without_a_revoke() -> None:
+    world = World({"t": 2})
+    a = world.join("a", librdkafka, topics=["t"], group_id="g", assignors=("range",), metadata_ms=1_000)
+    a.callback_ms = 3_000
+    assert world.run(10_000, until=lambda: bool(a.calls))
+    joins = len(world.asked(a, JoinGroupRequest))
+    world.grow("t", 4)
+    world.run(2_000)
+    assert len(world.asked(a, JoinGroupRequest)) > joins
+    assert [kind for kind, _ in a.calls] == ["assigned"]
+
+
+def test_heartbeats_go_on_while_the_application_is_away() -> None:
+    """Also where nothing but the loop itself is due: no commits, no polls."""
+    stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
+    a = stage.member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
+    a.do(c.Subscribe(("t",)))
+    stage.run(60_000)
+    assert len(said(a, "Heartbeat")) > 30
+    assert len(said(a, "Join")) == 2
+
+
+@pytest.mark.parametrize("code", [23, 26, 27, 81])
+def test_a_join_that_is_refused_is_told_and_tried_again(code: int) -> None:
+    stage, a = joined()
+    a.inject("Join", code)
+    second(stage)
+    assert any(line.startswith("error") for *_, line in a.said)
+    assert said(a, "Join")[-1].split(" -> ")[1].startswith("0 gen=2")
+
+
+def test_a_sync_that_finds_a_loading_coordinator_is_sent_again() -> None:
+    stage, a = joined()
+    a.inject("Sync", 14)
+    second(stage)
+    one, two = said(a, "Sync")[1:3]
+    assert (one.split(" -> ")[0], one.split(" -> ")[1]) == (two.split(" -> ")[0], "14!")
+
+
+def test_an_unknown_member_loses_everything_without_a_commit_and_joins_with_no_id() -> None:
+    stage, a = joined(auto_commit_ms=60_000)
+    a.inject("Heartbeat", 25)
+    stage.run(until=lambda: a.heard("lost"))
+    stage.run(10)
+    assert not said(a, "Commit")
+    assert said(a, "Join")[2].startswith("Join v5 id=- ")
+
+
+def test_an_illegal_generation_for_a_commit_while_joining_only_fails_that_commit() -> None:
+    stage, a = joined(4, auto_commit=False, assignors=["cooperative-sticky"])
+    a.hold("Join", 1000)
+    b = stage.member("B", librdkafka, reset="earliest", assignors=["cooperative-sticky"], **TIMES)
+    b.tell("subscribe t")
+    stage.run(until=lambda: len(said(a, "Join")) == 3)
+    stage.run(20)
+    a.tell("commit")
+    stage.run(until=lambda: a.heard("commit"))
+    assert a.heard("commit ILLEGAL_GENERATION")
+    assert not a.heard("lost")
+    assert a.state.generation != -1
+
+
+def test_a_fenced_static_member_is_told_once_and_says_nothing_more() -> None:
+    stage, a = joined(instance="ia", auto_commit=False)
+    a.inject("Heartbeat", 82)
+    stage.run(until=lambda: a.heard("error _FATAL"))
+    before = len(said(a, "Heartbeat", "Join", "Commit"))
+    stage.run(20_000)
+    assert len(said(a, "Heartbeat", "Join", "Commit")) == before
+    assert not a.heard("lost")
+
+
+def test_without_answers_the_session_ends_by_the_members_own_clock() -> None:
+    stage, a = joined()
+    a.hold("Heartbeat", 20_000)
+    assert stage.run(8_000, until=lambda: a.heard("lost"))
+    assert not said(a, "Leave")
+
+
+def test_an_application_that_does_not_poll_is_left_out_until_it_does() -> None:
+    stage, a = joined(max_poll_ms=6000)
+    a.tell("sleep 9000")
+    assert stage.run(8_000, until=lambda: bool(said(a, "Leave")))
+    joins = len(said(a, "Join"))
+    stage.run(1_500)
+    assert len(said(a, "Join")) == joins
+    assert not a.heard("lost")
+    assert stage.run(3_000, until=lambda: a.heard("error _MAX_POLL_EXCEEDED"))
+    order = {line.split()[0]: number for _, number, line in a.said}
+    assert order["lost"] < next(number for _, number, line in a.said if line.startswith("error"))
+
+
+def test_a_static_member_leaves_when_it_unsubscribes_but_not_when_it_closes() -> None:
+    stage, a = joined(instance="ia")
+    a.tell("unsubscribe")
+    stage.run(500)
+    assert len(said(a, "Leave")) == 1
+    a.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("assigned", 2))
+    a.tell("close")
+    assert stage.run(until=lambda: a.closed)
+    assert len(said(a, "Leave")) == 1
+
+
+def test_a_broken_coordinator_connection_is_looked_up_and_positions_are_validated() -> None:
+    stage, a = joined()
+    for wire in list(a.wires.values()):
+        wire.broken("reset")
+    stage.run(3000)
+    assert said(a, "EpochEnd") == ["EpochEnd v2 t:0@e0 -> 0", "EpochEnd v2 t:1@e0 -> 0"]
+    assert a.state.generation == 1
+    assert len(said(a, "Join")) == 2
+
+
+# ---- commits
+
+
+def test_timer_commits_what_is_newer_and_an_unassign_commits_it_again() -> None:
+    stage, a = joined()
+    stage.run(1000)
+    assert len(said(a, "Commit")) == 1
+    stage.run(3000)
+    assert len(said(a, "Commit")) == 1
+    a.tell("close")
+    stage.run(until=lambda: a.closed)
+    assert len(said(a, "Commit")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "timer", "closing"),
+    [
+        ({"auto_commit": True, "enable.auto.offset.store": False}, 0, 0),
+        ({"auto_commit": False}, 0, 0),
+        ({"auto_commit": True}, 1, 2),
+        ({"auto_commit": True, "auto_commit_ms": 0}, 0, 1),
+    ],
+)
+def test_s0_11_both_commit_paths(options: dict[str, object], timer: int, closing: int) -> None:
+    stage, a = joined(**options)
+    stage.run(2500)
+    assert len(said(a, "Commit")) == timer
+    a.tell("close")
+    stage.run(until=lambda: a.closed)
+    assert len(said(a, "Commit")) == closing
+
+
+def test_s0_12_a_record_handed_over_is_stored_as_its_offset_plus_one() -> None:
+    stage, a = joined(auto_commit=False)
+    stage.run(500)
+    assert a.state.partitions[T0].stored.offset == 10
+    assert a.state.partitions[T0].committed.offset == INVALID
+
+
+def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_stored() -> None:
+    state = librdkafka.start(c.Config(client_id="a", group_id="g"))
+    one = Partition(T0, fetch_state=FetchState.active, started=True, eof=9)
+    toppar.stop(state, one)
+    assert one.stored.offset == INVALID
+    one = Partition(T0, fetch_state=FetchState.active, started=True, eof=9, keeps_store=True)
+    toppar.stop(state, one)
+    assert one.stored.offset == 9
+
+
+def test_store_by_hand_is_refused_beside_the_automatic_one_and_for_what_is_not_assigned() -> None:
+    stage, a = joined(auto_commit=False, **{"enable.auto.offset.store": False})
+    assert offset_store.store(a.state, {T0: 4}) is None
+    assert offset_store.store(a.state, {TopicPartition("t", 9): 4}) == ("_STATE", "Local: Erroneous state")
+    a.tell("commit")
+    stage.run(100)
+    assert said(a, "Commit") == ["Commit v9 gen=1 id=A1 t:0@4/e-1 -> 0"]
+    _, other = joined()
+    assert offset_store.store(other.state, {T0: 4}) is not None
+
+
+def test_nothing_to_commit_is_no_offset() -> None:
+    stage, a = joined(auto_commit=False)
+    for _ in range(2):
+        a.tell("commit")
+    stage.run(200)
+    assert [line.split()[1] for *_, line in a.said if line.startswith("commit")] == ["ok", "_NO_OFFSET"]
+
+
+# ---- subscribe, assign, seek
+
+
+def test_s0_6_an_eager_resubscribe_to_the_same_topics_revokes_and_joins_again_without_leaving() -> None:
+    stage, a = joined()
+    a.tell("subscribe t")
+    assert stage.run(until=lambda: a.heard("assigned", 2))
+    assert [line.split()[0] for *_, line in a.said if line.split()[0] in ("assigned", "revoked")] == [
+        "assigned",
+        "revoked",
+        "assigned",
+    ]
+    assert not said(a, "Leave")
+
+
+def test_s0_6_a_cooperative_resubscribe_to_the_same_topics_does_nothing() -> None:
+    stage, a = joined(assignors=["cooperative-sticky"])
+    a.tell("subscribe t")
+    stage.run(2000)
+    assert not a.heard("revoked")
+    assert len(said(a, "Join")) == 2
+
+
+def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
+    stage, a = joined()
+    stage.topic("u", 1)
+    a.tell("poll off")
+    second_one = stage.member("B", librdkafka, reset="earliest", **TIMES)
+    second_one.tell("subscribe t")
+    stage.run(until=lambda: a.state.join is JoinState.wait_unassign_call)
+    a.do(c.Subscribe(("u",)))
+    stage.run(20)
+    assert a.state.subscription == ("t",)
+    assert a.state.next_subscription == ("u",)
+    a.tell("poll on")
+    assert stage.run(until=lambda: a.heard("assigned u:0"))
+
+
+def test_the_wrong_family_of_assign_is_state() -> None:
+    _, a = joined()
+    a.do(c.Assign({T0: 3}, "add"))
+    assert a.heard("error _STATE")
+    _, b = joined(assignors=["cooperative-sticky"])
+    b.do(c.Assign({T0: 3}))
+    assert b.heard("error _STATE")
+
+
+def test_s0_9_seeks_that_are_refused() -> None:
+    stage, a = joined(auto_commit=False)
+    a.do(c.Seek(T0, STORED))
+    assert a.heard("error _INVALID_ARG")
+    a.do(c.Seek(TopicPartition("t", 7), 1))
+    assert a.heard("error _UNKNOWN_PARTITION")
+    assert librdkafka.assigned_offsets(a.state)[T0] == STORED
+    a.do(c.Seek(T0, 4))
+    assert librdkafka.assigned_offsets(a.state)[T0] == STORED
+    assert librdkafka.position(a.state, T0) == INVALID
+    a.records.clear()
+    stage.run(300)
+    assert [one.offset for one in a.records if one.partition == T0] == [4, 5, 6, 7, 8, 9]
+    assert librdkafka.position(a.state, T0) == 10
+
+
+def test_s0_16_logical_offsets_have_names() -> None:
+    names = [name_of_offset(one) for one in (STORED, INVALID, BEGINNING, END, -2003, 7)]
+    assert names == ["STORED", "INVALID", "BEGINNING", "END", "TAIL(3)", "7"]
+
+
+# ---- seed 000: the table of member.md 7.0, row by row
+
+
+class Handler:
+    """The document's program: subscribe, assign with seek, and polls by hand, in one application thread."""
+
+    def __init__(self, delay_ms: int = 3000, **extra: object) -> None:
+        delay = {"group.initial.rebalance.delay.ms": str(delay_ms)}
+        self.stage = Stage({"test": 1}, **delay)
+        self.stage.produce("test", [0], 9)
+        self.tp = TopicPartition("test", 0)
+        off = {"enable.auto.offset.store": False, "enable.partition.eof": True}
+        helper = self.stage.member("H", librdkafka, group="test", auto_commit=False)
+        self.stage.run(100)
+        helper.do(c.Commit(1, {self.tp: 5}))
+        self.stage.run(until=lambda: 1 in helper.committed)
+        helper.do(c.Close())
+        self.app = self.stage.member(
+            "A", librdkafka, group="test", auto_commit=False, reset="earliest", **off, **extra
+        )
+        self.stage.run(10)
+
+    def subscribe(self) -> None:
+        self.app.do(c.Subscribe(("test",)))
+
+    def request(self, polls: int = 4, timeout_ms: int = 400) -> tuple[dict[int, int], int | None, str]:
+        """Assign, seek and poll: the last assignment, the first message's offset, and the seek's error."""
+        errors = len(self.app.said)
+        self.app.do(c.Assign({self.tp: 2}))
+        self.app.do(c.Seek(self.tp, 2))
+        refused = " ".join(line for *_, line in self.app.said[errors:] if line.startswith("error"))
+        first: int | None = None
+        for _ in range(polls):
+            got = self.app.poll(timeout_ms)
+            first = got[0].offset if got and first is None else first
+        assigned = {
+            tp.partition: offset for tp, offset in librdkafka.assigned_offsets(self.app.state).items()
+        }
+        return assigned, first, refused
+
+    def committed(self) -> int:
+        return self.app.state.partitions[self.tp].committed.offset
+
+
+def test_seed_a_the_first_request_is_over_before_the_group_has_joined() -> None:
+    handler = Handler()
+    handler.subscribe()
+    assert handler.request() == ({0: 2}, 2, "")
+
+
+def test_seed_b_the_next_request_meets_the_event_in_the_queue() -> None:
+    handler = Handler()
+    handler.subscribe()
+    handler.request()
+    handler.stage.run(5000)
+    assert handler.request() == ({0: STORED}, 5, "")
+
+
+def test_seed_c_a_pause_before_the_first_request_does_the_same() -> None:
+    handler = Handler()
+    handler.subscribe()
+    handler.stage.run(5000)
+    assert handler.request() == ({0: STORED}, 5, "")
+
+
+def test_seed_d_once_the_event_is_consumed_requests_are_good() -> None:
+    handler = Handler()
+    handler.subscribe()
+    handler.request()
+    handler.stage.run(5000)
+    handler.request()
+    assert handler.request() == ({0: 2}, 2, "")
+
+
+def test_seed_e_subscribe_inside_the_first_request_is_good() -> None:
+    handler = Handler()
+    handler.subscribe()
+    assert handler.request()[:2] == ({0: 2}, 2)
+
+
+def test_seed_f_the_second_subscribe_brings_revoked_and_assigned_into_the_polls() -> None:
+    handler = Handler()
+    handler.subscribe()
+    handler.request()
+    handler.stage.run(5000)
+    handler.subscribe()
+    assigned, _, _ = handler.request()
+    assert assigned == {0: STORED}
+    assert [line.split()[0] for *_, line in handler.app.said if line[:3] in ("ass", "rev")] == [
+        "assigned",
+        "revoked",
+        "assigned",
+    ]
+
+
+def test_seed_g_long_polls_meet_the_event_on_their_way_and_start_again_at_the_commit() -> None:
+    handler = Handler()
+    handler.subscribe()
+    assert handler.request(20)[:2] == ({0: STORED}, 2)
+    offsets = [one.offset for one in handler.app.records]
+    assert offsets == [2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8][: len(offsets)]
+    assert 5 in offsets[4:]
+
+
+def test_seed_h_a_group_without_delay_is_quicker_than_the_first_request() -> None:
+    handler = Handler(delay_ms=0)
+    handler.subscribe()
+    handler.stage.run(50)
+    assert handler.request()[:2] == ({0: STORED}, 5)
+
+
+def test_seed_i_a_short_sleep_is_over_before_the_join() -> None:
+    handler = Handler()
+    handler.subscribe()
+    handler.stage.run(100)
+    assert handler.request()[:2] == ({0: 2}, 2)
+
+
+def test_s0_4_an_event_that_was_served_does_no_harm() -> None:
+    handler = Handler(delay_ms=0)
+    handler.subscribe()
+    handler.app.poll(100)
+    assert handler.request()[:2] == ({0: 2}, 2)
+
+
+def test_s0_5_sleeping_is_no_cure() -> None:
+    handler = Handler(delay_ms=0)
+    handler.subscribe()
+    handler.stage.run(100)
+    assert handler.request()[:2] == ({0: STORED}, 5)
+
+
+def test_s0_10_nothing_of_this_moves_the_committed_offset() -> None:
+    handler = Handler()
+    handler.subscribe()
+    for _ in range(3):
+        handler.request()
+        handler.stage.run(5000)
+    assert not said(handler.app, "Commit")
+    assert handler.committed() == 5
+
+
+def test_s0_13_the_end_of_a_partition_is_told_once() -> None:
+    handler = Handler()
+    handler.subscribe()
+    handler.request(40)
+    ends = [line for *_, line in handler.app.said if "_PARTITION_EOF" in line]
+    assert len(ends) == 2  # once by hand, once more when the group's assignment started it again
+    assert ends[0] == (
+        "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
+    )
+
+
+def test_s0_13_the_end_is_told_by_the_fetch_behind_the_last_record() -> None:
+    handler = Handler()
+    handler.app.do(c.Assign({handler.tp: 8}))
+    handler.app.poll(400)
+    begun = handler.stage.now
+    handler.app.poll(400)
+    assert any("_PARTITION_EOF" in line for *_, line in handler.app.said)
+    assert handler.stage.now - begun >= 100  # what a fetch from the end on waits for a record
+
+
+@pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])
+def test_gos_poll_ends_with_each_rebalance_and_others_wait_on_for_a_message(
+    binding: str, polls: list[str]
+) -> None:
+    handler = Handler(delay_ms=0, binding=binding)
+    handler.subscribe()
+    handler.stage.run(1_000)
+    handler.subscribe()  # an ASSIGN waits, then a REVOKE, and an ASSIGN when that is answered
+    given = [[str(one.offset) for one in handler.app.poll(400)] for _ in range(4)]
+    assert ["".join(one) or "()" for one in given] == polls
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_answers_last_wins(seed: int) -> None:
+    """The assignment is STORED exactly if the event was answered after the last assign by hand."""
+    draw = random.Random(seed)
+    handler = Handler(draw.choice([0, 1000, 3000]))
+    handler.subscribe()
+    for _ in range(draw.randint(1, 4)):
+        handler.stage.run(draw.randint(1, 2500))
+        handler.app.do(c.Assign({handler.tp: 2}))
+        by_hand = len(handler.app.said)
+        for _ in range(draw.randint(0, 4)):
+            handler.app.poll(draw.randint(50, 500))
+        answered = any(line.startswith("assigned") for *_, line in handler.app.said[by_hand:])
+        assert librdkafka.assigned_offsets(handler.app.state)[handler.tp] == (STORED if answered else 2)
+
+
+# ---- mutants: the rule falls, the story changes
+
+
+def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(state: librdkafka.State, event: cgrp_rebalance.Rebalance, out: list[c.Action]) -> None:
+        cgrp_rebalance.move(
+            state, JoinState.wait_assign_call if event.assign else JoinState.wait_unassign_call
+        )
+        cgrp_rebalance.default_answer(state, event, out)
+
+    monkeypatch.setattr(cgrp_rebalance, "_tell", at_once)
+    handler = Handler()
+    handler.subscribe()
+    handler.request()
+    handler.stage.run(5000)
+    assert handler.request()[0] == {0: 2}
+
+
+def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
+    state = librdkafka.start(c.Config(client_id="a", group_id="g"))
+    one = Partition(T0, fetch_state=FetchState.active, next=Position(9), app=Position(5))
+    toppar.pause(state, one, library=True)
+    assert (one.version, one.next.offset) == (1, 5)
+
+
+@pytest.mark.parametrize("at", range(0, 300, 10))
+def test_connections_that_break_at_any_moment_are_ridden_out(at: int) -> None:
+    stage = Stage({"t": 2})
+    stage.produce("t", range(2), 10)
+    a = stage.member("A", librdkafka, reset="earliest", **TIMES)
+    a.tell("subscribe t")
+    stage.run(at + 1)
+    a.drop()
+    assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= ALL)
+
+
+@pytest.mark.parametrize(
+    ("code", "most", "errors"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 4, ["TOPIC_AUTHORIZATION_FAILED"]),
+        (ErrorCode.OFFSET_NOT_AVAILABLE, 40, []),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 40, []),
+    ],
+)
+def test_who_may_not_read_asks_ten_times_as_seldom_and_errors_of_the_leader_are_not_told(
+    code: ErrorCode, most: int, errors: list[str]
+) -> None:
+    """rd_kafka_toppar_fetch_backoff and rd_kafka_fetch_reply_handle_partition_error."""
+    world = World({"t": 1})
+    a = world.join("a", librdkafka, topics=["t"], group_id="g", reset="earliest", fetch_wait_ms=1)
+    assert world.run(until=lambda: bool(a.owned))
+    world.run(2_000)
+    world.step(1, Fail(FetchRequest.__api_key__ or 0, code, 10**6))
+    world.run(100)
+    before = len(world.asked(a, FetchRequest))
+    world.run(20_000)
+    assert most - 2 <= len(world.asked(a, FetchRequest)) - before <= most
+    assert [one.name for one in a.reports if one.kind == "error"] == errors
+
+
+ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}

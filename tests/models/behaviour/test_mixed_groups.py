@@ -1,0 +1,76 @@
+"""kproto's consumer in one group with each of the other clients: they share, and hand over what is committed.
+
+What befalls such groups is in tests/testing/test_mixed.py.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kproto.group.subscription import TopicPartition
+from kproto.models import java, kafka_go, librdkafka, sarama
+from kproto.models.java import java_2_6
+from kproto.testing.schedules import QUICK
+from kproto.testing.world import Consumer, Member, World
+
+OTHERS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
+    "java": (java, {"assignors": ("range",)}),
+    "java 2.6": (java_2_6, {"assignors": ("range",)}),
+    "librdkafka": (librdkafka, {"assignors": ("range",)}),
+    "sarama": (sarama, {"assignors": ("range",)}),
+    "kafka-go": (kafka_go, {}),
+}
+USUAL: dict[str, Any] = {
+    "group_id": "g",
+    "reset": "earliest",
+    "session_ms": 6_000,
+    "heartbeat_ms": 500,
+    "auto_commit_ms": 500,
+    "metadata_ms": 2_000,
+    "max_poll_ms": 10_000,
+}
+
+
+def ours(world: World, name: str, **options: Any) -> Consumer:
+    given = {**QUICK, "partition_assignment_strategy": "range", **options}
+    made: Consumer = world.join(name, topics=["t"], **given)
+    return made
+
+
+def theirs(world: World, kind: str, **options: Any) -> Member:
+    machine, own = OTHERS[kind]
+    made: Member = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
+    return made
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_both_have_their_share_and_read_it(kind: str) -> None:
+    world = World({"t": 6})
+    a, b = ours(world, "one"), theirs(world, kind)
+    assert world.run(30_000, until=lambda: len(a.owned) == len(b.owned) == 3 and world.is_stable("g"))
+    for partition in range(6):
+        world.write("t", partition, "x", "y")
+    assert world.run(30_000, until=lambda: len(a.records) == len(b.records) == 6)
+    assert not a.owned & b.owned
+    assert a.owned | b.owned == {TopicPartition("t", number) for number in range(6)}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_the_other_one_read_and_committed_is_not_read_again(kind: str) -> None:
+    world = World({"t": 4})
+    b = theirs(world, kind)
+    for partition in range(4):
+        world.write("t", partition, "x", "y")
+    assert world.run(30_000, until=lambda: len(b.records) == 8)
+    b.commit()
+    world.run(3_000)
+    b.close()
+    a = ours(world, "one")
+    for partition in range(4):
+        world.write("t", partition, "z")
+    assert world.run(30_000, until=lambda: len(a.owned) == 4 and len(a.records) >= 4)
+    world.run(3_000)
+    assert a.values() == ["z"] * 4

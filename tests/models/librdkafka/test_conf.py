@@ -1,0 +1,89 @@
+"""librdkafka's properties and the values that they allow."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.models import librdkafka
+from kproto.models.librdkafka import conf
+
+
+def test_what_the_machine_listens_to_is_where_it_looks_for_it() -> None:
+    found = conf.read(
+        {
+            "group.id": "g",
+            "client.id": "c",
+            "session.timeout.ms": "6000",
+            "enable.auto.commit": "f",
+            "enable.auto.offset.store": 0,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "smallest",
+            "partition.assignment.strategy": "range, cooperative-sticky",
+        }
+    ).config
+    state = librdkafka.start(found)
+    assert (found.group_id, found.client_id, found.assignors) == ("g", "c", ("range", "cooperative-sticky"))
+    assert (state.session_ms, state.auto_commit, state.auto_store, state.partition_eof) == (
+        6_000,
+        False,
+        False,
+        True,
+    )
+    assert state.reset == librdkafka.start(conf.read({"auto.offset.reset": "earliest"}).config).reset
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("a", (("a", 9092),)),
+        ("a:1,b:2", (("a", 1), ("b", 2))),
+        ("sasl_plaintext://a:1, b", (("a", 1), ("b", 9092))),
+    ],
+)
+def test_brokers_have_a_port_or_kafkas_own(text: str, addresses: object) -> None:
+    assert conf.read({"bootstrap.servers": text}).bootstrap == addresses
+    assert conf.read({"metadata.broker.list": text}).bootstrap == addresses
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("group_id", "g"),
+        ("bootstrap.servers", ""),
+        ("bootstrap.servers", "a:b"),
+        ("bootstrap.servers", 9092),
+        ("session.timeout.ms", 0),
+        ("session.timeout.ms", "6s"),
+        ("session.timeout.ms", True),
+        ("enable.auto.commit", "yes"),
+        ("auto.offset.reset", "newest"),
+        ("partition.assignment.strategy", "range,sticky"),
+        ("security.protocol", "sasl"),
+        ("sasl.username", None),
+        ("debug", "all,everything"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_with_its_name(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
+        conf.read({name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_refresh_can_be_switched_off(value: int) -> None:
+    assert conf.read({"topic.metadata.refresh.interval.ms": value}).config.metadata_ms == conf.NEVER_MS
+
+
+def test_options_are_what_differs_from_the_defaults() -> None:
+    found = conf.read({"group.id": "g", "client.id": "c", "heartbeat.interval.ms": 100})
+    assert conf.as_options(found) == {"client_id": "c", "group_id": "g", "heartbeat_ms": 100}
+
+
+def test_a_subscription_that_is_wrong_is_an_error_and_changes_nothing() -> None:
+    from kproto.models import contract as c
+
+    state = librdkafka.start(conf.read({"group.id": "g", "client.id": "c"}).config)
+    for topics in (("",), ("t", "t")):
+        said = librdkafka.step(state, c.Subscribe(topics), 0)
+        assert [one.name for one in said if isinstance(one, c.Report)] == ["_INVALID_ARG"]
+        assert state.subscription is None

@@ -1,0 +1,250 @@
+"""The offset manager: ported are the cases of sarama's offset_manager_test.go that are about behaviour."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.group.subscription import TopicPartition
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.models import contract as c
+from kproto.models import sarama
+from kproto.models.sarama.offset_manager import Managed
+from kproto.testing.world import World
+from tests.models.sarama.stage import answer_offset_fetches, at, cast, joined, moments, said, second
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
+
+
+def test_mark_goes_forward_only() -> None:
+    # TestPartitionOffsetManagerMarkOffset
+    one = Managed(5, -1, "original")
+    one.mark(4, "lower")
+    one.mark(5, "equal")
+    assert (one.offset, one.metadata, one.dirty) == (5, "original", False)
+    one.mark(6, "higher")
+    assert (one.offset, one.metadata, one.dirty) == (6, "higher", True)
+
+
+def test_reset_goes_back_or_stays() -> None:
+    # TestPartitionOffsetManagerResetOffset
+    one = Managed(5, -1, "original")
+    one.reset(6, "higher")
+    assert (one.offset, one.dirty) == (5, False)
+    one.reset(5, "equal")
+    assert (one.offset, one.metadata, one.dirty) == (5, "equal", True)
+    one.reset(1, "lower")
+    assert (one.offset, one.metadata) == (1, "lower")
+
+
+def test_s3_18_what_was_marked_since_the_commit_stays_dirty() -> None:
+    one = Managed(0, -1, "")
+    one.mark(5)
+    one.mark(6)
+    one.committed(5, "")
+    assert one.dirty
+    one.committed(6, "other")
+    assert one.dirty
+    one.committed(6, "")
+    assert not one.dirty
+
+
+def test_offsets_are_fetched_one_by_one_and_not_stable() -> None:
+    _, a = joined()
+    assert said(a, "OffsetFetch") == [
+        "OffsetFetch v8 stable=False t:0 -> 0 t:0@-1",
+        "OffsetFetch v8 stable=False t:1 -> 0 t:1@-1",
+    ]
+
+
+def test_read_committed_asks_for_stable_offsets() -> None:
+    _, a = joined(isolation="read_committed")
+    assert said(a, "OffsetFetch")[0].startswith("OffsetFetch v8 stable=True")
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_fetch_initial_fail_finds_the_coordinator_again(code: int) -> None:
+    # TestOffsetManagerFetchInitialFail
+    stage, a = cast()
+    answer_offset_fetches(a, code)
+    a.tell("subscribe t")
+    stage.run(until=lambda: a.heard("assigned"))
+    lines = said(a, "OffsetFetch", "Find")
+    assert [line.split()[0] for line in lines] == [
+        "Find",
+        "Find",
+        "OffsetFetch",
+        "Find",
+        "OffsetFetch",
+        "OffsetFetch",
+    ]
+    assert at(a, "OffsetFetch", 1) - at(a, "OffsetFetch", 0) >= 250
+
+
+def test_fetch_initial_load_in_progress_waits_and_asks_the_same() -> None:
+    # TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
+    stage, a = cast()
+    answer_offset_fetches(a, 14)
+    a.tell("subscribe t")
+    stage.run(until=lambda: a.heard("assigned"))
+    assert len(said(a, "Find")) == 2
+    assert at(a, "OffsetFetch", 1) - at(a, "OffsetFetch", 0) >= 250
+
+
+def test_fetch_initial_gives_up_after_metadata_retry_max_and_releases_without_cleanup() -> None:
+    stage, a = cast()
+    answer_offset_fetches(a, *[14] * 4)
+    a.tell("subscribe t")
+    stage.run(until=lambda: a.heard("error"))
+    assert a.heard("error KError(14)")
+    assert not a.heard("revoked")
+    assert len(said(a, "OffsetFetch")) == 4
+
+
+@pytest.mark.parametrize("code", [22, 25, 27])
+def test_any_other_error_of_the_fetch_ends_the_session_at_once(code: int) -> None:
+    stage, a = cast()
+    answer_offset_fetches(a, code)
+    a.tell("subscribe t")
+    stage.run(until=lambda: a.heard("assigned"))
+    assert a.heard(f"error KError({code})")
+    assert said(a, "Join")[2].startswith("Join v8 id=A1 ")
+
+
+def test_no_commit_starts_at_the_initial_offset() -> None:
+    # TestPartitionOffsetManagerInitialOffset, TestConsumerOffsetNewest, TestConsumerOffsetOldest
+    stage, a = cast(reset="latest")
+    a.tell("subscribe t")
+    stage.run(2_000)
+    stage.produce("t", [0], 3)
+    stage.run(1_000)
+    assert [one.offset for one in a.records] == [5, 6, 7]
+
+
+def test_a_commit_is_where_the_next_session_begins() -> None:
+    # TestPartitionOffsetManagerNextOffset
+    stage, a = joined()
+    stage.run(500)
+    a.tell("close")
+    stage.run(2_000)
+    stage.produce("t", [0, 1], 2)
+    b = second(stage)
+    assert sorted((one.partition.partition, one.offset) for one in b.records) == [
+        (0, 5),
+        (0, 6),
+        (1, 5),
+        (1, 6),
+    ]
+
+
+def test_s3_4_the_ticker_commits_what_was_marked_and_nothing_twice() -> None:
+    # TestNewOffsetManagerOffsetsAutoCommit: enabled
+    stage, a = joined()
+    stage.run(5_000)
+    assert said(a, "Commit") == [GOOD]
+
+
+def test_s3_21_without_auto_commit_only_commit_commits() -> None:
+    # TestNewOffsetManagerOffsetsAutoCommit: disabled; TestNewOffsetManagerOffsetsManualCommit
+    stage, a = joined(auto_commit=False)
+    stage.run(2_000)
+    assert not said(a, "Commit")
+    a.tell("commit")
+    stage.run(until=lambda: a.heard("commit ok"))
+    assert said(a, "Commit") == [GOOD]
+    a.tell("close")
+    stage.run(2_000)
+    assert said(a, "Commit") == [GOOD]
+
+
+def test_s3_15_nothing_dirty_is_no_request() -> None:
+    stage, a = joined()
+    stage.run(1_000)
+    a.tell("commit")
+    assert stage.run(2_000, until=lambda: a.heard("commit ok"))
+    assert len(said(a, "Commit")) == 1
+
+
+def test_a_commit_names_offsets_of_its_own() -> None:
+    stage, a = joined(auto_commit=False)
+    a.do(c.Commit("x", {T0: 9}))
+    stage.run(1_000)
+    assert said(a, "Commit") == ["Commit v8 gen=1 id=A1 t:0@9/e-1,t:1@5/e-1 -> 0"]
+
+
+@pytest.mark.parametrize("code", [3, 22, 25, 27])
+def test_commit_errors_are_told_for_each_partition_and_committed_again_after_a_lookup(code: int) -> None:
+    # TestPartitionOffsetManagerCommitErr
+    stage, a = cast()
+    a.inject("Commit", code)
+    a.tell("subscribe t")
+    stage.run(3_000)
+    assert len(moments(a, f"error KError({code})")) == 2
+    assert said(a, "Commit", "Find")[-3:] == [f"{GOOD[:-1]}{code}!", "Find v3 g -> 0", GOOD]
+    assert not a.heard("revoked")
+
+
+@pytest.mark.parametrize(
+    ("code", "finds", "told"), [(14, 0, 0), (15, 1, 0), (16, 1, 0), (6, 1, 0), (12, 0, 2)]
+)
+def test_commit_errors_that_are_quiet_or_need_no_lookup(code: int, finds: int, told: int) -> None:
+    stage, a = cast()
+    a.inject("Commit", code)
+    a.tell("subscribe t")
+    stage.run(3_000)
+    assert len(said(a, "Find")) == 2 + finds
+    assert len(moments(a, f"error KError({code})")) == told
+    assert said(a, "Commit")[-1] == GOOD
+
+
+def test_a_fenced_commit_ends_the_session() -> None:
+    stage, a = cast()
+    a.inject("Commit", 82)
+    a.tell("subscribe t")
+    stage.run(3_000)
+    assert a.heard("revoked")
+    assert 'reason="group instance id has been fenced"' in said(a, "Join")[2]
+
+
+def test_the_last_commit_is_tried_four_times() -> None:
+    # Offsets.Retry.Max is 3; each attempt looks the coordinator up again.
+    stage, a = joined(auto_commit_ms=60_000)
+    a.inject("Commit", *[27] * 9)
+    second(stage)
+    refused = [line for line in said(a, "Commit") if line.endswith("27!")]
+    assert len(refused) == 4
+    assert len(moments(a, "error KError(27)")) == 8
+
+
+def test_offsets_retry_max_is_an_option() -> None:
+    stage, a = joined(auto_commit_ms=60_000, **{"Offsets.Retry.Max": 0})
+    a.inject("Commit", *[27] * 9)
+    second(stage)
+    assert len([line for line in said(a, "Commit") if line.endswith("27!")]) == 1
+
+
+def test_a_dead_coordinator_is_found_again_and_the_commit_done_on_close() -> None:
+    # TestAbortPartitionOffsetManager
+    stage, a = joined(auto_commit_ms=60_000)
+    a.drop()
+    stage.run(500)
+    a.tell("close")
+    assert stage.run(10_000, until=lambda: a.closed)
+    assert said(a, "Commit")[-1] == GOOD
+
+
+@pytest.mark.parametrize(("hours", "said"), [(0, -1), (1, 3_600_000)])
+def test_a_retention_is_said_where_the_request_has_the_field(hours: int, said: int) -> None:
+    # TestConstructRequestRetentionTime
+    world = World({"t": 1}, highest={"OffsetCommit": 4})
+    world.write("t", 0, "x")
+    a = world.join(
+        "a",
+        sarama,
+        topics=["t"],
+        group_id="g",
+        reset="earliest",
+        extra={"Offsets.Retention": hours * 3_600_000},
+    )
+    world.run(3_000)
+    assert [one.retention_time_ms for one in world.asked(a, OffsetCommitRequest)] == [said]
