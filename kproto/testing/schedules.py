@@ -96,7 +96,7 @@ def rest(world: World, ms: int = REST_MS) -> None:
         consumer.callback_ms = min(consumer.callback_ms, 20)
         _resume(consumer)
         consumer.limit = 500
-        if not consumer.engine.closed and consumer.engine.positions.topic_changes:
+        if not consumer.engine.closed and consumer.engine.topics:
             consumer.go_on_polling()
     options = [consumer.options for consumer in world.living(Consumer)]
     timeouts = [max(one.max_poll_interval_ms, one.session_timeout_ms) for one in options]

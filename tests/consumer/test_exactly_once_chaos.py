@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from consumer.engine.group.status import Standing
-from consumer.engine.positions.partition_states import offset_lookup
+from consumer.engine.positions import offset_lookup
 from consumer.engine.producer.transaction_states import State, Wish
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kproto.testing.world
-from consumer.engine.positions.partition_states import offset_lookup
+from consumer.engine.positions import offset_lookup
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.models.common import Committing, offset_commit

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from consumer.engine.positions.partition_states import offset_lookup
+from consumer.engine.positions import offset_lookup
 from kproto.models import contract as c
 from kproto.models import kafka_go, sarama, sarama_cluster
 from kproto.models.kafka_go import generation
