@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kproto.group.classic import coordinator as broker
-from kproto.group.member import (
+from kproto.group.classic.member import (
     Close,
     CoordinatorFound,
     Event,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
-from ..group.leader import MAGIC, Memory
+from ..group.classic.member.leadership import MAGIC, Memory
 from ..group.subscription import NEWEST_VERSION, StickyUserData
 from ..messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ..messages.headers import RequestHeader, request_header_version

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, TopicPartition
 from tests.conformance import judges
-from tests.group.dividing import Plan, Racks, claims, questions, said, wants
+from tests.group.assignors.stage import Plan, Racks, claims, questions, said, wants
 
 pytestmark = pytest.mark.java
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kproto.group.subscription import StickyUserData, Subscription, TopicPartition, sticky_user_data
 from kproto.models.java.release import JAVA_2_6
 from tests.conformance import originals
-from tests.group.dividing import Plan, questions
+from tests.group.assignors.stage import Plan, questions
 
 pytestmark = pytest.mark.originals
 asked = settings(suppress_health_check=[*HealthCheck], deadline=None)

@@ -22,7 +22,7 @@ from kproto.group.subscription import (
     read_subscription,
     sticky_user_data,
 )
-from tests.group.solo import parts
+from tests.group.classic.member.stage import parts
 
 FULL = Subscription(
     topics=("bar", "foo"), user_data=b"\1", owned=parts("bar", 0) + parts("foo", 1), generation=4, rack_id="r"

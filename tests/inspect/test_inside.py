@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.group.leader import encode_memory
+from kproto.group.classic.member.leadership import encode_memory
 from kproto.group.subscription import (
     Assignment,
     Subscription,

@@ -23,8 +23,8 @@ from consumer.engine.positions.offset_lookup import Finder
 from consumer.engine.positions.partition_states import PartitionState, Positions, Reset
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
-from kproto.group import member as machine
-from kproto.group import member_joining
+from kproto.group.classic import member as machine
+from kproto.group.classic.member import rebalance
 from kproto.testing import invariants as claims
 
 Patch = pytest.MonkeyPatch
@@ -45,13 +45,13 @@ def mutant(claim: claims.Claim) -> Callable[[Change], Change]:
 
 @mutant(claims.no_partition_has_two_owners)
 def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
-    original = member_joining.prepare
+    original = rebalance.prepare
 
     def prepare(who: Any, out: Any) -> None:
         who.prepared = who.prepared or not who.cooperative
         original(who, out)
 
-    for module in (machine, member_joining):
+    for module in (machine, rebalance):
         if hasattr(module, "prepare"):
             patch.setattr(module, "prepare", prepare)
 

@@ -27,11 +27,11 @@ import msgspec
 
 from kproto.error_codes import RETRIABLE, ErrorCode, describe
 from kproto.errors import KprotoError
-from kproto.group import member as machine
 from kproto.group.assignors import chosen, is_cooperative
-from kproto.group.member import Identity, Member, MemberConfig, MemberState
-from kproto.group.member_state import STABLE
-from kproto.group.reasons import NOT_OUR_SUBSCRIPTION, REVOKED_SOME
+from kproto.group.classic import member as machine
+from kproto.group.classic.member import Identity, Member, MemberConfig, MemberState
+from kproto.group.classic.member.reasons import NOT_OUR_SUBSCRIPTION, REVOKED_SOME
+from kproto.group.classic.member.state import STABLE
 from kproto.group.subscription import TopicPartition
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from kproto.errors import IllegalState, KprotoError
-from kproto.group.member import Identity, Member
+from kproto.group.classic.member import Identity, Member
 
 
 class Place(Enum):

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproto.group import member as machine
-from kproto.group.member import MemberState
+from kproto.group.classic import member as machine
+from kproto.group.classic.member import MemberState
 from kproto.patterns import compiled
 
 from ...options import ConsumerOptions

@@ -1,8 +1,8 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a machine.
 
-It is the Java consumer including its defects. `kproto.group.member` is the same member without them: here a
-fenced member fences the other one back, an exception leaves the assignment in place, and onPartitionsLost
-is called one poll later.
+It is the Java consumer including its defects. `kproto.group.classic.member` is the same member without them:
+here a fenced member fences the other one back, an exception leaves the assignment in place, and
+onPartitionsLost is called one poll later.
 
 4.3.1 and 2.6.2 (`java_2_6`) share this code; `release` holds every difference between them. Sources, of both
 releases: KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator, ConsumerCoordinator, SubscriptionState,

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
-from ...group import leader
 from ...group.assignors import Assignor
-from ...group.reasons import ENCOUNTERED, FAILED_WITH, GET_MEMBER_ID, MAX_REASON
+from ...group.classic.member import leadership
+from ...group.classic.member.reasons import ENCOUNTERED, FAILED_WITH, GET_MEMBER_ID, MAX_REASON
 from ...group.subscription import Assignment, Subscription
 from ...messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -163,10 +163,10 @@ def _joined(state: State, answer: JoinGroupResponse, out: Out) -> None:
         state.join_open, state.thrown = False, unknown_assignor(state)
         return
     state.leads, state.skip_assignment = True, answer.skip_assignment
-    state.members = leader.subscriptions(
+    state.members = leadership.subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
     )
-    state.group_topics = leader.topics_of(state.members)
+    state.group_topics = leadership.topics_of(state.members)
     state.planning = True
     if not state.group_topics <= state.cluster.topics.keys():
         consumer_metadata.new_topics(state)
@@ -199,7 +199,7 @@ def plan(state: State, out: Out) -> None:
     state.planned = state.snapshot
     assignments: list[SyncGroupRequestAssignment] = []
     if not state.skip_assignment:
-        assignments = leader.plan(
+        assignments = leadership.plan(
             assignor, state.members, known, {}, Assignment.encode if state.rules.sorts else as_planned
         )
     sync(state, assignments, out)

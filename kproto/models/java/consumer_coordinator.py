@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import DecodeError
-from ...group.reasons import NOT_OUR_SUBSCRIPTION
+from ...group.classic.member.reasons import NOT_OUR_SUBSCRIPTION
 from ...group.subscription import Assignment, TopicPartition
 from ...patterns import compiled
 from .. import contract as c

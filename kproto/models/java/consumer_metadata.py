@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from ...group import leader
-from ...group.member_events import Metadata
+from ...group.classic.member import leadership
+from ...group.classic.member.events import Metadata
 from ...messages.metadata import MetadataResponse
 from ..common import metadata_request
 from . import offset_fetcher
@@ -73,7 +73,7 @@ def failed(state: State) -> None:
 
 def counts(state: State, topics: frozenset[str]) -> dict[str, object]:
     """MetadataSnapshot: partitions by topic, and their racks where the member has one."""
-    return dict(leader.snapshot(topics, known(state, topics), bool(state.config.rack)))
+    return dict(leadership.snapshot(topics, known(state, topics), bool(state.config.rack)))
 
 
 def known(state: State, topics: frozenset[str]) -> Metadata:

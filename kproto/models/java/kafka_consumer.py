@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...error_codes import ErrorCode as E
-from ...group.reasons import (
+from ...group.classic.member.reasons import (
     BEING_CLOSED,
     FAILED_WITH,
     METADATA_CHANGED,

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
-from ...group.reasons import COMMIT_WHILE_REBALANCING
+from ...group.classic.member.reasons import COMMIT_WHILE_REBALANCING
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from .. import contract as c

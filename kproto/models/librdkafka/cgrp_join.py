@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
 from ...errors import KprotoError
-from ...group import leader
 from ...group.assignors import Assignor
-from ...group.member_events import Metadata
+from ...group.classic.member import leadership
+from ...group.classic.member.events import Metadata
 from ...group.subscription import Assignment, Subscription, TopicPartition, sticky_user_data
 from ...messages.heartbeat import HeartbeatRequest
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -138,11 +138,11 @@ _NO_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
 
 
 def _lead(state: State, entry: Open, answer: JoinGroupResponse, out: Out) -> None:
-    state.leader = leader.subscriptions(
+    state.leader = leadership.subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
     )
     move(state, J.wait_metadata)
-    topics = sorted(leader.topics_of(state.leader))
+    topics = sorted(leadership.topics_of(state.leader))
     metadata.plan_topics(state, topics, entry.send.to, out)
 
 
@@ -150,11 +150,11 @@ def plan(state: State, out: Out) -> None:
     """rd_kafka_cgrp_assignor_run, once metadata of all members' topics has come."""
     if state.join is not J.wait_metadata or not state.leader or state.assignor is None:
         return
-    topics = leader.topics_of(state.leader)
+    topics = leadership.topics_of(state.leader)
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
     known = Metadata(state.cluster.counts(topics), racks=racks)
     try:
-        assignments = leader.plan(state.assignor, state.leader, known, {})
+        assignments = leadership.plan(state.assignor, state.leader, known, {})
     except KprotoError:
         rejoin(state, out)
         return

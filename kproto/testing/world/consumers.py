@@ -18,7 +18,7 @@ from consumer.options import consumer_options
 from consumer.records import GroupChange
 
 from ...errors import IllegalState
-from ...group.member_state import MemberState
+from ...group.classic.member.state import MemberState
 from ...group.subscription import TopicPartition
 from ...validation import checked
 from .clients import EngineClient

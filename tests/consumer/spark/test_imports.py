@@ -40,12 +40,16 @@ ROOT = Path(__file__).resolve().parents[3]
                 "pyarrow",
                 "consumer.operations.consumer",
                 "consumer.operations.producer_base",
-                "kproto.group.member",
+                "kproto.group.classic.member",
             ),
         ),
         (
             "rows",
-            ("consumer.operations.consumer", "consumer.operations.producer_base", "kproto.group.member"),
+            (
+                "consumer.operations.consumer",
+                "consumer.operations.producer_base",
+                "kproto.group.classic.member",
+            ),
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..error_codes import ErrorCode
+from ....error_codes import ErrorCode
 
 MAX_REASON = 255  # AbstractCoordinator.maybeTruncateReason
 

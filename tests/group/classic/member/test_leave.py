@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproto.errors import EncodeError
-from kproto.group.member import (
+from kproto.group.classic.member import (
     Close,
     CoordinatorLost,
     Failed,
@@ -26,7 +26,7 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
-from tests.group.solo import (
+from tests.group.classic.member.stage import (
     COOPERATIVE,
     EAGER,
     POLL,

@@ -16,7 +16,7 @@ from kproto.group.assignors.members import in_order, racks_matter
 from kproto.group.assignors.sticky import assign as sticky
 from kproto.group.subscription import Subscription
 from kproto.testing.properties import an_assignor_is_a_function
-from tests.group.dividing import (
+from tests.group.assignors.stage import (
     Plan,
     again,
     check,
@@ -144,7 +144,7 @@ def test_nobody_swaps_partitions_of_one_topic(question: Question) -> None:
 
 def test_the_answer_does_not_depend_on_pythonhashseed() -> None:
     program = (
-        "from tests.group.dividing import *\n"
+        "from tests.group.assignors.stage import *\n"
         "topics = {'t%d' % i: 1 + i % 5 for i in range(12)}\n"
         "names = sorted(topics)\n"
         "every = [TopicPartition(t, p) for t in names for p in range(topics[t])]\n"

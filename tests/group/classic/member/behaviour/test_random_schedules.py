@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.group import member as machine
-from kproto.group.member import (
+from kproto.group.classic import member as machine
+from kproto.group.classic.member import (
     EDGES,
     TABLE,
     Close,
@@ -39,9 +39,9 @@ from kproto.messages.leave_group import LeaveGroupResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.wire.message import Message
-from tests.group.solo import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
+from tests.group.classic.member.stage import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
 
-SOURCES = sorted(Path(machine.__file__).parent.glob("member*.py"))
+SOURCES = sorted(Path(machine.__file__).parent.glob("*.py"))
 
 
 # The table

@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from .member_events import (
+from .events import (
     JAVA,
     Action,
     Assign,
@@ -74,8 +74,15 @@ from .member_events import (
     Unsubscribe,
     WantMetadata,
 )
-from .member_joining import adopt, join_answered, metadata, metadata_for_plan, prepare, sync_answered, watch
-from .member_leaving import (
+from .heartbeat import (
+    beat,
+    commit_answered,
+    heartbeat_answered,
+    plan_described,
+    plan_not_described,
+    session_timed_out,
+)
+from .leave import (
     close,
     close_now,
     close_sooner,
@@ -92,7 +99,16 @@ from .member_leaving import (
     send_leave,
     sync_answered_leaving,
 )
-from .member_state import (
+from .reasons import (
+    BEING_CLOSED,
+    LEFT_BY_ITSELF,
+    METADATA_CHANGED,
+    POLL_TIMEOUT,
+    REVOKED_SOME,
+    UNSUBSCRIBED,
+)
+from .rebalance import adopt, join_answered, metadata, metadata_for_plan, prepare, sync_answered, watch
+from .state import (
     EDGES,
     JOINING,
     JOINS_AT_ONCE,
@@ -112,22 +128,6 @@ from .member_state import (
     not_for_ever_at_once,
     poll_watched,
     want_rejoin,
-)
-from .member_staying import (
-    beat,
-    commit_answered,
-    heartbeat_answered,
-    plan_described,
-    plan_not_described,
-    session_timed_out,
-)
-from .reasons import (
-    BEING_CLOSED,
-    LEFT_BY_ITSELF,
-    METADATA_CHANGED,
-    POLL_TIMEOUT,
-    REVOKED_SOME,
-    UNSUBSCRIBED,
 )
 
 __all__ = [

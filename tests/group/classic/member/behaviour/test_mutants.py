@@ -14,25 +14,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproto.group import leader, member, member_joining, member_leaving, member_state, member_staying
 from kproto.group.assignors import ASSIGNORS, Assignor, sticky
-from kproto.group.member import EDGES, Close, Fatal, Member, MemberState, Unsubscribe
+from kproto.group.classic.member import heartbeat, leadership, leave, rebalance, state, table
+from kproto.group.classic.member.table import EDGES, Close, Fatal, Member, MemberState, Unsubscribe
 from kproto.group.subscription import Claim
-from tests.group import (
-    test_member_crowd,
-    test_member_joining,
-    test_member_leading,
-    test_member_leaving,
-    test_member_staying,
+from tests.group.classic.behaviour import test_groups
+from tests.group.classic.member import (
+    test_heartbeat,
+    test_leadership,
+    test_leave,
+    test_rebalance,
 )
 
-CODE = [member, member_joining, member_leaving, member_staying, member_state, leader]
+CODE = [table, rebalance, leave, heartbeat, state, leadership]
 CLAIMS = [
-    test_member_crowd,
-    test_member_staying,
-    test_member_leading,
-    test_member_joining,
-    test_member_leaving,
+    test_groups,
+    test_heartbeat,
+    test_leadership,
+    test_rebalance,
+    test_leave,
 ]
 
 Patch = pytest.MonkeyPatch
@@ -89,7 +89,7 @@ def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
         who.prepared = who.prepared or not who.cooperative
         original(who, out)
 
-    original = member_joining.prepare
+    original = rebalance.prepare
     replace(patch, "prepare", prepare)
 
 
@@ -101,7 +101,7 @@ def a_cooperative_member_takes_over_before_it_let_go(patch: Patch) -> None:
         if who.state is not MemberState.stable:
             who.owned = keep
 
-    original = member_joining.synced
+    original = rebalance.synced
     replace(patch, "synced", synced)
 
 
@@ -111,8 +111,8 @@ def there_is_no_second_join_after_a_revocation(patch: Patch) -> None:
         original(who, event, now, out)
         who.rejoin_needed = False
 
-    original = member.TABLE["Released"][MemberState.adopting]
-    patch.setitem(member.TABLE["Released"], MemberState.adopting, released)
+    original = table.TABLE["Released"][MemberState.adopting]
+    patch.setitem(table.TABLE["Released"], MemberState.adopting, released)
 
 
 @mutant
@@ -144,7 +144,7 @@ def any_assignment_is_final(patch: Patch) -> None:
         original(who, *more)
         who.joins = 0
 
-    original = member_joining.adopt
+    original = rebalance.adopt
     replace(patch, "adopt", adopt)
 
 
@@ -165,25 +165,25 @@ def a_refused_member_keeps_its_partitions(patch: Patch) -> None:
         original(who, reason, out, keep_id=keep_id)
         who.owned = keep
 
-    original = member_leaving.reset
+    original = leave.reset
     replace(patch, "reset", reset)
 
 
 @mutant
 def an_unknown_member_keeps_its_id(patch: Patch) -> None:
-    original = member_leaving.forget_membership
+    original = leave.forget_membership
     replace(patch, "forget_membership", lambda who, reason, keep_id: original(who, reason, keep_id=True))
 
 
 @mutant
 def a_fenced_member_fights_back(patch: Patch) -> None:
-    replace(patch, "fence", lambda who, request, out: member_leaving.reset(who, "fenced", out, keep_id=False))
+    replace(patch, "fence", lambda who, request, out: leave.reset(who, "fenced", out, keep_id=False))
 
 
 @mutant
 def a_fatal_error_keeps_the_partitions(patch: Patch) -> None:
     def fail(who: Member, error: Any, reason: str, out: Any) -> None:
-        member_state.move(who, MemberState.failed)
+        state.move(who, MemberState.failed)
         out.append(Fatal(error))
 
     replace(patch, "fail", fail)
@@ -195,7 +195,7 @@ def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
         if reason != "group is already rebalancing":
             original(who, reason)
 
-    original = member_state.want_rejoin
+    original = state.want_rejoin
     replace(patch, "want_rejoin", want)
 
 
@@ -204,7 +204,7 @@ def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
 
 @mutant
 def no_heartbeat_goes_out_while_the_application_lets_go(patch: Patch) -> None:
-    fewer = member_state.HEARTBEATING - {MemberState.releasing, MemberState.adopting}
+    fewer = state.HEARTBEATING - {MemberState.releasing, MemberState.adopting}
     replace(patch, "HEARTBEATING", fewer)
 
 
@@ -227,7 +227,7 @@ def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
             who.session_at += who.config.session_timeout_ms
         original(who, out)
 
-    original = member_joining.join
+    original = rebalance.join
     replace(patch, "join", join)
 
 
@@ -242,7 +242,7 @@ def a_heartbeat_stands_behind_the_join(patch: Patch) -> None:
         original(who, now, out)
         out[-1] = msgspec.structs.replace(out[-1], urgent=False)
 
-    original = member_staying.beat
+    original = heartbeat.beat
     replace(patch, "beat", beat)
 
 
@@ -257,10 +257,10 @@ def close_waits_for_ever(patch: Patch) -> None:
         original(who, event, now, out)
         who.close_at = None
 
-    original = member_leaving.close
-    for state, handler in member.TABLE["Close"].items():
+    original = leave.close
+    for member_state, handler in table.TABLE["Close"].items():
         if handler is original:
-            patch.setitem(member.TABLE["Close"], state, close)
+            patch.setitem(table.TABLE["Close"], member_state, close)
 
 
 # Leaders
@@ -268,33 +268,33 @@ def close_waits_for_ever(patch: Patch) -> None:
 
 @mutant
 def nobody_watches_the_metadata(patch: Patch) -> None:
-    patch.setattr(leader, "snapshot", lambda topics, metadata, with_racks: {})
+    patch.setattr(leadership, "snapshot", lambda topics, metadata, with_racks: {})
 
 
 @mutant
 def the_leader_watches_only_its_own_topics(patch: Patch) -> None:
-    original = leader.snapshot
+    original = leadership.snapshot
 
     def snapshot(topics: Any, metadata: Any, with_racks: bool) -> Any:
         return original([topic for topic in topics if topic == "t"], metadata, with_racks)
 
-    patch.setattr(leader, "snapshot", snapshot)
+    patch.setattr(leadership, "snapshot", snapshot)
 
 
 @mutant
 def the_leader_does_not_wait_for_metadata(patch: Patch) -> None:
-    original = leader.topics_of
+    original = leadership.topics_of
     replace(patch, "topics_of", lambda group: original(group) & {"t"})
 
 
 @mutant
 def nobody_remembers_what_existed(patch: Patch) -> None:
-    patch.setattr(leader, "existed_by_now", lambda *_: {})
+    patch.setattr(leadership, "existed_by_now", lambda *_: {})
 
 
 @mutant
 def everything_existed_always(patch: Patch) -> None:
-    patch.setattr(leader, "new_partitions", lambda added, existed: frozenset())
+    patch.setattr(leadership, "new_partitions", lambda added, existed: frozenset())
 
 
 @mutant
@@ -306,7 +306,7 @@ def static_members_leave(patch: Patch) -> None:
         finally:
             who.config = config
 
-    original = member_leaving.send_leave
+    original = leave.send_leave
     replace(patch, "send_leave", send_leave)
 
 
@@ -347,14 +347,14 @@ def test_every_edge_is_walked_by_a_claim_and_no_other() -> None:
             walked.add((who.state, to))
         original(who, to)
 
-    original = member_state.move
+    original = state.move
     with pytest.MonkeyPatch.context() as patch:
         replace(patch, "move", move)
         for claim in claims(*CLAIMS):
             claim()
-        for state, way in test_member_leaving.WAYS.items():
+        for member_state, way in test_leave.WAYS.items():
             way().tell(Close())
-            if state not in test_member_leaving.OVER:
+            if member_state not in test_leave.OVER:
                 way().tell(Unsubscribe())
     missing = {f"{a.value} -> {b.value}" for a, to in EDGES.items() for b in to if (a, b) not in walked}
     assert sorted(missing) == [], "\n".join(sorted(missing))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ..errors import KprotoError
-from ..wire.message import Message
-from .assignors import Assignor
-from .subscription import TopicPartition
+from ....errors import KprotoError
+from ....wire.message import Message
+from ...assignors import Assignor
+from ...subscription import TopicPartition
 
 # -- configuration ----------------------------------------------------------------------------------------
 

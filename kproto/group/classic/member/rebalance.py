@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import re
 
-from ..error_codes import ErrorCode
-from ..errors import BrokerError, IllegalState, KprotoError
-from ..messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from ..messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from . import leader
-from .assignors import Assignor
-from .member_events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
-from .member_leaving import error, fail, fence, join_later, let_go, lose_coordinator, reset
-from .member_state import (
-    Member,
-    Out,
-    S,
-    move,
-    not_for_ever_at_once,
-    poll_watched,
-    want_rejoin,
-    wants,
-)
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, IllegalState, KprotoError
+from ....messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ...assignors import Assignor
+from ...subscription import Assignment, Subscription
+from . import leadership
+from .events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
+from .leave import error, fail, fence, join_later, let_go, lose_coordinator, reset
 from .reasons import (
     FAILED_WITH,
     GET_MEMBER_ID,
@@ -34,7 +25,16 @@ from .reasons import (
     SUBSCRIPTION_CHANGED,
     java_name,
 )
-from .subscription import Assignment, Subscription
+from .state import (
+    Member,
+    Out,
+    S,
+    move,
+    not_for_ever_at_once,
+    poll_watched,
+    want_rejoin,
+    wants,
+)
 
 PROTOCOL_TYPE = "consumer"
 UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -45,8 +45,8 @@ def watch(member: Member) -> None:
     """Look for reasons to join again; the first one stands."""
     if member.snapshot is not None and not member.rejoin_needed:
         with_racks = member.config.rack_id is not None
-        topics = leader.topics_of(member.group) if member.leads else member.joined_topics
-        if leader.snapshot(topics, member.metadata, with_racks) != member.snapshot:
+        topics = leadership.topics_of(member.group) if member.leads else member.joined_topics
+        if leadership.snapshot(topics, member.metadata, with_racks) != member.snapshot:
             want_rejoin(member, METADATA_CHANGED)
     if member.joined_topics != member.topics and not member.rejoin_needed:
         want_rejoin(member, SUBSCRIPTION_CHANGED)
@@ -164,14 +164,14 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     if not member.leads:
         member.inherited = False  # another has planned since
         if config.policy.every_member_watches:
-            member.snapshot = leader.snapshot(member.topics, member.metadata, config.rack_id is not None)
+            member.snapshot = leadership.snapshot(member.topics, member.metadata, config.rack_id is not None)
         sync(member, [], out)
         return
-    member.group = leader.subscriptions(
+    member.group = leadership.subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
     ) or {member.member_id: Subscription(topics=tuple(member.joined_topics))}
     member.skip_assignment = skips
-    topics = leader.topics_of(member.group)
+    topics = leadership.topics_of(member.group)
     move(member, S.planning)
     if topics <= member.metadata.partitions.keys():
         plan(member, out)
@@ -190,9 +190,9 @@ def _leads_untold(member: Member, answer: JoinGroupResponse) -> bool:
 
 def plan(member: Member, out: Out) -> None:
     """The leader's work: divide what the group wants, and remember by what knowledge."""
-    topics = leader.topics_of(member.group)
+    topics = leadership.topics_of(member.group)
     first = member.generation == 1
-    member.existed = leader.existed_by_now(
+    member.existed = leadership.existed_by_now(
         member.existed, topics, member.metadata, member.planned_with, first
     )
     # KIP-814: a static leader came back, and its old plan holds. If this very process made that, it knows
@@ -201,12 +201,12 @@ def plan(member: Member, out: Out) -> None:
         member.inherited, member.planned_with = False, member.metadata
     elif member.planned_with is None:
         member.inherited, member.planned_with = member.config.policy.check_inherited_plan, member.metadata
-    member.snapshot = leader.snapshot(topics, member.planned_with, member.config.rack_id is not None)
+    member.snapshot = leadership.snapshot(topics, member.planned_with, member.config.rack_id is not None)
     assignments: list[SyncGroupRequestAssignment] = []
     if not member.skip_assignment:
         assignor = next(a for a in member.assignors if a.name == member.protocol)
         try:
-            assignments = leader.plan(assignor, member.group, member.metadata, member.existed)
+            assignments = leadership.plan(assignor, member.group, member.metadata, member.existed)
         except Exception as error:
             assignor_failed(member, assignor, error, out)
             return
@@ -251,7 +251,7 @@ def metadata(member: Member, event: Metadata, now: int, out: Out) -> None:
 
 def metadata_for_plan(member: Member, event: Metadata, now: int, out: Out) -> None:
     metadata(member, event, now, out)
-    topics = leader.topics_of(member.group)
+    topics = leadership.topics_of(member.group)
     if event.asked is None or topics <= event.asked or topics <= member.metadata.partitions.keys():
         plan(member, out)
 
@@ -303,7 +303,7 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         want_rejoin(member, NOT_OUR_SUBSCRIPTION)
         move(member, S.stable)
         return
-    existed = leader.read_memory(assignment.user_data)
+    existed = leadership.read_memory(assignment.user_data)
     if existed is not None:
         member.existed = existed
     if member.pattern is not None:  # the leader may know topics that this member has not met yet
@@ -335,7 +335,7 @@ def adopt(member: Member, assignment: Assignment, out: Out) -> None:
     owned = tuple(sorted(set(assignment.partitions)))
     before = set(member.owned)
     added = tuple(tp for tp in owned if tp not in before)
-    new = leader.new_partitions(added, member.existed)
+    new = leadership.new_partitions(added, member.existed)
     member.owned, member.adopting = owned, None
     member.last_assigned, member.last_generation = owned, member.generation
     move(member, S.stable)

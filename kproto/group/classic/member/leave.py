@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..error_codes import ErrorCode
-from ..errors import BrokerError, Fenced, KprotoError, NotAuthorized
-from ..messages.join_group import JoinGroupResponse
-from ..messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ..wire.message import Message
-from .member_events import Close, Fatal, Left, Lose, MemberConfig, Received, Released, Revoke, Send
-from .member_state import Member, MemberState, Out, S, move, want_rejoin
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, Fenced, KprotoError, NotAuthorized
+from ....messages.join_group import JoinGroupResponse
+from ....messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ....wire.message import Message
+from ...subscription import TopicPartition
+from .events import Close, Fatal, Left, Lose, MemberConfig, Received, Released, Revoke, Send
 from .reasons import (
     BEING_CLOSED,
     ENCOUNTERED,
@@ -20,7 +20,7 @@ from .reasons import (
     MAX_REASON,
     UNSUBSCRIBED,
 )
-from .subscription import TopicPartition
+from .state import Member, MemberState, Out, S, move, want_rejoin
 
 LEAVE_SEVERAL = 3
 

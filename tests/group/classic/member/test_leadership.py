@@ -9,9 +9,8 @@ import pytest
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, UnsupportedVersion
-from kproto.group import leader
 from kproto.group.assignors import ASSIGNORS, Assignor
-from kproto.group.member import Failed, Metadata, Policy, Received, Refused, WantMetadata
+from kproto.group.classic.member import Failed, Metadata, Policy, Received, Refused, WantMetadata, leadership
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.describe_groups import (
     DescribedGroup,
@@ -22,7 +21,7 @@ from kproto.messages.describe_groups import (
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
-from tests.group.solo import (
+from tests.group.classic.member.stage import (
     COOPERATIVE,
     EAGER,
     Assign,
@@ -110,13 +109,13 @@ def test_a_refused_heartbeat_ends_the_wait_for_metadata() -> None:
 
 
 def test_a_member_whose_metadata_can_not_be_read_gets_nothing_and_spoils_nothing() -> None:
-    group = leader.subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
+    group = leadership.subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
     assert (group["a"].topics, group["b"].topics) == ((), ("t",))
 
 
 def test_equal_metadata_is_read_once() -> None:
     data = wants("t").encode()
-    group = leader.subscriptions([("a", None, data), ("b", None, data)])
+    group = leadership.subscriptions([("a", None, data), ("b", None, data)])
     assert group["a"] is group["b"]
 
 
@@ -433,7 +432,7 @@ def test_other_racks_are_a_reason_where_the_member_has_one(
 
 
 def existed(user_data: bytes | None) -> dict[str, int]:
-    told = leader.read_memory(user_data)
+    told = leadership.read_memory(user_data)
     assert told is not None
     return told
 
@@ -445,7 +444,7 @@ def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> No
 
 def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leader.encode_memory({"t": 3}))
+    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leadership.encode_memory({"t": 3}))
     assign = solo.take(Assign)
     assert assign.new == set(parts("t", 3, 4))
     assert (assign.first, assign.existed) == (False, {"t": 3})
@@ -459,7 +458,7 @@ def test_nothing_is_new_where_nobody_remembers() -> None:
 
 def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0), user_data=leader.encode_memory({"t": 3}))
+    solo.answer_sync(*parts("t", 0), user_data=leadership.encode_memory({"t": 3}))
     solo.said.clear()
     solo.answer_heartbeat(27)
     plan = solo.become_leader(9)
@@ -514,16 +513,16 @@ def test_a_topic_made_anew_has_only_new_partitions() -> None:
     old, new = UUID(int=1), UUID(int=2)
     before = Metadata({"t": 3}, ids={"t": old})
     again = Metadata({"t": 2}, ids={"t": new})
-    assert leader.existed_by_now({"t": 3}, ["t"], again, before, False) == {"t": 0}
-    assert leader.existed_by_now({"t": 3}, ["t"], before, before, False) == {"t": 3}
+    assert leadership.existed_by_now({"t": 3}, ["t"], again, before, False) == {"t": 0}
+    assert leadership.existed_by_now({"t": 3}, ["t"], before, before, False) == {"t": 3}
 
 
 def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
-    data = leader.encode_memory({"t": 3})
-    assert leader.read_memory(None) is None
-    assert leader.read_memory(b"\0\0\0\0") is None
-    assert leader.read_memory(data[:-1]) is None
-    assert leader.read_memory(data) == {"t": 3}
+    data = leadership.encode_memory({"t": 3})
+    assert leadership.read_memory(None) is None
+    assert leadership.read_memory(b"\0\0\0\0") is None
+    assert leadership.read_memory(data[:-1]) is None
+    assert leadership.read_memory(data) == {"t": 3}
 
 
 def test_sticky_assignments_carry_none_of_it() -> None:

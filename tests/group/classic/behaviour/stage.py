@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kproto.group.classic import coordinator as broker
-from kproto.group.member import (
+from kproto.group.classic.member import (
     Action,
     Assign,
     Close,

@@ -5,14 +5,14 @@ The rules are those of `member`.
 
 from __future__ import annotations
 
-from ..error_codes import ErrorCode
-from ..messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from . import leader
-from .member_events import Action, CommitAnswered, Received, Refused, Send
-from .member_leaving import encountered, fence, lose_coordinator, reset
-from .member_state import Member, S, heard, heartbeat_failed, is_present, keeps, want_rejoin
+from ....error_codes import ErrorCode
+from ....messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from . import leadership
+from .events import Action, CommitAnswered, Received, Refused, Send
+from .leave import encountered, fence, lose_coordinator, reset
 from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, METADATA_CHANGED, NO_ANSWER
+from .state import Member, S, heard, heartbeat_failed, is_present, keeps, want_rejoin
 
 Out = list[Action]
 
@@ -52,7 +52,7 @@ def plan_described(member: Member, event: Received, now: int, out: Out) -> None:
     assert isinstance(event.response, DescribeGroupsResponse)
     if not member.inherited:
         return
-    if leader.is_whole(event.response, leader.topics_of(member.group), member.metadata):
+    if leadership.is_whole(event.response, leadership.topics_of(member.group), member.metadata):
         member.inherited = False
     else:
         want_rejoin(member, METADATA_CHANGED)

@@ -6,7 +6,7 @@ import pytest
 
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, cooperative_user_data, sticky_user_data
-from tests.group.dividing import Plan, again, divide, moved, no_single_move_would_help, text, tp, wants
+from tests.group.assignors.stage import Plan, again, divide, moved, no_single_move_would_help, text, tp, wants
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 

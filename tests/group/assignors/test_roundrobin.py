@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.group.dividing import divide, text, wants
+from tests.group.assignors.stage import divide, text, wants
 
 
 def test_members_that_do_not_want_a_topic_are_skipped() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.group.member import (
+from kproto.group.classic.member import (
     CoordinatorFound,
     CoordinatorLost,
     Failed,
@@ -23,7 +23,7 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
-from tests.group.solo import (
+from tests.group.classic.member.stage import (
     BACKOFF,
     COOPERATIVE,
     EAGER,

@@ -7,13 +7,13 @@ from enum import Enum
 
 import msgspec
 
-from ..errors import ConfigError
-from ..patterns import compiled
-from ..wire.message import Message
-from . import leader
-from .assignors import chosen, is_cooperative
-from .member_events import Action, MemberConfig, Metadata
-from .subscription import Assignment, Subscription, TopicPartition
+from ....errors import ConfigError
+from ....patterns import compiled
+from ....wire.message import Message
+from ...assignors import chosen, is_cooperative
+from ...subscription import Assignment, Subscription, TopicPartition
+from . import leadership
+from .events import Action, MemberConfig, Metadata
 
 Out = list[Action]
 
@@ -148,7 +148,7 @@ class Member:
         self.inherited = False  # leads by the plan of a process before this one, maybe not a whole one
         self.metadata = Metadata({})
         self.planned_with: Metadata | None = None
-        self.snapshot: leader.Snapshot | None = None
+        self.snapshot: leadership.Snapshot | None = None
         self.existed: dict[str, int] = {}
 
     @property
@@ -172,7 +172,7 @@ class Member:
     @property
     def topics_of_interest(self) -> frozenset[str]:
         """The topics whose metadata must be kept: the subscription, and for a leader the whole group's."""
-        return self.topics | self.joined_topics | leader.topics_of(self.group)
+        return self.topics | self.joined_topics | leadership.topics_of(self.group)
 
 
 def _check(config: MemberConfig) -> None:

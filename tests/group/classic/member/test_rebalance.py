@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.errors import BrokerError, ConfigError, Fenced, NotAuthorized
-from kproto.group.member import (
+from kproto.group.classic.member import (
     CoordinatorLost,
     Failed,
     FindCoordinator,
@@ -19,7 +19,7 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.group.solo import (
+from tests.group.classic.member.stage import (
     BACKOFF,
     COOPERATIVE,
     EAGER,

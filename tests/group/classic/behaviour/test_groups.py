@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kproto.group.member import CoordinatorLost, RequestRejoin, Subscribe
-from tests.group.crowd import Actor, Crowd, no_partition_has_two_owners
-from tests.group.solo import Assign, Fatal, Lose, MemberState, Revoke, parts
+from kproto.group.classic.member import CoordinatorLost, RequestRejoin, Subscribe
+from tests.group.classic.behaviour.stage import Actor, Crowd, no_partition_has_two_owners
+from tests.group.classic.member.stage import Assign, Fatal, Lose, MemberState, Revoke, parts
 
 COOPERATIVE = ("cooperative-sticky",)
 EAGER = ("range",)

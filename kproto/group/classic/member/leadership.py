@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ..errors import DecodeError, IllegalState, KprotoError
-from ..messages.describe_groups import DescribeGroupsResponse
-from ..messages.sync_group import SyncGroupRequestAssignment
-from ..wire.message import Message, Struct
-from ..wire.types import Int32, String
-from .assignors import Assignor
-from .member_events import Metadata
-from .subscription import Assignment, Subscription, TopicPartition, read_subscription
+from ....errors import DecodeError, IllegalState, KprotoError
+from ....messages.describe_groups import DescribeGroupsResponse
+from ....messages.sync_group import SyncGroupRequestAssignment
+from ....wire.message import Message, Struct
+from ....wire.types import Int32, String
+from ...assignors import Assignor
+from ...subscription import Assignment, Subscription, TopicPartition, read_subscription
+from .events import Metadata
 
 MAGIC = b"kproto\0\1"  # name and version of our user data
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kproto.error_codes import ErrorCode
-from kproto.group.member import (
+from kproto.group.classic.member import (
     Action,
     Assign,
     CommitAnswered,

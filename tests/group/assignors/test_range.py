@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.group.subscription import Subscription
-from tests.group.dividing import divide, text, wants
+from tests.group.assignors.stage import divide, text, wants
 
 
 def in_ranges(
