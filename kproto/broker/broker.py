@@ -20,13 +20,13 @@ from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
 from ..transactions.state import OFFSETS_TOPIC
 from ..wire.message import Message
-from .call import Call, Node, Parked
+from .call import Call, DelayedRequest, Node
 from .cluster import Cluster
 from .faults import fail
-from .fetch_sessions import Sessions
-from .purgatory import Waiting
+from .fetch_sessions import FetchSessions
+from .purgatory import Purgatory
 from .security.acls import Acls
-from .security.authenticator import ANONYMOUS, At, Door
+from .security.authenticator import ANONYMOUS, SaslAuthenticator, SaslState
 from .security.users import Users
 from .settings import Settings
 from .throttling import throttle
@@ -47,46 +47,46 @@ class Close(NamedTuple):
     reason: str
 
 
-class Coordinated(NamedTuple):
+class GroupCoordinatorStep(NamedTuple):
     """To tell: the group coordinator was given `event` and answered with `actions`."""
 
     event: coordinator.Event
     actions: tuple[coordinator.Action, ...]
 
 
-class Transacted(NamedTuple):
+class TransactionCoordinatorStep(NamedTuple):
     """To tell: the transaction coordinator was given `event` and answered with `actions`."""
 
     event: transactions.Event
     actions: tuple[transactions.Action, ...]
 
 
-class Cleaned(NamedTuple):
+class LogsCleaned(NamedTuple):
     """To tell: retention or compaction took records from these."""
 
     partitions: tuple[Partition, ...]
 
 
-Action: TypeAlias = Reply | Close | Coordinated | Transacted | Cleaned
+Action: TypeAlias = Reply | Close | GroupCoordinatorStep | TransactionCoordinatorStep | LogsCleaned
 
 
 @dataclass(slots=True)
 class Connection:
     conn: int
     host: str
-    waiting: deque[tuple[bytes, UUID]] = field(default_factory=deque[tuple[bytes, UUID]])
-    waiting_bytes: int = 0
-    current: Call | None = None  # the request that is being answered
-    sending: bool = False  # its answer went out, `Sent` did not come yet
-    unsent: int = 0  # and that is how many bytes it has
-    unsayable: Call | None = None  # the request whose answer is too long to be written
+    request_queue: deque[tuple[bytes, UUID]] = field(default_factory=deque[tuple[bytes, UUID]])
+    queued_bytes: int = 0
+    current_call: Call | None = None
+    response_in_flight: bool = False  # the response was sent, `Sent` has not arrived yet
+    unsent_bytes: int = 0  # the size of that response
+    oversized_call: Call | None = None  # its response is too long to be encoded
     listener: str = "PLAINTEXT"
-    named: str = ANONYMOUS  # whom the client's certificate names
-    door: Door | None = None  # where the listener wants SASL
+    certificate_principal: str = ANONYMOUS
+    authenticator: SaslAuthenticator | None = None  # where the listener wants SASL
 
     @property
     def principal(self) -> str:
-        return self.named if self.door is None else self.door.principal
+        return self.certificate_principal if self.authenticator is None else self.authenticator.principal
 
 
 def acls_of(settings: Settings) -> Acls | None:
@@ -121,108 +121,114 @@ class Broker:
         self.topics: Final = self.cluster.topics
         self.coordinator: Final = self.cluster.coordinator
         self.transactions: Final = self.cluster.transactions
-        self.sessions: Final = Sessions(settings.max_incremental_fetch_session_cache_slots)
+        self.fetch_sessions: Final = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         # The machine's own.
         self.connections: Final = self.cluster.connections
         self.users: Final = users or Users()
         self.acls: Final = acls_of(settings) if acls is None else acls
-        self.parked: Final = Waiting()
+        self.purgatory: Final = Purgatory()
         # Connections that are closed at a time: with this answer, and for this reason.
-        self.delayed: Final[dict[int, tuple[Message | None, str]]] = {}
-        self.closing: Final[Deadlines[int]] = Deadlines()
+        self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
+        self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         self.ready: Final[deque[Connection]] = deque()
         # API key -> what its next requests hear instead of an answer, and how many of them.
-        self.failing: Final[dict[int, tuple[ErrorCode, int]]] = {}
+        self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
         # API key -> how long its clients are asked for quiet, in ms.
-        self.throttling: Final[dict[int, int]] = {}
+        self.throttle_times: Final[dict[int, int]] = {}
         # Connections from which nothing is taken before a time: their clients are above a quota.
-        self.quiet: Final[Deadlines[int]] = Deadlines()
+        self.muted: Final[Deadlines[int]] = Deadlines()
         # The moment of this step.
         self.now = 0
         self.actions: list[Action] = []
 
     @property
-    def day(self) -> int:
+    def wall_clock(self) -> int:
         """The time of day, of which records and tokens speak."""
-        return self.now + self.cluster.ahead
+        return self.now + self.cluster.wall_clock_offset
 
     def backlog(self, conn: int) -> int:
         """Bytes of requests that wait on this connection; the shell stops reading when there are many."""
         connection = self.connections.get(conn)
-        return connection.waiting_bytes if connection else 0
+        return connection.queued_bytes if connection else 0
 
-    def is_busy_for(self, conn: int) -> bool:
+    def has_request_in_progress(self, conn: int) -> bool:
         """Is a request of this connection not answered yet?"""
         connection = self.connections.get(conn)
-        return connection is not None and connection.current is not None
+        return connection is not None and connection.current_call is not None
 
-    def has_let_in(self, conn: int) -> bool:
+    def is_authenticated(self, conn: int) -> bool:
         """Is it known who is on this connection, which wants that?"""
         connection = self.connections.get(conn)
-        return connection is not None and connection.door is not None and connection.door.at is At.inside
+        return (
+            connection is not None
+            and connection.authenticator is not None
+            and connection.authenticator.state is SaslState.COMPLETE
+        )
 
     def answer(self, conn: int, response: Message) -> None:
         """Answer the request that this connection waits for; nothing when the connection is gone."""
         connection = self.connections.get(conn)
-        if connection is None or connection.current is None:
+        if connection is None or connection.current_call is None:
             return
-        call = connection.current
-        connection.current = None
-        connection.sending = True
-        if call.amend is not None:
-            response = call.amend(response)
-        if call.failing is not None:
-            fail(response, call.failing, call.version)
+        call = connection.current_call
+        connection.current_call = None
+        connection.response_in_flight = True
+        if call.amend_response is not None:
+            response = call.amend_response(response)
+        if call.injected_error is not None:
+            fail(response, call.injected_error, call.version)
         header = call.envelope.header
-        wait = self.throttling.get(header.request_api_key)
+        wait = self.throttle_times.get(header.request_api_key)
         if wait:
             throttle(response, call.version, wait)
-            self.quiet.set(conn, self.now + wait)
+            self.muted.set(conn, self.now + wait)
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:  # a message or a member id about long names is itself too long
-            if call.failing is not None:
+            if call.injected_error is not None:
                 raise
-            connection.unsayable = replace(call, failing=ErrorCode.UNKNOWN_SERVER_ERROR)
+            connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
             self.ready.append(connection)
             return
-        connection.unsent = len(frame)
+        connection.unsent_bytes = len(frame)
         self.cluster.unsent += len(frame)
         self.actions.append(Reply(conn, frame))
 
-    def may(self, call: Call, operation: int, resource: int, name: str) -> bool:
+    def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
         """May whoever called do this? Everybody may everything where nothing authorizes."""
         acls = self.acls
-        if call.failing is not None:
+        if call.injected_error is not None:
             return False
         return acls is None or acls.allows(call.principal, call.host, operation, resource, name)
 
-    def may_any(self, call: Call, operation: int, resource: int) -> bool:
+    def is_authorized_for_any(self, call: Call, operation: int, resource: int) -> bool:
         """May whoever called do this with any resource of this type?"""
-        if call.failing is not None:
+        if call.injected_error is not None:
             return False
         return self.acls is None or self.acls.allows_any(call.principal, call.host, operation, resource)
 
-    def leads(self, partition: Partition, index: int) -> bool:
+    def is_leader(self, partition: Partition, index: int) -> bool:
         """Is this broker the one to ask about a partition?"""
         return self.cluster.leader(partition, index) == self.node.id
 
-    def coordinate(self, event: coordinator.Event, now: int) -> None:
+    def step_group_coordinator(self, event: coordinator.Event, now: int) -> None:
         """Tell the group coordinator, and answer whom it answers."""
         actions = tuple(coordinator.step(self.coordinator, event, now))
-        self.actions.append(Coordinated(event, actions))
+        self.actions.append(GroupCoordinatorStep(event, actions))
         for action in actions:
             if isinstance(action, coordinator.Reply) and isinstance(action.token, int):
                 self.answer(action.token, action.response)
 
-    def transact(self, event: transactions.Event, now: int) -> tuple[transactions.Action, ...]:
+    def step_transaction_coordinator(
+        self, event: transactions.Event, now: int
+    ) -> tuple[transactions.Action, ...]:
         """Tell the transaction coordinator, answer whom it answers, and write the markers that it wants."""
         actions = tuple(transactions.step(self.transactions, event, now))
-        self.actions.append(Transacted(event, actions))
+        self.actions.append(TransactionCoordinatorStep(event, actions))
         for action in actions:
             if isinstance(action, transactions.WriteMarkers):
                 self._mark(action, now)
-                self.transact(transactions.MarkersWritten(action.transactional_id), now)
+                self.step_transaction_coordinator(transactions.MarkersWritten(action.transactional_id), now)
             elif isinstance(action.token, int):
                 self.answer(action.token, action.response)
         return actions
@@ -232,26 +238,28 @@ class Broker:
         changed: list[Partition] = []
         for name, index in wanted.partitions:
             if name == OFFSETS_TOPIC:
-                self.cluster.promises_end(wanted.producer_id, (name, index))
+                self.cluster.clear_pending_offsets(wanted.producer_id, (name, index))
             topic = self.topics.named(name)
             partition = None if topic is None else topic.partition(index)
             if topic is not None and partition is not None:
                 partition.mark(
                     wanted.producer_id,
                     wanted.producer_epoch,
-                    self.day,
+                    self.wall_clock,
                     committed=wanted.committed,
                     limits=topic.limits(self.settings),
                 )
                 changed.append(partition)
         if any(name == OFFSETS_TOPIC for name, _ in wanted.partitions):
-            self.coordinate(coordinator.TransactionEnded(wanted.producer_id, wanted.committed), now)
+            self.step_group_coordinator(
+                coordinator.TransactionEnded(wanted.producer_id, wanted.committed), now
+            )
         self.wake(changed)
 
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Make a topic that `topics.refusal` has nothing against; `Cluster.has_new` finds its leaders."""
+        """Create a topic that passed `topics.refusal`; call `Cluster.assign_leaders` next."""
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:
@@ -259,12 +267,12 @@ class Broker:
         self.topics.delete(topic)
         for partition in topic.partitions:
             self.cluster.leaders.pop(partition, None)
-        self.coordinate(coordinator.TopicsDeleted(frozenset({topic.name})), now)
+        self.step_group_coordinator(coordinator.TopicsDeleted(frozenset({topic.name})), now)
         self.wake(topic.partitions)
 
-    def park(self, fetch: Parked) -> None:
+    def park(self, fetch: DelayedRequest) -> None:
         """Keep a fetch until there is enough to read or its time is up."""
-        self.parked.add(fetch)
+        self.purgatory.add(fetch)
 
     def wake(self, partitions: Iterable[Partition]) -> None:
         """Something changed in these partitions: look again at the fetches that wait for it, also at other
@@ -272,10 +280,10 @@ class Broker:
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():
-            for fetch in broker.parked.on([*changed, *broker.sessions.changed(changed)]):
-                response = fetch.answer()
+            for fetch in broker.purgatory.waiting_for([*changed, *broker.fetch_sessions.changed(changed)]):
+                response = fetch.try_complete()
                 if response is None:
-                    broker.parked.look_again(fetch)
+                    broker.purgatory.update(fetch)
                 else:
-                    broker.parked.drop(fetch.call.conn)
+                    broker.purgatory.remove(fetch.call.conn)
                     self.answer(fetch.call.conn, response)

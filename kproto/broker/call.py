@@ -11,7 +11,7 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..messages.headers import Envelope
 from ..wire.message import Message
-from .fetch_sessions import Session
+from .fetch_sessions import FetchSession
 from .topics import Partition
 
 
@@ -41,22 +41,22 @@ class Call:
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
     # What is done to the answer before it goes out.
-    amend: Callable[[Message], Message] | None = None
+    amend_response: Callable[[Message], Message] | None = None
     # The operator wants it to fail: nothing of it is done, and this is what it hears.
-    failing: ErrorCode | None = None
+    injected_error: ErrorCode | None = None
 
     @property
     def version(self) -> int:
         return self.envelope.version
 
 
-class Closing(NamedTuple):
+class CloseConnection(NamedTuple):
     """The answer is a closed connection; `reason` is for the log."""
 
     reason: str
 
 
-class Last(NamedTuple):
+class RespondThenClose(NamedTuple):
     """The answer at `at` (ms), and then a closed connection; `reason` is for the log."""
 
     response: Message
@@ -73,16 +73,16 @@ PARKED: Final = _Later.PARKED
 
 # A response; one that is the last; a closed connection; an answer that comes later; or None, when the request
 # wants no answer.
-Result = Message | Last | Closing | Literal[_Later.PARKED] | None
+Result = Message | RespondThenClose | CloseConnection | Literal[_Later.PARKED] | None
 
 
-class Parked(Protocol):
+class DelayedRequest(Protocol):
     """A request that waits: answered when a change in what it waits for allows it, or at `deadline` (ms)."""
 
     call: Call
     deadline: int
-    until: set[Partition | Session]
+    waits_for: set[Partition | FetchSession]
 
-    def answer(self, *, at_once: bool = False) -> Message | None:
-        """The answer, if there is one now, or if it has to go out `at_once`."""
+    def try_complete(self, *, force: bool = False) -> Message | None:
+        """The answer, if there is one now, or if it has to go out `force` is set."""
         ...

@@ -44,7 +44,7 @@ from .topics import Partition, Topic, Topics
 if TYPE_CHECKING:
     from .broker import Broker, Connection
 
-NOBODY: Final = -1
+NO_LEADER: Final = -1
 
 
 class Cluster:
@@ -65,77 +65,77 @@ class Cluster:
         self.brokers: Final[dict[int, Broker]] = {}
         self.loading: Final[dict[str, int]] = {}
         """Groups that their new coordinator has not read yet, and until when (ms)."""
-        self.ahead = 0
+        self.wall_clock_offset = 0
         """How far the time of day is ahead of the time of steps (ms); the shell says."""
-        self.forgets_at = 0
+        self.producers_expire_at = 0
         self.unsent = 0
         """Bytes of answers that are not on their way yet: nobody takes them, or not fast enough."""
         # Producers with a transaction open in a partition of `__consumer_offsets`, and their epochs there.
-        self._promises: Final[dict[tuple[int, Name], int]] = {}
+        self._pending_offsets: Final[dict[tuple[int, Name], int]] = {}
         self.dynamic: Final = Dynamic(settings)
         self._settings: Final = settings
         self._places: Final = tuple(self.nodes)
         self.cleaning: Final = Cleaning(self.topics, self.dynamic, self._places[0])
 
-    def forget_producers(self, now: int) -> None:
+    def expire_producers(self, now: int) -> None:
         """Let partitions forget the producers that have not written for a long time, when it is time to."""
-        if now < self.forgets_at:
+        if now < self.producers_expire_at:
             return
-        self.forgets_at = now + self._settings.producer_id_expiration_check_interval_ms
+        self.producers_expire_at = now + self._settings.producer_id_expiration_check_interval_ms
         settings = self.dynamic.settings(self._places[0])  # all brokers have the same logs
-        since = now + self.ahead - settings.producer_id_expiration_ms
+        since = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:
                 partition.producers.forget_unused(since, partition.transactions.writing)
 
     def leader(self, partition: Partition, index: int) -> int:
-        """The id of the node that leads a partition; NOBODY while that node is down."""
+        """The id of the node that leads a partition; NO_LEADER while that node is down."""
         found = self.leaders.get(partition)
         if found is None and partition.replicas:
             found = partition.replicas[0]
         if found is None:
             found = self._places[index % len(self._places)]
-        return found if found in self.nodes else NOBODY
+        return found if found in self.nodes else NO_LEADER
 
-    def has_new(self, topic: Topic) -> None:
+    def assign_leaders(self, topic: Topic) -> None:
         """A topic was made, or has grown: where the node whose turn it is is down, another one leads."""
         for index, partition in enumerate(topic.partitions):
-            if self.leader(partition, index) == NOBODY and partition not in self.leaders:
+            if self.leader(partition, index) == NO_LEADER and partition not in self.leaders:
                 able = [one for one in partition.replicas or self.nodes if one in self.nodes]
-                self.leaders[partition] = next(iter(able or self.nodes), NOBODY)
+                self.leaders[partition] = next(iter(able or self.nodes), NO_LEADER)
 
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """The nodes that have a partition, the preferred leader first. Who leads it has it, wherever it was
         created.
         """
         leader = self.leader(partition, index)
-        if leader == NOBODY or leader in partition.replicas:
+        if leader == NO_LEADER or leader in partition.replicas:
             return list(partition.replicas)
         return [leader, *partition.replicas[1:]]
 
-    def places(self, leaders: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
+    def endpoints(self, leaders: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
         """Those of these nodes that are up, each once, and where clients find them by a listener."""
         found = [self.nodes[one] for one in dict.fromkeys(leaders) if one in self.nodes]
         return [(node, *node.at(listener)) for node in found]
 
-    def coordinating(self, group_id: str) -> int:
-        """The id of the node that coordinates a group; NOBODY while that node is down."""
+    def group_coordinator_of(self, group_id: str) -> int:
+        """The id of the node that coordinates a group; NO_LEADER while that node is down."""
         found = self.coordinators.get(group_id)
         if found is None:
-            _, partition = self.offsets_of(group_id)
+            _, partition = self.offsets_partition_of(group_id)
             return self._of_partition(self.offsets_leaders, partition)
-        return found if found in self.nodes else NOBODY
+        return found if found in self.nodes else NO_LEADER
 
-    def transacting(self, transactional_id: str) -> int:
-        """The id of the node that coordinates a transactional id; NOBODY while that node is down."""
+    def transaction_coordinator_of(self, transactional_id: str) -> int:
+        """The id of the node that coordinates a transactional id; NO_LEADER while that node is down."""
         partition = state_partition(transactional_id, self._settings.transactions)
         return self._of_partition(self.state_leaders, partition)
 
     def _of_partition(self, leaders: Mapping[int, int], partition: int) -> int:
         found = leaders.get(partition, self._places[partition % len(self._places)])
-        return found if found in self.nodes else NOBODY
+        return found if found in self.nodes else NO_LEADER
 
-    def hand_over_coordinators(self, node: int, heir: int) -> None:
+    def move_coordinators(self, node: int, heir: int) -> None:
         """Let another node coordinate all transactional ids of one, and all groups that are still to come; to
         be called before that is down. Groups that there are move one by one (`hand_over`).
         """
@@ -148,42 +148,42 @@ class Cluster:
                 if self._of_partition(leaders, partition) == node:
                     leaders[partition] = heir
 
-    def offsets_of(self, group_id: str) -> Name:
+    def offsets_partition_of(self, group_id: str) -> Name:
         """The partition of `__consumer_offsets` that keeps a group's offsets."""
         return offsets_partition(group_id, self._settings.transactions)
 
-    def has_promises(self, group_id: str, producer_id: int, epoch: int) -> bool:
+    def has_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> bool:
         """Has the producer a transaction open in the partition that keeps this group's offsets?"""
-        return self._promises.get((producer_id, self.offsets_of(group_id))) == epoch
+        return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
-    def promised(self, group_id: str, producer_id: int, epoch: int) -> None:
+    def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
         """Note that it has, if the group keeps offsets of it that are not committed yet."""
         group = self.coordinator.groups.get(group_id)
         if group is not None and producer_id in group.promised:
-            self._promises[producer_id, self.offsets_of(group_id)] = epoch
+            self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
-    def promises_end(self, producer_id: int, partition: Name) -> None:
+    def clear_pending_offsets(self, producer_id: int, partition: Name) -> None:
         """The marker of its transaction is in this partition."""
-        self._promises.pop((producer_id, partition), None)
+        self._pending_offsets.pop((producer_id, partition), None)
 
-    def replicas(self, index: int, factor: int) -> tuple[int, ...]:
+    def choose_replicas(self, index: int, factor: int) -> tuple[int, ...]:
         """Where the replicas of a topic's partition go; the first leads it."""
         return tuple(self._places[(index + more) % len(self._places)] for more in range(factor))
 
     @property
-    def is_divided(self) -> bool:
+    def needs_routing(self) -> bool:
         """May a request be for another node, or a group not be read yet?"""
         return len(self._places) > 1 or bool(self.loading)
 
-    def elsewhere(self, group_id: str, node: int, now: int) -> ErrorCode:
+    def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
         """Why a node doesn't answer for a group (yet), or NONE."""
-        if self.coordinating(group_id) != node:
+        if self.group_coordinator_of(group_id) != node:
             return ErrorCode.NOT_COORDINATOR
         if self.loading.get(group_id, now) > now:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
-    def hand_over(self, group_id: str, node: int, now: int, loading_ms: int) -> list[tuple[object, Message]]:
+    def move_group(self, group_id: str, node: int, now: int, loading_ms: int) -> list[tuple[object, Message]]:
         """Let another node coordinate a group; the answers that those who wait get from the old one."""
         self.coordinators[group_id] = node
         self.loading[group_id] = now + loading_ms

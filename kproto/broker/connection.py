@@ -118,7 +118,7 @@ class Client(asyncio.Protocol):
         self.transport.close()
 
     def _plain_received(self, data: bytes) -> None:
-        if self._stranger and self._shell.broker.has_let_in(self.conn):
+        if self._stranger and self._shell.broker.is_authenticated(self.conn):
             self._stranger = False
             self._frames.max_size = self._shell.broker.settings.socket_request_max_bytes
         try:
@@ -164,7 +164,7 @@ class Client(asyncio.Protocol):
         """Does the client wait for something that the broker doesn't say yet?"""
         if self._full:  # something was said, and it doesn't listen
             return False
-        return bool(self.backlog) or self._shell.broker.is_busy_for(self.conn)
+        return bool(self.backlog) or self._shell.broker.has_request_in_progress(self.conn)
 
     @property
     def backlog(self) -> int:

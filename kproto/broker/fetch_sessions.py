@@ -59,13 +59,13 @@ class Tracked:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class FetchSession:
     """The partitions that one client follows."""
 
     id: int
     by_id: bool
     used_at: int
-    sleepers: dict[Partition, dict[Session, Key]]
+    sleepers: dict[Partition, dict[FetchSession, Key]]
     """Who is to be woken by a change; all sessions share it."""
     epoch: int = 1  # the next one expected
     partitions: dict[Key, Tracked] = field(default_factory=dict[Key, Tracked])
@@ -123,12 +123,12 @@ class Session:
 
 
 @dataclass(slots=True)
-class Plan:
+class FetchContext:
     """What one Fetch reads: `wanted`, in order; or, when it is `incremental`, what its session follows."""
 
     wanted: dict[Key, FetchPartition]
     by_id: bool
-    session: Session | None = None
+    session: FetchSession | None = None
     incremental: bool = False
     names: dict[UUID, str] = field(default_factory=dict[UUID, str])
 
@@ -137,7 +137,7 @@ class Plan:
         return self.session.id if self.session else 0
 
     @property
-    def followed(self) -> Session | None:
+    def followed(self) -> FetchSession | None:
         """The session whose partitions are read."""
         return self.session if self.incremental else None
 
@@ -179,30 +179,30 @@ class Plan:
         return said
 
 
-class Sessions:
+class FetchSessions:
     """All fetch sessions. `plan` turns a request into what to read."""
 
     __slots__ = ("_next_id", "_sessions", "_sleepers", "_slots")
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._sessions: dict[int, Session] = {}
-        self._sleepers: dict[Partition, dict[Session, Key]] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self._sleepers: dict[Partition, dict[FetchSession, Key]] = {}
         self._next_id = 1
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def changed(self, partitions: Iterable[Partition]) -> list[Session]:
+    def changed(self, partitions: Iterable[Partition]) -> list[FetchSession]:
         """Something changed in these partitions: the sessions that have to look at them again."""
-        found: dict[Session, None] = {}
+        found: dict[FetchSession, None] = {}
         for partition in partitions:
             for session, key in list(self._sleepers.get(partition, {}).items()):
                 session.wake(key)
                 found[session] = None
         return list(found)
 
-    def plan(self, request: FetchRequest, by_id: bool, now: int) -> Plan | ErrorCode:
+    def plan(self, request: FetchRequest, by_id: bool, now: int) -> FetchContext | ErrorCode:
         """What to read for this request; or the error that the whole answer carries."""
         wanted: dict[Key, FetchPartition] = {
             (topic.topic_id if by_id else topic.topic, partition.partition): partition
@@ -215,7 +215,7 @@ class Sessions:
             if session is not None:
                 for key, partition in wanted.items():
                     session.follow(key, partition)
-            return Plan(wanted, by_id, session, names={} if session is None else session.names)
+            return FetchContext(wanted, by_id, session, names={} if session is None else session.names)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -232,15 +232,15 @@ class Sessions:
                 session.forget((topic.topic_id if by_id else topic.topic, index))
         if not session.partitions:  # nothing is left to follow
             self._end(session.id)
-            return Plan({}, by_id)
-        return Plan(wanted, by_id, session, incremental=True, names=session.names)
+            return FetchContext({}, by_id)
+        return FetchContext(wanted, by_id, session, incremental=True, names=session.names)
 
     def end_all(self) -> None:
         """The broker was down: nobody has a session any more."""
         for session_id in list(self._sessions):
             self._end(session_id)
 
-    def open_none(self, plan: Plan) -> None:
+    def open_none(self, plan: FetchContext) -> None:
         """Whoever asked for a session gets none; one that there was goes on."""
         if plan.session is not None and not plan.incremental:
             self._end(plan.session.id)
@@ -253,13 +253,13 @@ class Sessions:
             for key in session.partitions:
                 session.wake(key)
 
-    def _opened(self, by_id: bool, now: int) -> Session | None:
+    def _opened(self, by_id: bool, now: int) -> FetchSession | None:
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.values(), key=lambda session: session.used_at, default=None)
             if oldest is None or now - oldest.used_at < IDLE_MS:
                 return None
             self._end(oldest.id)
-        session = Session(self._next_id, by_id, now, self._sleepers)
+        session = FetchSession(self._next_id, by_id, now, self._sleepers)
         self._next_id = self._next_id % _MAX_EPOCH + 1
         self._sessions[session.id] = session
         return session

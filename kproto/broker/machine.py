@@ -11,9 +11,9 @@ Rules:
     only after that was answered, so answers come in the order of the requests. And it is taken only after
     `Sent` said that the answer is on its way: a client that asks without reading holds up only itself.
   * A request is either answered, or refused by `Close` with the reason; no other connection is hurt.
-  * The group coordinator is `kproto.group.classic.coordinator`, the one that is specified and simulated; what
-    it was told and what it did goes out as `Coordinated`, for whoever wants to watch. So is the transaction
-    coordinator `kproto.transactions`; its steps go out as `Transacted`.
+  * The group coordinator is `kproto.group.classic.coordinator`, the transaction coordinator is
+    `kproto.transactions`: the machines that are specified and simulated. Each of their steps is reported as a
+    `GroupCoordinatorStep` or a `TransactionCoordinatorStep`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .apis.api_versions import API_VERSIONS, unsupported_api_versions
 from .apis.authorized import gate
 from .apis.lookup import find_partition
 from .apis.table import HANDLERS
-from .broker import Action, Broker, Cleaned, Close, Connection, Reply
-from .call import PARKED, Call, Closing, Last
-from .security.authenticator import ANONYMOUS, MOST_OUTSIDE, At, Door
+from .broker import Action, Broker, Close, Connection, LogsCleaned, Reply
+from .call import PARKED, Call, CloseConnection, RespondThenClose
+from .security.authenticator import ANONYMOUS, MOST_OUTSIDE, SaslAuthenticator, SaslState
 from .topics import MAX_PARTITIONS, Partition, grow
 
 
@@ -177,8 +177,8 @@ Event: TypeAlias = (
 def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
     broker.actions, broker.now = [], now
-    broker.cluster.forget_producers(now)
-    _cleaned(broker, broker.cluster.cleaning.look(now, broker.cluster.ahead))
+    broker.cluster.expire_producers(now)
+    _cleaned(broker, broker.cluster.cleaning.look(now, broker.cluster.wall_clock_offset))
     _TABLE[type(event)](broker, event, now)
     while broker.ready:
         connection = broker.ready.popleft()
@@ -190,9 +190,9 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 def next_deadline(broker: Broker) -> int | None:
     """When to send the next `Tick`; None when nothing waits for time."""
     deadlines = (
-        broker.parked.earliest(),
-        broker.closing.earliest(),
-        broker.quiet.earliest(),
+        broker.purgatory.next_deadline(),
+        broker.close_deadlines.earliest(),
+        broker.muted.earliest(),
         coordinator.next_deadline(broker.coordinator),
         transactions.next_deadline(broker.transactions),
     )
@@ -200,64 +200,70 @@ def next_deadline(broker: Broker) -> int | None:
 
 
 def _connected(broker: Broker, event: Connected, now: int) -> None:
-    door = None
+    authenticator = None
     if event.listener.startswith("SASL"):
         reauth = broker.settings.connections_max_reauth_ms
         enabled = broker.settings.sasl_enabled_mechanisms.split(",")
         there = [name for name in enabled if name != OAUTHBEARER or broker.users.tokens is not None]
-        door = Door(broker.users, there, reauth)
-    made = Connection(event.conn, event.host, listener=event.listener, named=event.principal, door=door)
+        authenticator = SaslAuthenticator(broker.users, there, reauth)
+    made = Connection(
+        event.conn,
+        event.host,
+        listener=event.listener,
+        certificate_principal=event.principal,
+        authenticator=authenticator,
+    )
     broker.connections[event.conn] = made
 
 
 def _received(broker: Broker, event: Received, now: int) -> None:
     connection = broker.connections.get(event.conn)
     if connection is not None:
-        connection.waiting.append((event.frame, event.random_id))
-        connection.waiting_bytes += len(event.frame)
+        connection.request_queue.append((event.frame, event.random_id))
+        connection.queued_bytes += len(event.frame)
         broker.ready.append(connection)
 
 
 def _sent(broker: Broker, event: Sent, now: int) -> None:
     connection = broker.connections.get(event.conn)
     if connection is not None:
-        connection.sending = False
-        broker.cluster.unsent -= connection.unsent
-        connection.unsent = 0
+        connection.response_in_flight = False
+        broker.cluster.unsent -= connection.unsent_bytes
+        connection.unsent_bytes = 0
         broker.ready.append(connection)
 
 
 def _disconnected(broker: Broker, event: Disconnected, now: int) -> None:
     connection = broker.connections.pop(event.conn, None)
     if connection is not None:
-        broker.cluster.unsent -= connection.unsent
-    broker.parked.drop(event.conn)
-    broker.delayed.pop(event.conn, None)
-    broker.closing.drop(event.conn)
-    broker.quiet.drop(event.conn)
+        broker.cluster.unsent -= connection.unsent_bytes
+    broker.purgatory.remove(event.conn)
+    broker.pending_closes.pop(event.conn, None)
+    broker.close_deadlines.drop(event.conn)
+    broker.muted.drop(event.conn)
 
 
 def _tick(broker: Broker, event: Tick, now: int) -> None:
-    for fetch in broker.parked.due(now):
-        response = fetch.answer(at_once=True)
-        broker.parked.drop(fetch.call.conn)
+    for fetch in broker.purgatory.expired(now):
+        response = fetch.try_complete(force=True)
+        broker.purgatory.remove(fetch.call.conn)
         if response is not None:
             broker.answer(fetch.call.conn, response)
     _close_late(broker, now)
-    for conn in list(broker.quiet.take(now)):
+    for conn in list(broker.muted.take(now)):
         if conn in broker.connections:
             broker.ready.append(broker.connections[conn])
     due = coordinator.next_deadline(broker.coordinator)
     if due is not None and due <= now:
-        broker.coordinate(coordinator.Tick(), now)
+        broker.step_group_coordinator(coordinator.Tick(), now)
     due = transactions.next_deadline(broker.transactions)
     if due is not None and due <= now:
-        broker.transact(transactions.Tick(), now)
+        broker.step_transaction_coordinator(transactions.Tick(), now)
 
 
 def _close_late(broker: Broker, now: int) -> None:
-    for conn in list(broker.closing.take(now)):
-        response, reason = broker.delayed[conn]
+    for conn in list(broker.close_deadlines.take(now)):
+        response, reason = broker.pending_closes[conn]
         if response is not None:
             broker.answer(conn, response)
         _disconnected(broker, Disconnected(conn), now)
@@ -265,8 +271,8 @@ def _close_late(broker: Broker, now: int) -> None:
 
 
 def _close_at(broker: Broker, conn: int, at: int, response: Message | None, reason: str) -> None:
-    broker.delayed[conn] = response, reason
-    broker.closing.set(conn, at)
+    broker.pending_closes[conn] = response, reason
+    broker.close_deadlines.set(conn, at)
     _close_late(broker, broker.now)
 
 
@@ -275,7 +281,7 @@ def _create(broker: Broker, event: CreateTopic, now: int) -> None:
     if refused is not None:
         raise ConfigError("topic", f"{event.name}:{event.partitions}", refused[1])
     topic = broker.topics.create(event.name, event.topic_id, event.partitions, event.configs)
-    broker.cluster.has_new(topic)
+    broker.cluster.assign_leaders(topic)
 
 
 def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
@@ -289,7 +295,7 @@ def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
         allowed = f"no topic may have more than {MAX_PARTITIONS} partitions"
         raise ConfigError("topic", f"{event.name}:{event.partitions}", allowed)
     grow(topic, event.partitions)
-    broker.cluster.has_new(topic)
+    broker.cluster.assign_leaders(topic)
 
 
 def _elect(broker: Broker, event: ElectLeader, now: int) -> None:
@@ -301,7 +307,7 @@ def _elect(broker: Broker, event: ElectLeader, now: int) -> None:
 
 
 def _move_coordinator(broker: Broker, event: MoveCoordinator, now: int) -> None:
-    for token, response in broker.cluster.hand_over(event.group, event.node, now, event.loading_ms):
+    for token, response in broker.cluster.move_group(event.group, event.node, now, event.loading_ms):
         if isinstance(token, int):
             broker.answer(token, response)
 
@@ -321,31 +327,31 @@ def _changed(broker: Broker, event: Changed, now: int) -> None:
 
 
 def _clean(broker: Broker, event: CleanLogs, now: int) -> None:
-    _cleaned(broker, broker.cluster.cleaning.look_at_once(broker.day))
+    _cleaned(broker, broker.cluster.cleaning.look_at_once(broker.wall_clock))
 
 
 def _cleaned(broker: Broker, partitions: list[Partition]) -> None:
     if partitions:
-        broker.actions.append(Cleaned(tuple(partitions)))
+        broker.actions.append(LogsCleaned(tuple(partitions)))
         broker.wake(partitions)
 
 
 def _fail(broker: Broker, event: Fail, now: int) -> None:
     if event.times:
-        broker.failing[event.api_key] = event.code, event.times
+        broker.injected_errors[event.api_key] = event.code, event.times
     else:
-        broker.failing.pop(event.api_key, None)
+        broker.injected_errors.pop(event.api_key, None)
 
 
 def _throttle(broker: Broker, event: Throttle, now: int) -> None:
     if event.ms:
-        broker.throttling[event.api_key] = event.ms
+        broker.throttle_times[event.api_key] = event.ms
     else:
-        broker.throttling.pop(event.api_key, None)
+        broker.throttle_times.pop(event.api_key, None)
 
 
 def _next_failure(broker: Broker, key: int) -> ErrorCode | None:
-    code, times = broker.failing.get(key, (None, 0))
+    code, times = broker.injected_errors.get(key, (None, 0))
     if code is not None:
         _fail(broker, Fail(key, code, times - 1), 0)
     return code
@@ -360,14 +366,18 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 
 def _take(broker: Broker, connection: Connection, now: int) -> None:
     """Serve a connection's next requests, up to the first with an answer to send or to wait for."""
-    if connection.unsayable is not None:
-        call, connection.unsayable, connection.sending = connection.unsayable, None, False
+    if connection.oversized_call is not None:
+        call, connection.oversized_call, connection.response_in_flight = (
+            connection.oversized_call,
+            None,
+            False,
+        )
         _ask(broker, connection, call)  # which is told no
-    while connection.waiting and connection.current is None and not connection.sending:
-        if (broker.quiet.of(connection.conn) or 0) > now:
+    while connection.request_queue and connection.current_call is None and not connection.response_in_flight:
+        if (broker.muted.of(connection.conn) or 0) > now:
             return
-        frame, random_id = connection.waiting.popleft()
-        connection.waiting_bytes -= len(frame)
+        frame, random_id = connection.request_queue.popleft()
+        connection.queued_bytes -= len(frame)
         refused = _serve(broker, connection, frame, random_id, now)
         if refused is not None:
             _disconnected(broker, Disconnected(connection.conn), now)
@@ -377,11 +387,15 @@ def _take(broker: Broker, connection: Connection, now: int) -> None:
 
 def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int) -> str | None:
     """Serve one request; the reason when the connection is to be closed instead."""
-    door = connection.door
-    if door is not None and door.at is not At.inside and len(frame) > MOST_OUTSIDE:
+    authenticator = connection.authenticator
+    if (
+        authenticator is not None
+        and authenticator.state is not SaslState.COMPLETE
+        and len(frame) > MOST_OUTSIDE
+    ):
         return f"{len(frame)} bytes from a client that was not authenticated"
-    if door is not None and door.raw:
-        return _raw(broker, connection, door, frame, now)
+    if authenticator is not None and authenticator.raw:
+        return _raw(broker, connection, authenticator, frame, now)
     try:
         envelope = decode_request(frame)
     except UnsupportedRequest as error:
@@ -389,7 +403,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
     except DecodeError as error:
         return str(error)
     key = envelope.header.request_api_key
-    if door is not None and (why := door.closes(key, now)) is not None:
+    if authenticator is not None and (why := authenticator.closes(key, now)) is not None:
         return f"{why} (client.id {envelope.header.client_id!r})"
     handler = HANDLERS.get(key)
     if handler is None or envelope.version > broker.apis[key].max_version:
@@ -403,7 +417,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
         now,
         connection.principal,
         connection.listener,
-        failing=_next_failure(broker, key),
+        injected_error=_next_failure(broker, key),
     )
     return _ask(broker, connection, call)
 
@@ -412,32 +426,34 @@ def _ask(broker: Broker, connection: Connection, call: Call) -> str | None:
     """Let its handler answer a request; the reason when the connection is to be closed instead."""
     gated = gate(broker, call)
     if isinstance(gated, Call):
-        connection.current = gated
+        connection.current_call = gated
         result = HANDLERS[call.envelope.header.request_api_key](broker, gated)
     else:
-        connection.current = call
+        connection.current_call = call
         result = gated
-    if isinstance(result, Closing):
+    if isinstance(result, CloseConnection):
         return result.reason
-    if isinstance(result, Last):
+    if isinstance(result, RespondThenClose):
         _close_at(broker, connection.conn, result.at, result.response, result.reason)
     elif result is None:
-        connection.current = None
+        connection.current_call = None
     elif result is not PARKED:
         broker.answer(connection.conn, result)
     return None
 
 
-def _raw(broker: Broker, connection: Connection, door: Door, frame: bytes, now: int) -> str | None:
+def _raw(
+    broker: Broker, connection: Connection, authenticator: SaslAuthenticator, frame: bytes, now: int
+) -> str | None:
     """A message of a mechanism without a header, behind version 0 of the handshake."""
-    step = door.take(frame, now, broker.cluster.ahead)
+    step = authenticator.take(frame, now, broker.cluster.wall_clock_offset)
     if isinstance(step, Refused):
         delay = broker.settings.connection_failed_authentication_delay_ms
-        connection.sending = True  # nothing more is read
+        connection.response_in_flight = True  # nothing more is read
         _close_at(broker, connection.conn, now + delay, None, f"failed authentication: {step.why}")
         return None
     broker.actions.append(Reply(connection.conn, step.data))
-    connection.sending = True
+    connection.response_in_flight = True
     return None
 
 
@@ -447,7 +463,7 @@ def _unserved(broker: Broker, connection: Connection, header: RequestHeader, why
         return why
     response = unsupported_api_versions(broker)
     broker.actions.append(Reply(connection.conn, encode_response(response, 0, header.correlation_id)))
-    connection.sending = True
+    connection.response_in_flight = True
     return None
 
 

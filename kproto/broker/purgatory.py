@@ -10,61 +10,61 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..deadlines import Deadlines
-from .call import Parked
-from .fetch_sessions import Session
+from .call import DelayedRequest
+from .fetch_sessions import FetchSession
 from .topics import Partition
 
 
 class _Place(NamedTuple):
     turn: int
-    request: Parked
-    until: frozenset[Partition | Session]
+    request: DelayedRequest
+    until: frozenset[Partition | FetchSession]
 
 
-class Waiting:
-    """Parked requests, at most one of each connection."""
+class Purgatory:
+    """Delayed requests, at most one per connection."""
 
     __slots__ = ("_deadlines", "_places", "_turn", "_who")
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
-        self._who: dict[Partition | Session, dict[int, None]] = {}
+        self._who: dict[Partition | FetchSession, dict[int, None]] = {}
         self._deadlines: Deadlines[int] = Deadlines()
         self._turn = 0
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, request: Parked) -> None:
+    def add(self, request: DelayedRequest) -> None:
         """Let a request wait, until it is dropped."""
         self._turn += 1
-        self._place(_Place(self._turn, request, frozenset(request.until)))
+        self._place(_Place(self._turn, request, frozenset(request.waits_for)))
         self._deadlines.set(request.call.conn, request.deadline)
 
-    def look_again(self, request: Parked) -> None:
+    def update(self, request: DelayedRequest) -> None:
         """It waits on, perhaps for something else."""
-        before, until = self._places[request.call.conn], frozenset(request.until)
+        before, until = self._places[request.call.conn], frozenset(request.waits_for)
         if before.until != until:
             self._forget(before)
             self._place(before._replace(until=until))
 
-    def drop(self, conn: int) -> None:
+    def remove(self, conn: int) -> None:
         """What this connection waits with, if anything, waits no longer."""
         place = self._places.pop(conn, None)
         if place is not None:
             self._forget(place)
             self._deadlines.drop(conn)
 
-    def on(self, changed: Iterable[Partition | Session]) -> list[Parked]:
+    def waiting_for(self, changed: Iterable[Partition | FetchSession]) -> list[DelayedRequest]:
         """Those that wait for one of these, in the order in which they came."""
         found = {conn: self._places[conn] for one in changed for conn in self._who.get(one, ())}
         return [place.request for place in sorted(found.values())]
 
-    def due(self, now: int) -> list[Parked]:
+    def expired(self, now: int) -> list[DelayedRequest]:
         """Those whose time is over; each is to be dropped."""
         return [self._places[conn].request for conn in list(self._deadlines.take(now))]
 
-    def earliest(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """When the first one's time is over."""
         return self._deadlines.earliest()
 

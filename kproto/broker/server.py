@@ -156,7 +156,7 @@ class Server:
         try:
             with urllib.request.urlopen(url, timeout=JWKS_TIMEOUT) as answer:
                 text = answer.read(MAX_JWKS).decode()
-            return self._settings.signed_tokens(text, self._clock.day)
+            return self._settings.signed_tokens(text, self._clock.wall_clock)
         except (OSError, ValueError) as error:
             why = getattr(error, "allowed", getattr(error, "reason", error))
             allowed = f"file:, http: or https: with an issuer's keys (JWKS): {why}"
@@ -207,7 +207,7 @@ class Server:
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
             else:
-                self._broker.sessions.end_all()
+                self._broker.fetch_sessions.end_all()
                 self._load_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
@@ -226,7 +226,7 @@ class Server:
         """As a coordinator does that comes back: its members' sessions begin anew (R175)."""
         node = self._settings.node_id
         for group in broker.coordinator.groups:
-            if broker.cluster.coordinating(group) == node:
+            if broker.cluster.group_coordinator_of(group) == node:
                 step(broker, MoveCoordinator(group, node), self._clock.now())
 
     async def _serve(

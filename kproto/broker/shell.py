@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .broker import Broker, Cleaned, Close, Coordinated, Reply, Transacted
+from .broker import Broker, Close, GroupCoordinatorStep, LogsCleaned, Reply, TransactionCoordinatorStep
 from .connection import Client
 from .machine import Connected, Disconnected, Event, Sent, Tick, next_deadline, step
 from .security.principal import principal
@@ -33,19 +33,19 @@ class Clock:
     """Two times in ms: one at an even pace, for whoever waits, and that of the day, for what is dated."""
 
     def __init__(self) -> None:
-        self._began = self.day() - time.monotonic_ns() // 1_000_000
+        self._began = self.wall_clock() - time.monotonic_ns() // 1_000_000
 
     def now(self) -> int:
         """The time of day of the beginning, and what has passed since; it never goes back."""
         return self._began + time.monotonic_ns() // 1_000_000
 
-    def day(self) -> int:
+    def wall_clock(self) -> int:
         """The time of day, which may be set anew, and goes on while the machine sleeps."""
         return time.time_ns() // 1_000_000
 
 
 async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
-    """Close listeners with nobody left in the door: who was accepted is connected when this returns.
+    """Close listeners with no half-open connection left: who was accepted is connected when this returns.
 
     `Server.close` alone forgets them: asyncio tells their protocols turns later, or never, and leaves them
     connected.
@@ -92,7 +92,7 @@ class Shell:
         events = deque([event])
         while events:
             now = self._clock.now()
-            self.broker.cluster.ahead = self._clock.day() - now
+            self.broker.cluster.wall_clock_offset = self._clock.wall_clock() - now
             for action in step(self.broker, events.popleft(), now):
                 if isinstance(action, Reply):
                     if self._slow or self._held:
@@ -102,7 +102,7 @@ class Shell:
                         events.append(Sent(action.conn))
                 elif isinstance(action, Close):
                     self.refuse(action.conn, action.reason)
-                elif not isinstance(action, Cleaned):
+                elif not isinstance(action, LogsCleaned):
                     self._tell(action, now)
         self.set_timer()
 
@@ -218,7 +218,7 @@ class Shell:
         for client in list(self.pending):
             client.feed()
 
-    def _tell(self, told: Coordinated | Transacted, now: int) -> None:
+    def _tell(self, told: GroupCoordinatorStep | TransactionCoordinatorStep, now: int) -> None:
         for observer in self._observers:
             try:
                 observer(told.event, told.actions, now)

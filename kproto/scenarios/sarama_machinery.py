@@ -271,7 +271,7 @@ def construct_request(run: ScenarioRun) -> None:
 def marked_meanwhile(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, brokers=2)
 
-    coordinator = world.cluster.coordinating("g")
+    coordinator = world.cluster.group_coordinator_of("g")
     world.elect("t", 0, 3 - coordinator)
     machine, member = watched(world, auto_commit_ms=2_000)
     world.run(2_500)

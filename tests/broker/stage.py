@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from kproto.broker.apis.table import served
-from kproto.broker.broker import Action, Broker, Cleaned, Close, Coordinated, Reply, Transacted
+from kproto.broker.broker import (
+    Action,
+    Broker,
+    Close,
+    GroupCoordinatorStep,
+    LogsCleaned,
+    Reply,
+    TransactionCoordinatorStep,
+)
 from kproto.broker.call import Node
 from kproto.broker.log import Log
 from kproto.broker.machine import (
@@ -65,7 +73,7 @@ class Stage:
         self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served())
         self.now = 1_000_000
         self.closed: dict[int, str] = {}
-        self.told: list[Coordinated | Transacted] = []
+        self.told: list[GroupCoordinatorStep | TransactionCoordinatorStep] = []
         self._ids = count(1)
         self._clients: dict[int, Client] = {}
         for name, partitions in (topics or {}).items():
@@ -91,7 +99,7 @@ class Stage:
                     self.step(Sent(action.conn))
             elif isinstance(action, Close):
                 self.closed[action.conn] = action.reason
-            elif not isinstance(action, Cleaned):
+            elif not isinstance(action, LogsCleaned):
                 self.told.append(action)
         return actions
 

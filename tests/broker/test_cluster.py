@@ -235,7 +235,7 @@ def test_of_several_groups_each_is_done_where_it_is(two: Two) -> None:
 
 
 def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two: Two) -> None:
-    two.cluster.hand_over_coordinators(1, 2)
+    two.cluster.move_coordinators(1, 2)
     del two.cluster.nodes[1]
     asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
     assert said(two, 2, asked, 4).coordinators[0].node_id == 2
@@ -285,7 +285,7 @@ def test_each_broker_tells_of_its_own_transactions(two: Two) -> None:
 
 def test_another_broker_takes_over_the_transactions_of_one(two: Two) -> None:
     said(two, 1, naming(ON_ONE), 4)
-    two.cluster.hand_over_coordinators(1, 2)
+    two.cluster.move_coordinators(1, 2)
     assert said(two, 2, naming(ON_ONE), 4).producer_epoch == 1
     assert said(two, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
 

@@ -41,7 +41,7 @@ def said(response: FetchResponse) -> list[int]:
 
 def test_a_fetch_without_a_session_opens_none(stage: Stage, client: Client) -> None:
     assert client.fetch(fetching(wanted(), wait=0)).session_id == 0
-    assert len(stage.broker.sessions) == 0
+    assert len(stage.broker.fetch_sessions) == 0
 
 
 def test_the_first_answer_of_a_session_speaks_of_every_partition(client: Client) -> None:
@@ -162,7 +162,7 @@ def test_a_session_that_forgets_everything_ends(stage: Stage, client: Client) ->
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     response = client.fetch(fetching(session=(session, 1), forget=forget))
     assert (response.error_code, response.session_id, said(response)) == (0, 0, [])
-    assert len(stage.broker.sessions) == 0
+    assert len(stage.broker.fetch_sessions) == 0
 
 
 def test_a_moved_log_start_is_news(stage: Stage, client: Client, producer: Client) -> None:
@@ -210,7 +210,7 @@ def test_epoch_zero_replaces_the_session_that_it_names(stage: Stage, client: Cli
     first = opened(client, 0)
     second = client.fetch(fetching(wanted(), session=(first, 0), wait=0)).session_id
     assert second not in (0, first)
-    assert len(stage.broker.sessions) == 1
+    assert len(stage.broker.fetch_sessions) == 1
 
 
 def test_a_session_of_names_cant_go_on_with_ids(client: Client) -> None:

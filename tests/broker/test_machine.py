@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.broker.apis import table
-from kproto.broker.broker import Coordinated
+from kproto.broker.broker import GroupCoordinatorStep
 from kproto.broker.machine import next_deadline
 from kproto.error_codes import ErrorCode
 from kproto.group.classic import coordinator
@@ -297,7 +297,7 @@ def test_what_the_coordinator_does_is_told(stage: Stage, client: Client) -> None
     stable(client)
     settled = [a for told in stage.told for a in told.actions if isinstance(a, coordinator.Settled)]
     assert [(one.group_id, one.generation) for one in settled] == [("g", 1)]
-    assert all(isinstance(told, Coordinated) for told in stage.told)
+    assert all(isinstance(told, GroupCoordinatorStep) for told in stage.told)
 
 
 def test_clients_are_described_as_kafka_does(stage: Stage, client: Client) -> None:

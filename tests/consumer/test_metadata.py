@@ -160,7 +160,7 @@ def test_a_coordinator_that_came_back_elsewhere_is_found_there() -> None:
     a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
     a.subscribe("t")
     assert world.run(until=a.is_stable)
-    there = 3 - world.cluster.coordinating("g")
+    there = 3 - world.cluster.group_coordinator_of("g")
     world.move_coordinator("g", there)
     moved(world, there, a)
     world.run(20_000)

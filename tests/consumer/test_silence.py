@@ -228,7 +228,7 @@ def test_a_coordinator_that_can_t_write_commits_may_be_none_any_more() -> None:
     a.assign({tp("t", 0): 0})
     committed = a.commit({tp("t", 0): 5})
     assert world.run(5_000, until=lambda: committed in a.done)
-    here = world.cluster.coordinating("g")
+    here = world.cluster.group_coordinator_of("g")
     world.step(here, Fail(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6))
     again = a.commit({tp("t", 0): 6}, timeout_ms=600_000)
     world.run(10_000)

@@ -437,12 +437,12 @@ def test_a_moved_coordinator_is_found() -> None:
 
 def test_a_stopped_broker_hands_over_what_it_led() -> None:
     world, a, b = two_members(brokers=2)
-    here = world.cluster.coordinating("g")
+    here = world.cluster.group_coordinator_of("g")
     world.stop_broker(here)
     for partition in range(4):
         world.write("t", partition, "after")
     assert world.run(10_000, until=lambda: a.values().count("after") + b.values().count("after") == 4)
-    assert world.cluster.coordinating("g") == 3 - here
+    assert world.cluster.group_coordinator_of("g") == 3 - here
     world.start_broker(here)
     world.run(5_000)
     assert len(a.owned) == len(b.owned) == 2

@@ -18,7 +18,7 @@ from ...messages.describe_acls import (
     DescribeAclsResponse,
 )
 from ..broker import Broker
-from ..call import Call, Closing, Result
+from ..call import Call, CloseConnection, Result
 from ..security.acls import CLUSTER_NAME, Acl, AclFilter, Operation, Pattern, Permission, Resource
 
 ANY = 1  # of each of the enums
@@ -30,7 +30,7 @@ def describe_acls(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DescribeAclsRequest)
     if _strange(request):
-        return Closing(UNKNOWN)
+        return CloseConnection(UNKNOWN)
     if broker.acls is None:
         return DescribeAclsResponse(
             throttle_time_ms=0,
@@ -66,7 +66,7 @@ def create_acls(broker: Broker, call: Call) -> Result:
         _unknown(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
         for one in request.creations
     ):
-        return Closing(UNKNOWN)
+        return CloseConnection(UNKNOWN)
     if broker.acls is not None and any(map(_for_filters, request.creations)):
         no = [
             AclCreationResult(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=None)
@@ -100,7 +100,7 @@ def delete_acls(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DeleteAclsRequest)
     if any(_strange(one) for one in request.filters):
-        return Closing(UNKNOWN)
+        return CloseConnection(UNKNOWN)
     results: list[DeleteAclsFilterResult] = []
     removed: list[Acl] = []
     for wanted in request.filters:

@@ -14,7 +14,7 @@ from ...messages.api_versions import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..security.authenticator import At
+from ..security.authenticator import SaslState
 from .sasl import misplaced
 
 API_VERSIONS: Final = 18
@@ -29,15 +29,15 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # K
 def api_versions(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, ApiVersionsRequest)
-    door = broker.connections[call.conn].door
-    if door is not None and door.at is At.chosen:
+    authenticator = broker.connections[call.conn].authenticator
+    if authenticator is not None and authenticator.state is SaslState.AUTHENTICATE:
         no = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
         return misplaced(broker, call, no)
     said = (request.client_software_name, request.client_software_version)
     if call.version >= 3 and not all(_SOFTWARE.fullmatch(word) for word in said):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    if door is not None:
-        door.versions_told = True
+    if authenticator is not None:
+        authenticator.versions_told = True
     level = _transaction_version(broker)
     response = ApiVersionsResponse(error_code=0, api_keys=list(broker.apis.values()))
     if level:

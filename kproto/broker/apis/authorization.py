@@ -12,7 +12,7 @@ from ...error_codes import ErrorCode
 from ...messages.headers import Envelope
 from ...wire.message import Message
 from ..broker import Broker
-from ..call import Call, Closing
+from ..call import Call, CloseConnection
 from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..topics import NO_ID, Topic
 from .lookup import NOT_ASKED
@@ -23,7 +23,7 @@ CLUSTER_FAILED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 SAID: Final = "Authorization failed."
 Op: Final = Operation
 
-Gated = Call | Message | Closing
+Gated = Call | Message | CloseConnection
 Amend = Callable[[Any], Message]
 Rule = Callable[["May", Any], Gated]
 
@@ -36,7 +36,7 @@ class May:
         self.call = call
 
     def __call__(self, operation: int, resource: int, name: str) -> bool:
-        return self.broker.may(self.call, operation, resource, name)
+        return self.broker.is_authorized(self.call, operation, resource, name)
 
     def topic(self, operation: int, name: str) -> bool:
         return self(operation, Resource.TOPIC, name)
@@ -80,7 +80,7 @@ def cut_down(may: May, amend: Amend | None = None, **fields: Any) -> Call:
         setattr(request, name, value)
     envelope = may.call.envelope
     cut = Envelope(envelope.header, envelope.header_version, request, envelope.version)
-    return replace(may.call, envelope=cut, amend=amend)
+    return replace(may.call, envelope=cut, amend_response=amend)
 
 
 def each_topic(

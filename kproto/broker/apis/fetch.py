@@ -31,7 +31,7 @@ from ...messages.fetch import (
 )
 from ..broker import Broker
 from ..call import PARKED, Call, Result
-from ..fetch_sessions import Key, Plan, Session, TopicKey
+from ..fetch_sessions import FetchContext, FetchSession, Key, TopicKey
 from ..log import Log
 from ..security.acls import Operation, Resource
 from ..topics import NO_ID, Partition, Topic
@@ -46,25 +46,25 @@ MOST_UNSENT = 1 << 28
 
 
 @dataclass(slots=True)
-class ParkedFetch:
+class DelayedFetch:
     """A fetch that is looked at again when one changes of those it waits for, and answered at `deadline`."""
 
     broker: Broker
     call: Call
     request: FetchRequest
-    plan: Plan
+    plan: FetchContext
     deadline: int
-    until: set[Partition | Session] = field(default_factory=set[Partition | Session])
+    waits_for: set[Partition | FetchSession] = field(default_factory=set[Partition | FetchSession])
 
-    def answer(self, *, at_once: bool = False) -> FetchResponse | None:
-        """The answer, if there is enough to read, or if it has to go out `at_once`."""
+    def try_complete(self, *, force: bool = False) -> FetchResponse | None:
+        """The answer, if there is enough to read, or if it has to go out `force` is set."""
         answers, stored = self._read()
         enough = (
             stored >= min(self.request.min_bytes, self._room())
             or not self.plan.about
             or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in answers.values())
         )
-        if not enough and not at_once:
+        if not enough and not force:
             return None
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for (topic, _), data in self._news(answers).items():
@@ -87,21 +87,21 @@ class ParkedFetch:
             responses=list(topics.values()),
             node_endpoints=[
                 NodeEndpoint(node_id=node.id, host=host, port=port)
-                for node, host, port in self.broker.cluster.places(leaders, self.call.listener)
+                for node, host, port in self.broker.cluster.endpoints(leaders, self.call.listener)
             ],
         )
 
     def _news(self, answers: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        if self.broker.throttling.get(self.call.envelope.header.request_api_key):
-            self.broker.sessions.open_none(self.plan)
+        if self.broker.throttle_times.get(self.call.envelope.header.request_api_key):
+            self.broker.fetch_sessions.open_none(self.plan)
             return {}
         return self.plan.news(answers)
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
         """What each partition answers now, if it may be news, and how many bytes of records that is."""
-        self.until.clear()
+        self.waits_for.clear()
         if self.plan.session is not None:
-            self.until.add(self.plan.session)
+            self.waits_for.add(self.plan.session)
         room = self._room()
         answers: dict[Key, PartitionData] = {}
         total = 0
@@ -119,7 +119,7 @@ class ParkedFetch:
         """All that decides what a fetch may see, but for its partitions."""
         call, acls = self.call, self.broker.acls
         rules = None if acls is None else acls.version
-        return self.request.isolation_level, call.principal, call.host, rules, call.failing
+        return self.request.isolation_level, call.principal, call.host, rules, call.injected_error
 
     def _room(self) -> int:
         """How many bytes of records the answer may have."""
@@ -139,7 +139,7 @@ class ParkedFetch:
         self, key: TopicKey, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
     ) -> PartitionData:
         known = key if isinstance(key, str) else self.plan.names.get(key, "")
-        if known and not self.broker.may(self.call, Operation.READ, Resource.TOPIC, known):
+        if known and not self.broker.is_authorized(self.call, Operation.READ, Resource.TOPIC, known):
             return _failed(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic is None and find_partition(self.broker.topics, known, wanted.partition) is not None:  # anew
             return _failed(wanted.partition, ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -148,10 +148,10 @@ class ParkedFetch:
         partition = topic.partition(wanted.partition)
         if partition is None:
             return _missing(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self.until.add(partition)
+        self.waits_for.add(partition)
         log = partition.log
         stale = epoch_error(log, max(wanted.current_leader_epoch, -1))  # below -1 is nothing said, too
-        if not self.broker.leads(partition, wanted.partition):
+        if not self.broker.is_leader(partition, wanted.partition):
             stale = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if stale is not ErrorCode.NONE:
             return self._led_elsewhere(partition, wanted.partition, stale)
@@ -200,15 +200,15 @@ def fetch(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, FetchRequest)
     by_id = call.version >= 13  # KIP-516
-    plan = broker.sessions.plan(request, by_id, call.now)
+    plan = broker.fetch_sessions.plan(request, by_id, call.now)
     if isinstance(plan, ErrorCode):
         return FetchResponse(throttle_time_ms=0, error_code=plan, responses=[])
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and any(
         _exists(broker, topic, partition) for topic, partition in plan.about
     ):
         return _refused(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-    parked = ParkedFetch(broker, call, request, plan, call.now + request.max_wait_ms)
-    response = parked.answer(at_once=request.max_wait_ms <= 0)
+    parked = DelayedFetch(broker, call, request, plan, call.now + request.max_wait_ms)
+    response = parked.try_complete(force=request.max_wait_ms <= 0)
     if response is None:
         broker.park(parked)
         return PARKED

@@ -42,7 +42,9 @@ def find_coordinator(broker: Broker, call: Call) -> Result:
 
 def _node(broker: Broker, key: str, kind: int) -> Node | None:
     cluster = broker.cluster
-    return cluster.nodes.get(cluster.transacting(key) if kind == TRANSACTION else cluster.coordinating(key))
+    return cluster.nodes.get(
+        cluster.transaction_coordinator_of(key) if kind == TRANSACTION else cluster.group_coordinator_of(key)
+    )
 
 
 def _coordinator(broker: Broker, call: Call, key: str, kind: int, refused: str | None) -> Coordinator:

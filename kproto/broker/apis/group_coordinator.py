@@ -30,7 +30,7 @@ OFFSETS_OF_GROUPS_SINCE: Final = 8  # OffsetFetch, KIP-709
 
 def coordinated(broker: Broker, call: Call) -> Result:
     """Pass the request on to the group coordinator; it answers at once or when the group has gathered."""
-    if broker.cluster.is_divided:
+    if broker.cluster.needs_routing:
         own = _own(broker, call)
         if not isinstance(own, Call):
             return own
@@ -43,7 +43,7 @@ def coordinated(broker: Broker, call: Call) -> Result:
         client_host=f"/{call.host}",  # as Java writes an InetAddress without a name
         random_id=str(call.random_id),
     )
-    broker.coordinate(event, call.now)
+    broker.step_group_coordinator(event, call.now)
     return PARKED
 
 
@@ -59,18 +59,20 @@ def _own(broker: Broker, call: Call) -> Call | Message:
     if several is not None:
         return _part(broker, call, *several)
     group_id: Any = getattr(request, "group_id", None)
-    why = broker.cluster.elsewhere(group_id, broker.node.id, call.now)
+    why = broker.cluster.coordinator_error(group_id, broker.node.id, call.now)
     return refused(request, why, call.version) if why is not ErrorCode.NONE else call
 
 
 def _listing(broker: Broker, call: Call) -> Call | Message:
     cluster, here = broker.cluster, broker.node.id
     reading = [name for name, until in cluster.loading.items() if until > call.now]
-    if any(cluster.coordinating(name) == here for name in reading):
+    if any(cluster.group_coordinator_of(name) == here for name in reading):
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
 
     def amend(response: Any) -> None:
-        response.groups = [one for one in response.groups if cluster.coordinating(one.group_id) == here]
+        response.groups = [
+            one for one in response.groups if cluster.group_coordinator_of(one.group_id) == here
+        ]
 
     return _amended(broker, call, call.envelope.request, amend)
 
@@ -81,7 +83,7 @@ def _part(
     """Only the groups of this node are asked for; the refusals of the others stand where they were asked."""
     request = copy(call.envelope.request)
     wanted: list[Any] = getattr(request, asked)
-    codes = [broker.cluster.elsewhere(_name(one), broker.node.id, call.now) for one in wanted]
+    codes = [broker.cluster.coordinator_error(_name(one), broker.node.id, call.now) for one in wanted]
     elsewhere = {_name(one): code for one, code in zip(wanted, codes, strict=True) if code}
     if not elsewhere:
         return call
@@ -98,7 +100,7 @@ def _name(one: Any) -> str:
 
 
 def _amended(broker: Broker, call: Call, request: Message, amend: Callable[[Any], None]) -> Call:
-    before = call.amend
+    before = call.amend_response
 
     def both(response: Message) -> Message:
         amend(response)
@@ -106,10 +108,10 @@ def _amended(broker: Broker, call: Call, request: Message, amend: Callable[[Any]
 
     old = call.envelope
     envelope = Envelope(old.header, old.header_version, request, old.version)
-    amended = replace(call, envelope=envelope, amend=both)
+    amended = replace(call, envelope=envelope, amend_response=both)
     connection = broker.connections.get(call.conn)
     if connection is not None:
-        connection.current = amended
+        connection.current_call = amended
     return amended
 
 

@@ -64,7 +64,7 @@ def list_offsets(broker: Broker, call: Call) -> Result:
         found = find_partition(broker.topics, name, index)
         if found is None:
             return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if not broker.leads(found, index):
+        if not broker.is_leader(found, index):
             return _failed(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stale = epoch_error(found.log, partition.current_leader_epoch)
         if stale is not ErrorCode.NONE:

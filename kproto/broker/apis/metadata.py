@@ -95,7 +95,7 @@ def _asked(
     count = broker.settings.num_partitions
     if topic is None and create and broker.topics.refusal(name, count) is None:
         topic = broker.create_topic(name, count, call.random_id)
-        broker.cluster.has_new(topic)
+        broker.cluster.assign_leaders(topic)
     if topic is not None:
         return _described(broker, topic, operations)
     error = (

@@ -23,7 +23,7 @@ def offset_for_leader_epoch(broker: Broker, call: Call) -> Result:
         partition = find_partition(broker.topics, topic, asked.partition)
         if partition is None:
             return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)
-        if not broker.leads(partition, asked.partition):
+        if not broker.is_leader(partition, asked.partition):
             return EpochEndOffset(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=asked.partition)
         stale = epoch_error(partition.log, asked.current_leader_epoch)
         if stale is not ErrorCode.NONE:

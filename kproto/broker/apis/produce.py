@@ -32,7 +32,7 @@ from ...messages.produce import (
 )
 from ...records import Batch, assign_offsets, batches
 from ..broker import Broker
-from ..call import Call, Closing, Result
+from ..call import Call, CloseConnection, Result
 from ..producer_state import Stored, last_sequence
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
@@ -79,7 +79,7 @@ def produce(broker: Broker, call: Call) -> Result:
                 answers.append(_refused(part.index, missing_topic(by_id=by_id), None))
             elif partition is None:
                 answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
-            elif not broker.leads(partition, part.index):
+            elif not broker.is_leader(partition, part.index):
                 answers.append(_led_elsewhere(broker, partition, part.index, call.version))
             elif (why := verdicts.get((topic.name, part.index))) is not None and why is not ErrorCode.NONE:
                 answers.append(_refused(part.index, why, _why(why)))
@@ -96,7 +96,7 @@ def produce(broker: Broker, call: Call) -> Result:
         leaders = [one.current_leader.leader_id for told in responses for one in told.partition_responses]
         endpoints = [
             NodeEndpoint(node_id=node.id, host=host, port=port)
-            for node, host, port in broker.cluster.places(leaders, call.listener)
+            for node, host, port in broker.cluster.endpoints(leaders, call.listener)
         ]
         return ProduceResponse(responses=responses, node_endpoints=endpoints)
     failed = [
@@ -105,7 +105,7 @@ def produce(broker: Broker, call: Call) -> Result:
         for answer in response.partition_responses
         if answer.error_code
     ]
-    return Closing(f"a produce with acks=0 failed: {ErrorCode(failed[0]).name}") if failed else None
+    return CloseConnection(f"a produce with acks=0 failed: {ErrorCode(failed[0]).name}") if failed else None
 
 
 def _each_once(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
@@ -150,10 +150,10 @@ def may_write_in_transactions(broker: Broker, call: Call, request: ProduceReques
     if not any(_claims_one(part.records) for data in request.topic_data for part in data.partition_data):
         return True
     name = request.transactional_id
-    return name is not None and broker.may(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+    return name is not None and broker.is_authorized(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
 
 
-def not_in_transactions(request: ProduceRequest) -> ProduceResponse | Closing:
+def not_in_transactions(request: ProduceRequest) -> ProduceResponse | CloseConnection:
     """Nothing of the request is done."""
     return _all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
@@ -190,9 +190,9 @@ def _without_a_tail(records: bytes) -> bytes:
     return records if whole else records[:end]
 
 
-def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | Closing:
+def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | CloseConnection:
     if request.acks == 0:
-        return Closing(f"a produce with acks=0 failed: {code.name}")
+        return CloseConnection(f"a produce with acks=0 failed: {code.name}")
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -228,7 +228,7 @@ def _verdicts(
                 continue
             producers.add(producer)
             # Once its first batch is in the log, the log knows.
-            if broker.leads(partition, part.index) and not partition.is_writing(*producer):
+            if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
                 asked[topic.name, part.index] = producer
                 tried.append((partition, _sequence(part.records or b"")))
     if len(producers) > 1:
@@ -236,7 +236,7 @@ def _verdicts(
     for partition, sequence in tried:
         producer_id, epoch = next(iter(producers))
         from_zero = call.version >= ADDS_SINCE
-        partition.producers.tries(producer_id, epoch, sequence, broker.day, from_zero=from_zero)
+        partition.producers.tries(producer_id, epoch, sequence, broker.wall_clock, from_zero=from_zero)
     if not asked:
         return {}
     codes = take_part(
@@ -264,7 +264,7 @@ def _append(
     broker: Broker, topic: Topic, partition: Partition, data: PartitionProduceData, version: int
 ) -> PartitionProduceResponse:
     """Store the batch of one partition, or say why not."""
-    log, settings, now = partition.log, broker.settings, broker.day
+    log, settings, now = partition.log, broker.settings, broker.wall_clock
     records = _without_a_tail(data.records or b"")
     append_time = now if topic.config("message.timestamp.type", settings) == "LogAppendTime" else None
     start = log.start_offset

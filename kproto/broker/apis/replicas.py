@@ -25,7 +25,7 @@ from ...messages.elect_leaders import (
 from ...messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from ..broker import Broker
 from ..call import Call, Result
-from ..cluster import NOBODY
+from ..cluster import NO_LEADER
 from ..topics import Partition, Topic
 
 PREFERRED, UNCLEAN = 0, 1  # ElectionType
@@ -101,7 +101,7 @@ def _elect(broker: Broker, partition: Partition, index: int, *, unclean: bool) -
     cluster = broker.cluster
     leader = cluster.leader(partition, index)
     replicas = cluster.replicas_of(partition, index)
-    if leader != NOBODY and (unclean or leader == replicas[0]):
+    if leader != NO_LEADER and (unclean or leader == replicas[0]):
         return ErrorCode.ELECTION_NOT_NEEDED
     able = [one for one in (replicas if unclean else replicas[:1]) if one in cluster.nodes]
     if not able:

@@ -24,8 +24,8 @@ from ...security.exchange import Accepted, Refused
 from ...security.scram import LEAST_ITERATIONS, credential
 from ...wire.message import Message
 from ..broker import Broker
-from ..call import Call, Closing, Last, Result
-from ..security.authenticator import At
+from ..call import Call, CloseConnection, RespondThenClose, Result
+from ..security.authenticator import SaslState
 from ..security.users import MOST_ITERATIONS, NUMBERS
 
 
@@ -33,45 +33,49 @@ def sasl_handshake(broker: Broker, call: Call) -> Result:
     """Agree on a mechanism; a second one only where sessions end."""
     request = call.envelope.request
     assert isinstance(request, SaslHandshakeRequest)
-    door = broker.connections[call.conn].door
-    if door is None or not door.may_begin(call.now):
+    authenticator = broker.connections[call.conn].authenticator
+    if authenticator is None or not authenticator.may_begin(call.now):
         no = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
-        return no if door is None or door.at is not At.chosen else misplaced(broker, call, no)
-    renews = door.at is At.inside
-    if not door.choose(request.mechanism, call.random_id.hex, call.now, raw=call.version == 0):
+        return (
+            no
+            if authenticator is None or authenticator.state is not SaslState.AUTHENTICATE
+            else misplaced(broker, call, no)
+        )
+    renews = authenticator.state is SaslState.COMPLETE
+    if not authenticator.choose(request.mechanism, call.random_id.hex, call.now, raw=call.version == 0):
         answer = SaslHandshakeResponse(
-            error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(door.mechanisms)
+            error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(authenticator.mechanisms)
         )
         why = f"a mechanism that is not enabled: {request.mechanism[:50]!r}"
-        return Closing(why) if renews else Last(answer, why, call.now)
-    return SaslHandshakeResponse(error_code=0, mechanisms=list(door.mechanisms))
+        return CloseConnection(why) if renews else RespondThenClose(answer, why, call.now)
+    return SaslHandshakeResponse(error_code=0, mechanisms=list(authenticator.mechanisms))
 
 
-def misplaced(broker: Broker, call: Call, answer: Message) -> Last:
+def misplaced(broker: Broker, call: Call, answer: Message) -> RespondThenClose:
     """What is asked in the middle of a login ends it."""
     delay = broker.settings.connection_failed_authentication_delay_ms
-    return Last(answer, "a request in the middle of a login", call.now + delay)
+    return RespondThenClose(answer, "a request in the middle of a login", call.now + delay)
 
 
 def sasl_authenticate(broker: Broker, call: Call) -> Result:
     """A message of the mechanism."""
     request = call.envelope.request
     assert isinstance(request, SaslAuthenticateRequest)
-    door = broker.connections[call.conn].door
-    if door is None or door.server is None:
+    authenticator = broker.connections[call.conn].authenticator
+    if authenticator is None or authenticator.server is None:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received after successful authentication",
             auth_bytes=b"",
         )
-    step = door.take(bytes(request.auth_bytes), call.now, broker.cluster.ahead)
+    step = authenticator.take(bytes(request.auth_bytes), call.now, broker.cluster.wall_clock_offset)
     if isinstance(step, Refused):
         answer = SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=step.told, auth_bytes=b""
         )
         delay = broker.settings.connection_failed_authentication_delay_ms
-        return Last(answer, f"failed authentication: {step.why}", call.now + delay)
-    session = door.session_ms(call.now) if isinstance(step, Accepted) else 0
+        return RespondThenClose(answer, f"failed authentication: {step.why}", call.now + delay)
+    session = authenticator.session_ms(call.now) if isinstance(step, Accepted) else 0
     return SaslAuthenticateResponse(
         error_code=0, error_message="", auth_bytes=step.data, session_lifetime_ms=session
     )

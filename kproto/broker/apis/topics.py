@@ -101,7 +101,7 @@ def _created(
     else:
         topic = broker.create_topic(wanted.name, count, call.random_id, configs)
         _place(broker, topic, wanted, factor)
-        broker.cluster.has_new(topic)
+        broker.cluster.assign_leaders(topic)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,
@@ -139,7 +139,7 @@ def _place(broker: Broker, topic: Topic, wanted: CreatableTopic, factor: int) ->
     chosen = {one.partition_index: tuple(one.broker_ids) for one in wanted.assignments}
     for index, partition in enumerate(topic.partitions):
         if chosen or factor > 1:
-            partition.replicas = chosen.get(index) or broker.cluster.replicas(index, factor)
+            partition.replicas = chosen.get(index) or broker.cluster.choose_replicas(index, factor)
 
 
 def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | None:
@@ -252,9 +252,9 @@ def create_partitions(broker: Broker, call: Call) -> Result:
             factor = len(topic.partitions[0].replicas) or 1
             chosen = [tuple(one.broker_ids) for one in wanted.assignments or ()]
             for index in range(has, wanted.count) if chosen or factor > 1 else ():
-                places = chosen[index - has] if chosen else broker.cluster.replicas(index, factor)
+                places = chosen[index - has] if chosen else broker.cluster.choose_replicas(index, factor)
                 topic.partitions[index].replicas = places
-            broker.cluster.has_new(topic)
+            broker.cluster.assign_leaders(topic)
         code, message = refused or (ErrorCode.NONE, None)
         return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
 

@@ -56,9 +56,9 @@ def transacted(broker: Broker, call: Call) -> Result:
     cluster, here = broker.cluster, broker.node.id
     if isinstance(request, DescribeTransactionsRequest | ListTransactionsRequest):
         _tell_what_is_here(broker, call)
-    elif any(cluster.transacting(name) != here for name in _ids(request)):
+    elif any(cluster.transaction_coordinator_of(name) != here for name in _ids(request)):
         return refusal(request, ErrorCode.NOT_COORDINATOR, call.version)
-    broker.transact(Received(call.conn, request, call.version), call.now)
+    broker.step_transaction_coordinator(Received(call.conn, request, call.version), call.now)
     return PARKED
 
 
@@ -85,7 +85,8 @@ def _tell_what_is_here(broker: Broker, call: Call) -> None:
         if isinstance(response, DescribeTransactionsResponse):
             response.transaction_states = [
                 one
-                if cluster.transacting(one.transactional_id) == here or not one.transactional_id
+                if cluster.transaction_coordinator_of(one.transactional_id) == here
+                or not one.transactional_id
                 else unknown(one.transactional_id, ErrorCode.NOT_COORDINATOR)
                 for one in response.transaction_states
             ]
@@ -93,11 +94,11 @@ def _tell_what_is_here(broker: Broker, call: Call) -> None:
             response.transaction_states = [
                 one
                 for one in response.transaction_states
-                if cluster.transacting(one.transactional_id) == here
+                if cluster.transaction_coordinator_of(one.transactional_id) == here
             ]
-        return response if call.amend is None else call.amend(response)
+        return response if call.amend_response is None else call.amend_response(response)
 
-    connection.current = replace(call, amend=amend)
+    connection.current_call = replace(call, amend_response=amend)
 
 
 def take_part(
@@ -111,7 +112,7 @@ def take_part(
     knows_abortable: bool,
 ) -> dict[Name, ErrorCode]:
     """Why the producer, by id and epoch, may not write to each of these partitions now, or NONE."""
-    if broker.cluster.transacting(transactional_id) not in broker.cluster.nodes:
+    if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     topics: dict[str, list[int]] = {}
     for name, index in partitions:
@@ -124,7 +125,7 @@ def take_part(
         topics=[AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in topics.items()],
     )
     asked = Received(None, AddPartitionsToTxnRequest(transactions=[one]), _BETWEEN_BROKERS)
-    actions = broker.transact(asked, call.now)
+    actions = broker.step_transaction_coordinator(asked, call.now)
     (answer,) = (action.response for action in actions if isinstance(action, Reply))
     assert isinstance(answer, AddPartitionsToTxnResponse)
     codes: dict[Name, ErrorCode] = {}
@@ -152,19 +153,19 @@ def txn_offset_commit(broker: Broker, call: Call) -> Result:
     if not known or not request.group_id:
         return coordinated(broker, call)
     code = ErrorCode.NONE
-    if not broker.cluster.has_promises(request.group_id, request.producer_id, request.producer_epoch):
+    if not broker.cluster.has_pending_offsets(request.group_id, request.producer_id, request.producer_epoch):
         (code,) = take_part(
             broker,
             call,
             request.transactional_id,
             (request.producer_id, request.producer_epoch),
-            [broker.cluster.offsets_of(request.group_id)],
+            [broker.cluster.offsets_partition_of(request.group_id)],
             adds=call.version >= COMMIT_ADDS_SINCE,
             knows_abortable=call.version >= COMMIT_ABORTABLE_SINCE,
         ).values()
     if code is ErrorCode.NONE:
         result = coordinated(broker, call)
-        broker.cluster.promised(request.group_id, request.producer_id, request.producer_epoch)
+        broker.cluster.note_pending_offsets(request.group_id, request.producer_id, request.producer_epoch)
         return result
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     codes = [code if one in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked]
@@ -196,7 +197,7 @@ def _producers(broker: Broker, name: str, index: int) -> PartitionResponse:
         return PartitionResponse(
             partition_index=index, error_code=code, error_message=why, active_producers=[]
         )
-    if not broker.leads(partition, index):
+    if not broker.is_leader(partition, index):
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return PartitionResponse(partition_index=index, error_code=code, active_producers=[])
     active: list[ProducerState] = []

@@ -37,23 +37,23 @@ MOST_OUTSIDE: Final = 524_288
 RENEWAL_INTERVAL_MS: Final = 1_000
 
 
-class At(Enum):
-    """Where a login stands."""
+class SaslState(Enum):
+    """State of one login (SaslServerAuthenticator.SaslState)."""
 
-    outside = "outside"  # nothing was said
-    chosen = "chosen"  # the mechanism is agreed upon, and its messages come
-    inside = "inside"
-    refused = "refused"
+    INITIAL = "initial"  # no handshake yet
+    AUTHENTICATE = "authenticate"  # the mechanism is agreed, its messages follow
+    COMPLETE = "complete"
+    FAILED = "failed"
 
 
 @dataclass(slots=True)
-class Door:
+class SaslAuthenticator:
     """One connection's login, on a listener that wants SASL."""
 
     users: Users
     mechanisms: Sequence[str]
     max_reauth_ms: int
-    at: At = At.outside
+    state: SaslState = SaslState.INITIAL
     raw: bool = False
     principal: str = ANONYMOUS
     mechanism: str = ""
@@ -65,41 +65,41 @@ class Door:
 
     def closes(self, api_key: int, now: int) -> str | None:
         """Why a request closes the connection; None when it is served."""
-        if self.at is At.inside:
+        if self.state is SaslState.COMPLETE:
             ended = self.until is not None and now >= self.until
             if ended and not (api_key == HANDSHAKE and self.may_begin(now)):
                 return f"the session of {self.principal} has ended, and was not renewed"
             return None
-        if self.at is At.outside and api_key == API_VERSIONS and self.versions_told:
+        if self.state is SaslState.INITIAL and api_key == API_VERSIONS and self.versions_told:
             return "a client that asks for the versions twice before it logs in"
-        if self.at is At.outside and api_key in (API_VERSIONS, HANDSHAKE):
+        if self.state is SaslState.INITIAL and api_key in (API_VERSIONS, HANDSHAKE):
             return None
-        if self.at is At.chosen and api_key in (API_VERSIONS, HANDSHAKE, AUTHENTICATE):
+        if self.state is SaslState.AUTHENTICATE and api_key in (API_VERSIONS, HANDSHAKE, AUTHENTICATE):
             return None
         return self.refusal or "a request before the client was authenticated"
 
     def may_begin(self, now: int) -> bool:
         """May a handshake begin now? Inside only where sessions end, and not at once again."""
-        if self.at is not At.inside:
-            return self.at is At.outside
+        if self.state is not SaslState.COMPLETE:
+            return self.state is SaslState.INITIAL
         if self.until is None:
             return False
         return self.renewed is None or now - self.renewed >= RENEWAL_INTERVAL_MS
 
     def choose(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
         """The client wants this mechanism; False where there is none such."""
-        if self.at is At.inside:
+        if self.state is SaslState.COMPLETE:
             self.renewed = now
         if mechanism not in self.mechanisms:
-            self.at = At.refused
+            self.state = SaslState.FAILED
             return False
         if self.mechanism not in ("", mechanism):
-            self.at = At.refused
+            self.state = SaslState.FAILED
             self.refusal = f"{mechanism} for a session that {self.mechanism} began"
             return True
         self.mechanism = mechanism
         self.raw = raw
-        self.at = At.chosen
+        self.state = SaslState.AUTHENTICATE
         if mechanism in HASHES:
             self.server = ScramServer(
                 mechanism,
@@ -124,7 +124,7 @@ class Door:
         if isinstance(step, Accepted):
             return self._let_in(step, now, ahead)
         if isinstance(step, Refused):
-            self.at = At.refused
+            self.state = SaslState.FAILED
         return step
 
     def session_ms(self, now: int) -> int:
@@ -134,7 +134,7 @@ class Door:
     def _let_in(self, step: Accepted, now: int, ahead: int) -> Accepted | Refused:
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
-            self.at = At.refused
+            self.state = SaslState.FAILED
             names = f"{self.principal}: {principal}".replace("User:", "User.")
             told = f"Cannot change principals during re-authentication from {names}"
             return Refused(told, told)
@@ -143,7 +143,7 @@ class Door:
         if self.max_reauth_ms > 0:
             ends.append(now + self.max_reauth_ms)
         self.until = min(ends, default=None)
-        self.at = At.inside
+        self.state = SaslState.COMPLETE
         self.server = None
         self.raw = False
         return step

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ...broker import machine
-from ...broker.broker import Action, Cleaned, Close, Coordinated, Reply, Transacted
+from ...broker.broker import (
+    Action,
+    Close,
+    GroupCoordinatorStep,
+    LogsCleaned,
+    Reply,
+    TransactionCoordinatorStep,
+)
 from ...error_codes import ErrorCode
 from ...messages.headers import decode_request, encode_response
 from ...wire.frame import frame
@@ -155,13 +162,13 @@ class Exchange:
                 if wire is not None:
                     wire.known = False
                     self.end(wire, f"the broker closed the connection: {reason}")
-            case Coordinated():
+            case GroupCoordinatorStep():
                 world.coordinated(node, action)
-            case Cleaned(partitions=partitions):
+            case LogsCleaned(partitions=partitions):
                 world.disturbed.update(
                     one for one in world.partitions() if world.partition(one) in partitions
                 )
-            case Transacted():
+            case TransactionCoordinatorStep():
                 pass
 
     def plan(self, node: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...broker import machine
-from ...broker.broker import Coordinated
+from ...broker.broker import GroupCoordinatorStep
 from ...broker.log import Log
 from ...broker.topics import Partition
 from ...error_codes import ErrorCode
@@ -146,7 +146,7 @@ class Operator:
         is up; no answer is looked at.
         """
         group = getattr(request, "group_id", None)
-        here = None if group is None else self._world.cluster.coordinating(group)
+        here = None if group is None else self._world.cluster.group_coordinator_of(group)
         self._ask(request, version, here if here in self._world.brokers else self._up())
 
     # ---- leaders, coordinators, brokers
@@ -166,7 +166,7 @@ class Operator:
         `loading_ms`.
         """
         world = self._world
-        here = world.cluster.coordinating(group)
+        here = world.cluster.group_coordinator_of(group)
         if node is not None and node not in world.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
         world.troubled = True
@@ -204,7 +204,7 @@ class Operator:
         for other in [one for one in world.cluster.nodes if one not in world.brokers]:  # the last that went
             self._move_all_away_from(other)
         for group in list(world.cluster.coordinator.groups):
-            if world.cluster.coordinating(group) == node:
+            if world.cluster.group_coordinator_of(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
         world.plan(node)
 
@@ -226,9 +226,11 @@ class Operator:
             for index, partition in enumerate(topic.partitions)
             if cluster.leader(partition, index) == node
         ]
-        kept_by = [group for group in cluster.coordinator.groups if cluster.coordinating(group) == node]
+        kept_by = [
+            group for group in cluster.coordinator.groups if cluster.group_coordinator_of(group) == node
+        ]
         heir = next(iter(world.brokers))
-        cluster.hand_over_coordinators(node, heir)
+        cluster.move_coordinators(node, heir)
         del cluster.nodes[node]
         for name, index in led:
             world.step(heir, machine.ElectLeader(name, index, heir))
@@ -278,7 +280,7 @@ class Operator:
         kept = found.offsets.get(partition.topic, {}).get(partition.partition) if found else None
         return None if kept is None else kept.offset
 
-    def coordinated(self, node: int, told: Coordinated) -> None:
+    def coordinated(self, node: int, told: GroupCoordinatorStep) -> None:
         """A coordinator did something: note which offsets it stored, whom it put out, and how it settled."""
         world = self._world
         event = told.event

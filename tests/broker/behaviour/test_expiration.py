@@ -55,8 +55,8 @@ def test_what_came_and_went_is_forgotten() -> None:
     assert partition.producers.active() == []
     assert broker.coordinator.promised_to == {}
     assert partition.transactions.first_open() is None
-    assert broker.connections == broker.delayed == {}
-    assert len(broker.parked) == len(broker.closing) == len(broker.quiet) == 0
+    assert broker.connections == broker.pending_closes == {}
+    assert len(broker.purgatory) == len(broker.close_deadlines) == len(broker.muted) == 0
 
 
 def idempotent(client: Client, producer_id: int, sequence: int) -> int:

@@ -60,7 +60,7 @@ def test_who_waits_for_an_answer_stays(slow: bool) -> None:
             server.slow(0.1)
         client.send(fetching(wanted(), wait=0 if slow else 100), 12)
         end = time.monotonic() + PATIENCE
-        while not (server._shell and server._shell._held if slow else server.broker.parked):
+        while not (server._shell and server._shell._held if slow else server.broker.purgatory):
             assert time.monotonic() < end
         grown_older(server)
         looked(server)

@@ -39,7 +39,7 @@ MOST_OPEN = 100
 PARTS = (
     "Client",
     "Connection",
-    "Door",
+    "SaslAuthenticator",
     "Pipe",
     "SSLObject",
     "ScramServer",
@@ -85,7 +85,7 @@ class Guest:
 
     def come(self) -> None:
         """As far as the dice say; whatever the broker thinks of it."""
-        with contextlib.suppress(OSError, EOFError):  # it closed the door, as it may
+        with contextlib.suppress(OSError, EOFError):  # the broker may have closed the connection
             self.draw.choice([self.nothing, self.garbage, self.half_a_hello, self.login])()
 
     def leave(self) -> None:
@@ -165,7 +165,7 @@ def test_logins_that_break_off_leave_nothing_behind(server: Server, files: Certi
         time.sleep(0.05)
     told = f"KPROTO_SEED={SEED}"
     assert not broker.connections, told
-    assert not broker.delayed, told
+    assert not broker.pending_closes, told
     assert descriptors() <= open_before, told
     assert parts() - before == Counter(), told
 

@@ -77,7 +77,7 @@ def test_a_connection_that_ends_while_it_is_throttled_leaves_nothing_behind() ->
     stage, me = throttled(METADATA)
     me.ask(MetadataRequest(topics=[]))
     stage.step(Disconnected(me.conn))
-    assert len(stage.broker.quiet) == 0
+    assert len(stage.broker.muted) == 0
     assert next_deadline(stage.broker) is None
 
 
@@ -109,7 +109,7 @@ def test_a_session_that_a_throttled_client_does_not_hear_of_is_not_there() -> No
     for _ in range(5):
         me.fetch(fetching(wanted(), session=(0, 0)))
         stage.wait(10)
-    assert len(stage.broker.sessions) == 0
+    assert len(stage.broker.fetch_sessions) == 0
 
 
 def test_what_a_throttled_fetch_did_not_say_is_said_by_the_next() -> None:

@@ -391,7 +391,12 @@ def _repeats_from_the_beginning(self: Transactions, producer_id: int, offset: in
     self._open[producer_id] = offset
 
 
-_MARK, _COORDINATE, _CHECK, _ABORTED = Broker._mark, Broker.coordinate, Producers.check, Transactions.aborted
+_MARK, _COORDINATE, _CHECK, _ABORTED = (
+    Broker._mark,
+    Broker.step_group_coordinator,
+    Producers.check,
+    Transactions.aborted,
+)
 
 MUTANTS: dict[str, Change] = {
     "open records are seen": _set(
@@ -403,7 +408,9 @@ MUTANTS: dict[str, Change] = {
     "aborted records are seen by who comes late": _set(Transactions, "aborted", _forgets_older),
     "one partition is marked": _set(Broker, "_mark", _marks_one_partition_only),
     "offsets are never decided": _set(Broker, "_mark", _marks_no_offsets),
-    "offsets of aborted transactions are committed": _set(Broker, "coordinate", _commits_all_offsets),
+    "offsets of aborted transactions are committed": _set(
+        Broker, "step_group_coordinator", _commits_all_offsets
+    ),
     "every epoch is the newest": _set(partitions, "owner_error", _any_epoch),
     "an id is given away with its transaction open": _cell(Kind.INIT, S.ONGOING, _names_without_aborting),
     "time is never over": _cell(Kind.DEADLINE, S.ONGOING, _nothing),

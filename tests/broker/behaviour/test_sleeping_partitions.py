@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.apis.fetch import ParkedFetch
-from kproto.broker.fetch_sessions import Plan, Session
+from kproto.broker.apis.fetch import DelayedFetch
+from kproto.broker.fetch_sessions import FetchContext, FetchSession
 from kproto.broker.machine import ElectLeader, Truncate
 from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permission, Resource
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -127,7 +127,7 @@ def awake(*_: Any) -> None:
 def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     slept = 0
 
-    def sleep(session: Session, *given: Any, really: Any = Session.sleep) -> None:
+    def sleep(session: FetchSession, *given: Any, really: Any = FetchSession.sleep) -> None:
         nonlocal slept
         slept += 1
         really(session, *given)
@@ -135,10 +135,10 @@ def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None
     for seed in seeds(20, first):
         with repeatable(seed, ""):
             with monkeypatch.context() as patched:
-                patched.setattr(Session, "sleep", sleep)
+                patched.setattr(FetchSession, "sleep", sleep)
                 passing_over = told(seed)
             with monkeypatch.context() as patched:
-                patched.setattr(Plan, "read_to_the_end", awake)
+                patched.setattr(FetchContext, "read_to_the_end", awake)
                 assert passing_over == told(seed)
     assert slept > 100
 
@@ -150,13 +150,13 @@ def test_a_fetch_looks_at_what_changed_and_at_nothing_else(monkeypatch: pytest.M
     session = client.fetch(fetching(*everything, session=(0, 0), wait=0)).session_id
     client.fetch(fetching(session=(session, 1), wait=0))
     looked: list[int] = []
-    really: Any = ParkedFetch._read_partition
+    really: Any = DelayedFetch._read_partition
 
-    def read(self: ParkedFetch, key: Any, topic: Any, asked: Any, *more: Any, **named: Any) -> Any:
+    def read(self: DelayedFetch, key: Any, topic: Any, asked: Any, *more: Any, **named: Any) -> Any:
         looked.append(asked.partition)
         return really(self, key, topic, asked, *more, **named)
 
-    monkeypatch.setattr(ParkedFetch, "_read_partition", read)
+    monkeypatch.setattr(DelayedFetch, "_read_partition", read)
     client.send(fetching(session=(session, 2)), 12)
     producer.produce(batch_of(b"a"), partition=7)
     assert said(client) == [7]
@@ -176,15 +176,15 @@ def test_a_session_that_ends_leaves_nothing_behind(end: tuple[int, int]) -> None
     client = stage.client()
     session = client.fetch(fetching(*of(range(3)), session=(0, 0), wait=0)).session_id
     client.fetch(fetching(session=(session, 1), wait=0))
-    assert len(stage.broker.sessions._sleepers) == 3
+    assert len(stage.broker.fetch_sessions._sleepers) == 3
     client.send(fetching(session=(session, 2)), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     stage.wait(500)
     client.answer()
     client.fetch(fetching(session=(session, 3), forget=forget, wait=0))
-    assert len(stage.broker.sessions._sleepers) == 2
+    assert len(stage.broker.fetch_sessions._sleepers) == 2
     client.fetch(fetching(*of([1]), session=(session, end[1]), wait=0))
-    assert stage.broker.sessions._sleepers == {}
+    assert stage.broker.fetch_sessions._sleepers == {}
 
 
 def of(partitions: Iterable[int]) -> list[FetchTopic]:

@@ -11,7 +11,7 @@ from kproto.broker.server import running
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import rows
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
-from tests.broker.logins import Stage as Door
+from tests.broker.logins import Stage as SaslAuthenticator
 from tests.broker.sockets import connected
 from tests.broker.stage import Stage, batch_of, fetching, joining, wanted
 from tests.broker.transactions import Producer
@@ -24,7 +24,7 @@ NIGHT = 9 * HOUR
 def stage() -> Stage:
     """It slept for a night: the time of day went on, and what steps go by did not."""
     stage = Stage({"t": 1})
-    stage.broker.cluster.ahead = NIGHT
+    stage.broker.cluster.wall_clock_offset = NIGHT
     return stage
 
 
@@ -67,10 +67,10 @@ def test_what_the_broker_dates_is_of_the_day(stage: Stage) -> None:
 def test_records_grow_old_in_the_night(stage: Stage) -> None:
     stage.topic("t").configs["retention.ms"] = str(8 * HOUR)
     assert stage.client().produce(batch_of(b"a", timestamps=[stage.now])).error_code == 0
-    stage.broker.cluster.ahead = 0
+    stage.broker.cluster.wall_clock_offset = 0
     stage.step(CleanLogs())
     assert stage.log("t").start_offset == 0
-    stage.broker.cluster.ahead = NIGHT
+    stage.broker.cluster.wall_clock_offset = NIGHT
     stage.wait(HOUR)
     stage.client()
     assert stage.log("t").start_offset == 1
@@ -78,14 +78,14 @@ def test_records_grow_old_in_the_night(stage: Stage) -> None:
 
 def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
     """Neither members nor transactions end because the machine slept: they slept as well."""
-    stage.broker.cluster.ahead = 0
+    stage.broker.cluster.wall_clock_offset = 0
     producer, member = Producer(stage), stage.client()
     assert producer.write(b"a").error_code == 0
     member_id = member.ask(joining(session=10_000)).member_id
     member.send(joining(member_id, session=10_000))
     reader = stage.client()
     reader.send(fetching(wanted(1), wait=1_000), 12)
-    stage.broker.cluster.ahead = NIGHT
+    stage.broker.cluster.wall_clock_offset = NIGHT
     stage.wait(500)
     assert not reader.answers
     assert producer.end() == 0
@@ -94,13 +94,13 @@ def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
 
 
 def test_a_token_lasts_by_the_day() -> None:
-    door = Door()
-    door.broker.cluster.ahead = NIGHT
-    door.users.tokens = unsecured(lambda: door.now + NIGHT)
-    door.step(Connected(1, "10.0.0.7", "SASL_SSL"))
-    token = unsecured_token("alice", door.now + NIGHT, 60_000)
-    answer = door.log_in(OAuthBearerClient(token))
+    authenticator = SaslAuthenticator()
+    authenticator.broker.cluster.wall_clock_offset = NIGHT
+    authenticator.users.tokens = unsecured(lambda: authenticator.now + NIGHT)
+    authenticator.step(Connected(1, "10.0.0.7", "SASL_SSL"))
+    token = unsecured_token("alice", authenticator.now + NIGHT, 60_000)
+    answer = authenticator.log_in(OAuthBearerClient(token))
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
-    assert door.metadata().brokers
-    door.now += 60_000
-    assert door.metadata() is None
+    assert authenticator.metadata().brokers
+    authenticator.now += 60_000
+    assert authenticator.metadata() is None

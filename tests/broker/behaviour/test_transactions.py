@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.broker.apis.table import served
-from kproto.broker.broker import Broker, Transacted
+from kproto.broker.broker import Broker, TransactionCoordinatorStep
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
 from kproto.broker.machine import CreateTopic, Fail, Truncate
@@ -335,7 +335,7 @@ def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Clien
     markers = [
         action
         for told in stage.told
-        if isinstance(told, Transacted)
+        if isinstance(told, TransactionCoordinatorStep)
         for action in told.actions
         if isinstance(action, WriteMarkers)
     ]

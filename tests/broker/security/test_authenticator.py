@@ -92,7 +92,7 @@ def test_who_is_refused_waits_for_it_and_is_closed() -> None:
     assert answer.error_code == 58
     assert stage.closed == "failed authentication: a wrong password for 'alice'"
     assert not stage.broker.connections
-    assert not stage.broker.delayed
+    assert not stage.broker.pending_closes
 
 
 def test_the_messages_of_version_0_have_no_headers() -> None:

@@ -116,7 +116,7 @@ def test_a_wrong_password_is_told_at_once_and_leaves_nothing_behind(server: Any,
     with Cluster(server.places["SASL_SSL"], **how) as cluster, pytest.raises(AuthenticationFailed) as caught:
         cluster.topics(timeout=60)
     assert "are sasl_username and sasl_password right?" in str(caught.value)
-    assert not server.broker.delayed
+    assert not server.broker.pending_closes
 
 
 @pytest.mark.thorough  # tests/testing/test_secrets.py asks more, and sooner

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.security.authenticator import Door
+from kproto.broker.security.authenticator import SaslAuthenticator
 from kproto.broker.security.users import Users
 from kproto.security.exchange import Accepted, Challenge, Refused
 from kproto.security.plain import PlainClient
@@ -46,7 +46,7 @@ def hashed(work: Callable[[], object]) -> Counter[str]:
 
 def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
     """What the broker hashes until it refuses somebody."""
-    door = Door(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
+    door = SaslAuthenticator(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
     client: Any = PlainClient(name, password)
     if mechanism != "PLAIN":
         client = ScramClient(mechanism, name, password, "mine")

@@ -9,7 +9,7 @@ from ....messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsT
 from ....messages.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderTopicResult
 from ....messages.produce import PartitionProduceResponse, TopicProduceResponse
 from ....wire.message import Message
-from ...call import Closing
+from ...call import CloseConnection
 from .. import produce as handler
 from ..authorization import TOPIC_FAILED, Gated, May, Op, cut_down
 
@@ -23,7 +23,7 @@ def produce(may: May, request: Any) -> Gated:
     if request.acks == 0:
         # What is allowed is written before the connection is closed over the rest.
         handler.produce(may.broker, cut_down(may, topic_data=allowed))
-        return Closing("a produce with acks=0 failed: TOPIC_AUTHORIZATION_FAILED")
+        return CloseConnection("a produce with acks=0 failed: TOPIC_AUTHORIZATION_FAILED")
 
     def refuse(topic: Any) -> TopicProduceResponse:
         return TopicProduceResponse(

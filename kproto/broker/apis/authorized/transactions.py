@@ -25,7 +25,9 @@ def init_producer_id(may: May, request: Any) -> Gated:
         if may(Op.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
             return may.call
         return InitProducerIdResponse(throttle_time_ms=0, error_code=ID_FAILED, producer_epoch=-1)
-    if may.cluster(Op.IDEMPOTENT_WRITE) or may.broker.may_any(may.call, Op.WRITE, Resource.TOPIC):
+    if may.cluster(Op.IDEMPOTENT_WRITE) or may.broker.is_authorized_for_any(
+        may.call, Op.WRITE, Resource.TOPIC
+    ):
         return may.call
     return InitProducerIdResponse(throttle_time_ms=0, error_code=CLUSTER_FAILED, producer_epoch=-1)
 
