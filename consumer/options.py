@@ -72,64 +72,78 @@ class ConsumerConfig(SecurityConfig, total=False):
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults: Java's, but for those that are explained here."""
 
-    group_id: str | None = None  # Without one: no group, no commits, `assign` only.
-    # A static member (KIP-345): it comes back within the session timeout without a rebalance.
+    # The consumer group. Without it, the consumer can only use `assign`, and cannot commit.
+    group_id: str | None = None
+    # Makes this a static member (KIP-345), which can restart within the session timeout without a
+    # rebalance.
     group_instance_id: str | None = None
-    client_id: str = "kproto"  # What brokers' logs and quotas call this client.
-    # One or several of "cooperative-sticky", "range", "roundrobin", "sticky", or of your own
-    # (`kproto.group.assignors.Assignor`). Java's list the other way round. Cooperative rebalances need every
-    # assignor here to be cooperative (as in Java): say "cooperative-sticky" alone once no member of the group
-    # needs range any more.
+    client_id: str = "kproto"  # The name of this client in the brokers' logs and quotas.
+    # One or more of "cooperative-sticky", "range", "roundrobin" and "sticky", or your own
+    # `kproto.group.assignors.Assignor`. Java's default has the same two in reverse order. Rebalances are
+    # cooperative only if every assignor listed here is (as in Java): use "cooperative-sticky" alone once
+    # no member of the group needs range.
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
-    # Where a partition without a commit starts: "latest", "earliest", "by_duration:PT1H" (with what is at
-    # most an hour old), or "none" (poll raises).
+    # Where to start without a committed offset: "latest", "earliest", "by_duration:PT1H" (the records of
+    # the last hour), or "none" (poll raises).
     auto_offset_reset: str = "latest"
-    # The same for a partition that came into being after the group's first assignment: "latest" would lose
-    # the records that were written before the group saw it.
+    # The same for a partition created after the first assignment of the group. "latest" would lose the
+    # records written before the group noticed the partition.
     on_new_partition: str = "earliest"
-    # The same for a position below the log's start or above its end; "": as auto_offset_reset.
+    # The same for a position before the start or after the end of the log. "" means the value of
+    # auto_offset_reset.
     on_out_of_range: str = ""
-    session_timeout_ms: int = 45_000  # Without a heartbeat for so long the group goes on without this member.
-    # At most a third of the session timeout, so that one that is lost does no harm.
+    # The coordinator removes the member after this time without a heartbeat.
+    session_timeout_ms: int = 45_000
+    # The interval of heartbeats: at most a third of the session timeout, so that a lost heartbeat has no
+    # effect.
     heartbeat_interval_ms: int = 3_000
-    # An application that is away from poll for longer loses its partitions.
+    # The member loses its partitions if the application does not call poll for longer than this.
     max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500  # Of one poll; what else was fetched waits in memory for the next one.
-    # What poll returned counts as processed at the next poll, and is committed by a timer.
+    # The maximum number of records of one poll. Other fetched records stay in memory for the next poll.
+    max_poll_records: int = 500
+    # Commit periodically. The records of a poll count as processed at the next poll.
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000  # How often the timer does so.
-    # How late a new partition, or a topic that a pattern matches, may be noticed.
+    auto_commit_interval_ms: int = 5_000  # The interval of auto commits.
+    # A new partition, or a new topic that matches a pattern, is noticed within this time.
     metadata_max_age_ms: int = 300_000
-    fetch_min_bytes: int = 1  # The broker answers when it has so much, or after fetch_max_wait_ms.
-    # Bytes of one answer of one broker; a first batch that is larger comes all the same. Two such answers may
-    # wait for the application, and one of paused partitions.
+    fetch_min_bytes: int = 1  # The broker responds when it has this many bytes, or after fetch_max_wait_ms.
+    # The maximum size in bytes of a response from one broker. A larger first batch is returned all the
+    # same. The consumer buffers up to two such responses, and one more of paused partitions.
     fetch_max_bytes: int = 50 * 1024 * 1024
     max_partition_fetch_bytes: int = 1024 * 1024  # The same for one partition.
-    fetch_max_wait_ms: int = 500  # How long the broker may wait for fetch_min_bytes.
-    # "read_committed": nothing of a transaction before it has ended, nothing of an aborted one.
+    fetch_max_wait_ms: int = 500  # The broker waits at most this long for fetch_min_bytes.
+    # With "read_committed", records of open and aborted transactions are not returned.
     isolation_level: str = "read_uncommitted"
-    check_crcs: bool = True  # A batch whose checksum is wrong raises, and none of it is returned.
-    # Bytes that one batch may decompress to. None: 1 GiB, if they look like records. Java has no bound.
+    # A batch with a wrong checksum raises an error, and none of its records is returned.
+    check_crcs: bool = True
+    # The maximum decompressed size of a batch. None means 1 GiB if the bytes look like records. Java has
+    # no limit.
     max_decompressed_bytes: int | None = None
-    client_rack: str = ""  # With it a broker may send to a replica that is nearer (KIP-392).
-    request_timeout_ms: int = 30_000  # How long one request may be open.
-    default_api_timeout_ms: int = 60_000  # How long a call without a timeout of its own may take.
-    retry_backoff_ms: int = 100  # The first pause before a request is tried again; then it doubles.
-    retry_backoff_max_ms: int = 1_000  # The longest of these pauses. Each is spread by 20 %.
-    reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
-    reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
-    socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
-    # "rebootstrap": who finds none of the brokers that it knew asks at the bootstrap addresses (KIP-899);
-    # "none": it goes on with those.
+    # The rack of this client. Brokers may then redirect it to a closer replica (KIP-392).
+    client_rack: str = ""
+    request_timeout_ms: int = 30_000  # A request fails if it has no response within this time.
+    default_api_timeout_ms: int = 60_000  # The timeout of calls that are made without one.
+    retry_backoff_ms: int = 100  # The first backoff before a request is retried. It doubles with each retry.
+    retry_backoff_max_ms: int = 1_000  # The maximum retry backoff. Backoffs vary randomly by 20 %.
+    # The first backoff before a client reconnects to a broker. It doubles with each attempt.
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000  # The maximum reconnect backoff.
+    socket_connection_setup_timeout_ms: int = 10_000  # A connection attempt fails after this time.
+    # If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again (KIP-899),
+    # and "none" retries the known brokers.
     metadata_recovery_strategy: str = "rebootstrap"
-    # Without metadata for so long it forgets them, and begins at the bootstrap addresses (KIP-1102).
+    # With "rebootstrap", the client also starts again at the bootstrap addresses after this time without
+    # metadata (KIP-1102).
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    # Java creates what it subscribes to; a misspelt name should not make a topic.
+    # Let the brokers create subscribed topics. Java's default is True, but a misspelt name should not
+    # create a topic.
     allow_auto_create_topics: bool = False
-    exclude_internal_topics: bool = True  # A pattern does not match __consumer_offsets and its kind.
-    # "java": what is committed when, and what silence means, as in Java; see docs/differences.md.
+    # A pattern does not match internal topics such as __consumer_offsets.
+    exclude_internal_topics: bool = True
+    # "java" restores Java's behaviour for commits and for a coordinator that does not respond: see
+    # docs/differences.md.
     policy: str = "kproto"
-    # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
+    # All options of `SecurityConfig`. None means PLAINTEXT.
     security: Any = None  # a consumer.security.Security
 
     @property
@@ -177,43 +191,52 @@ _BATCH = 512 * 1024
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults: Java's, but for those that are explained here."""
 
-    client_id: str = "kproto"  # What brokers' logs and quotas call this client.
-    # Who has to have a record before it counts: "all" replicas in sync (-1), the leader (1), nobody (0).
+    client_id: str = "kproto"  # The name of this client in the brokers' logs and quotas.
+    # The replicas that must have a record before it counts as written: "all" in-sync replicas (-1), the
+    # leader (1), or none (0).
     acks: int = -1
-    compression_type: str = "none"  # none, gzip, snappy, lz4 or zstd; each batch is compressed as a whole.
-    compression_level: int | None = None  # None: the codec's own.
-    # Bytes of a partition's records that are sent together. Java's 16 KiB dates from one request per batch;
-    # larger batches cost nothing until they fill, and brokers less than small ones. Two fit into a request,
-    # and into what is fetched of a partition at once.
-    batch_size: int = _BATCH  # No more than buffer_memory, if only that is given.
-    linger_ms: int = 5  # How long a batch waits for more, unless it is full.
-    buffer_memory: int = 32 * 1024 * 1024  # Bytes that may wait in this process; `send` waits for room.
-    max_block_ms: int = 60_000  # How long `send` may wait, for room or to know the topic.
-    # From `send` (or `send_offsets`) to the end: then it failed. Not below linger_ms + request_timeout_ms.
+    compression_type: str = "none"  # none, gzip, snappy, lz4 or zstd. Each batch is compressed as a whole.
+    compression_level: int | None = None  # None means the default of the codec.
+    # The maximum size in bytes of a batch. Java's default of 16 KiB dates from one request per batch. A
+    # larger maximum costs nothing until batches fill, and larger batches cost brokers less. Two of them
+    # fit into a request, and into one fetch of a partition. If only buffer_memory is set, the default
+    # does not exceed it.
+    batch_size: int = _BATCH
+    linger_ms: int = 5  # How long a batch that is not full waits for more records.
+    # The maximum number of bytes buffered in this process. If the buffer is full, `send` waits.
+    buffer_memory: int = 32 * 1024 * 1024
+    max_block_ms: int = 60_000  # How long `send` may wait for buffer memory and for metadata.
+    # A record (or `send_offsets`) fails if it is not written within this time. It must be at least
+    # linger_ms + request_timeout_ms.
     delivery_timeout_ms: int = 120_000
-    request_timeout_ms: int = 30_000  # How long one request may be open.
-    max_request_size: int = 1024 * 1024  # Bytes of one request, and of one record.
-    max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
-    connections_per_broker: int = 3  # More than one while all requests that may be open on it are.
-    # A batch that is sent again is written once, and in order. Needs acks="all".
-    enable_idempotence: bool = True
-    # Who writes in transactions says who it is; it fences whoever had the same id before.
+    request_timeout_ms: int = 30_000  # A request fails if it has no response within this time.
+    max_request_size: int = 1024 * 1024  # The maximum size in bytes of a request, and of a record.
+    # The maximum number of pending requests of a connection. Their order is kept.
+    max_in_flight_requests_per_connection: int = 5
+    # The maximum number of connections. Another one is opened when all have the maximum number of pending
+    # requests.
+    connections_per_broker: int = 3
+    enable_idempotence: bool = True  # A retried batch is written once, and in order. Requires acks="all".
+    # The id for transactions. A producer fences the previous producer with the same id.
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000  # After so long the broker aborts a transaction that is open.
-    # Java lets brokers create what it writes to; a misspelt name should not make a topic.
+    transaction_timeout_ms: int = 60_000  # The broker aborts a transaction that is open for longer than this.
+    # Let the brokers create topics on send. Java's default is True, but a misspelt name should not create
+    # a topic.
     allow_auto_create_topics: bool = False
-    retry_backoff_ms: int = 100  # The first pause before a request is tried again; then it doubles.
-    retry_backoff_max_ms: int = 1_000  # The longest of these pauses. Each is spread by 20 %.
-    metadata_max_age_ms: int = 300_000  # How late a new partition may be noticed.
-    reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
-    reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
-    socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
-    # "rebootstrap": who finds none of the brokers that it knew asks at the bootstrap addresses (KIP-899);
-    # "none": it goes on with those.
+    retry_backoff_ms: int = 100  # The first backoff before a request is retried. It doubles with each retry.
+    retry_backoff_max_ms: int = 1_000  # The maximum retry backoff. Backoffs vary randomly by 20 %.
+    metadata_max_age_ms: int = 300_000  # A new partition is noticed within this time.
+    # The first backoff before a client reconnects to a broker. It doubles with each attempt.
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000  # The maximum reconnect backoff.
+    socket_connection_setup_timeout_ms: int = 10_000  # A connection attempt fails after this time.
+    # If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again (KIP-899),
+    # and "none" retries the known brokers.
     metadata_recovery_strategy: str = "rebootstrap"
-    # Without metadata for so long it forgets them, and begins at the bootstrap addresses (KIP-1102).
+    # With "rebootstrap", the client also starts again at the bootstrap addresses after this time without
+    # metadata (KIP-1102).
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
+    # All options of `SecurityConfig`. None means PLAINTEXT.
     security: Any = None  # a consumer.security.Security
 
     @property

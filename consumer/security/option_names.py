@@ -18,41 +18,41 @@ class SecurityConfig(TypedDict, total=False):
     Certificates and keys are a file's path, or PEM text.
     """
 
-    # PLAINTEXT unless given, SSL, SASL_PLAINTEXT or SASL_SSL.
+    # PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL.
     security_protocol: str
-    # Who vouches for the brokers, a file or PEM text; the system's authorities unless given.
+    # The trusted authorities, as a file or PEM text. The default is the trust store of the system.
     ssl_cafile: str | Path | None
-    # This client's certificate, and its key if that is in the same file: a file or PEM text. A file of PKCS12
-    # (.p12, .pfx) needs the extra `security`.
+    # The certificate of this client, as a file or PEM text. It may include the key. A PKCS12 file (.p12,
+    # .pfx) needs the extra `security`.
     ssl_certfile: str | Path | None
-    # Its key, if that is in a file of its own.
+    # The key of this client, if ssl_certfile does not include it.
     ssl_keyfile: str | Path | None
     # The password of the key, or of the PKCS12 file.
     ssl_password: str | None
-    # True unless given: a broker's certificate must be for the name it is reached by.
+    # Check that the broker's certificate contains the name used to connect. The default is True.
     ssl_check_hostname: bool
-    # TLSv1.2 unless given, or TLSv1.3.
+    # TLSv1.2 (the default) or TLSv1.3.
     ssl_min_version: str
-    # An `ssl.SSLContext` of your own, instead of the other options with ssl_.
+    # Your own `ssl.SSLContext`, instead of the other options that begin with ssl_.
     ssl_context: ssl.SSLContext | None
     # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
     sasl_mechanism: str | None
-    # For all but OAUTHBEARER.
+    # The user, for all mechanisms except OAUTHBEARER.
     sasl_username: str | None
-    # It is in no error, log, repr or pickle.
+    # The password. It never appears in errors, logs, reprs or pickles.
     sasl_password: str | None
-    # A function that returns a token, or a `Token` with its end and extensions. It may wait, and be a
-    # coroutine function in clients for asyncio. Or its name, "package.module:function".
+    # A function that returns a token, or a `Token` with its expiry and extensions. It may block, and in
+    # asyncio clients it may be a coroutine function. Its name, "package.module:function", is allowed too.
     sasl_oauth_token_provider: Callable[[], Any] | str | None
-    # Where tokens are had by client credentials (OIDC).
+    # The endpoint that issues tokens for client credentials (OIDC).
     sasl_oauthbearer_token_endpoint_url: str | None
-    # Who asks there.
+    # The client id for the token endpoint.
     sasl_oauthbearer_client_id: str | None
-    # And how it proves that.
+    # The client secret for the token endpoint.
     sasl_oauthbearer_client_secret: str | None
-    # What for, if the endpoint wants to know.
+    # The scope to request from the token endpoint.
     sasl_oauthbearer_scope: str | None
-    # Pairs that are sent beside a token (KIP-342).
+    # SASL extensions that are sent with the token (KIP-342).
     sasl_extensions: Mapping[str, str] | None
 
 
