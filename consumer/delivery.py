@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .engine.producer.batches import OutBatch, fate
+from .engine.producer.batches import ProducerBatch, fate
 from .errors import again
 from .other_clients import METHODS, Foreign
 from .validation import rule_of
@@ -39,7 +39,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     when the producer is closed, killed or left behind by a fork.
     """
 
-    _batch: OutBatch
+    _batch: ProducerBatch
     _index: int
 
     @property
@@ -120,7 +120,7 @@ class PieceDelivery(Delivery, eq=False, gc=False):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def _leaves(self) -> list[OutBatch]:
+    def _leaves(self) -> list[ProducerBatch]:
         if self._batch.places is None:
             return [self._batch]
         return list({fate(self._batch, index)[0]: None for index in range(len(self.rows))})

@@ -47,7 +47,7 @@ from ..door import (
 )
 from ..engine import events as ev
 from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
-from ..engine.producer.accumulator import RECORD_OVERHEAD, Route
+from ..engine.producer.accumulator import RECORD_OVERHEAD, TopicRoute
 from ..engine.producer.batches import fate
 from ..engine.producer.engine import step
 from ..logs import log
@@ -83,7 +83,7 @@ class Producer(ProducerCalls, InThreads, Block):
         # What the thread holds besides, with the lock held: this producer, while records are open.
         self._held: list[Producer] = []
         self._records.stir = self._stir
-        self._at_hand: dict[str, Route] = {} if self._records.gated else self._records.routes
+        self._at_hand: dict[str, TopicRoute] = {} if self._records.gated else self._records.routes
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
         self._thread = threading.Thread(

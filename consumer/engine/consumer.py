@@ -34,28 +34,29 @@ from kproto.patterns import compiled
 
 from ..options import ConsumerOptions
 from . import events as ev
-from .admin.runner import Runner
-from .core import Core, MetadataKeeper
+from .admin.runner import PlanRunner
+from .core import ClientCore
 from .events import Action, Deliver, Done, Event, Raise
-from .fetch.collector import Deliveries
+from .fetch.collector import FetchCollector
 from .fetch.fetcher import Fetcher
 from .group.commits import Committer
 from .group.coordinator import Coordinator
 from .group.membership import Membership
 from .group.status import Place
-from .network.client import Network
+from .metadata.updater import MetadataUpdater
+from .network.client import NetworkClient
 from .network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
-from .positions.offset_lookup import Finder
-from .positions.partition_states import PartitionState, Reset
-from .positions.topic_changes import Topics
-from .positions.validation import Checker
+from .positions.offset_lookup import OffsetLookup
+from .positions.partition_states import OffsetReset, PartitionState
+from .positions.topic_changes import TopicChanges
+from .positions.validation import PositionValidator
 from .requests import timestamp_of
 from .shutdown import Leaving
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 
 
-class Engine:
+class ConsumerEngine:
     """One consumer. Only `step` changes it."""
 
     def __init__(
@@ -67,7 +68,7 @@ class Engine:
         random: Random | None = None,
     ) -> None:
         random = random or Random()
-        network = Network(
+        network = NetworkClient(
             bootstrap,
             client_id=options.client_id,
             request_timeout_ms=options.request_timeout_ms,
@@ -79,22 +80,22 @@ class Engine:
             security=options.security,
         )
         self.options = options
-        self.core: Core[ConsumerOptions] = Core(options, network, wall, random)
+        self.core: ClientCore[ConsumerOptions] = ClientCore(options, network, wall, random)
         self.standing = self.core.standing
-        self.metadata = MetadataKeeper(self.core, self._metadata_changed)
+        self.metadata = MetadataUpdater(self.core, self._metadata_changed)
         self.coordinator = Coordinator(
             self.core, self._coordinator_found, self._coordinator_lost, self.metadata.need
         )
         self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
-        self.finder = Finder(self.core, self.metadata, self.coordinator, self.committer)
-        self.checker = Checker(self.core, self.metadata, self.finder)
+        self.finder = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
+        self.checker = PositionValidator(self.core, self.metadata, self.finder)
         self.fetcher = Fetcher(self.core, self.metadata, self.finder)
-        self._topics = Topics(self.core, self.finder)
-        self.deliveries = Deliveries()
+        self._topics = TopicChanges(self.core, self.finder)
+        self.deliveries = FetchCollector()
         self.group = Membership(
             self.core, self.metadata, self.coordinator, self.finder, self.committer, self._group_left
         )
-        self.runner = Runner(network, self.core.clock, self.core.backoff.after)
+        self.runner = PlanRunner(network, self.core.clock, self.core.backoff.after)
         self.runner.heard = self._metadata_heard
         self.leaving = Leaving(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
@@ -288,7 +289,7 @@ class Engine:
             if where == "committed":
                 state.find_committed()
             else:
-                state.find_out(Reset(timestamp, ""))
+                state.find_out(OffsetReset(timestamp, ""))
 
         self._seek(event.partitions or frozenset(self.core.partitions), apply)
 
@@ -468,16 +469,16 @@ def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offs
         raise ConfigError(what, offset, allowed)
 
 
-def _network(engine: Engine, event: NetworkEvent) -> None:
+def _network(engine: ConsumerEngine, event: NetworkEvent) -> None:
     engine.core.network.happened(event, engine.core.now)
 
 
-def _tick(engine: Engine, event: ev.Tick) -> None:
+def _tick(engine: ConsumerEngine, event: ev.Tick) -> None:
     engine.core.network.tick(engine.core.now)
     engine.metadata.tick()
 
 
-TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
+TABLE: dict[type[Any], Callable[[ConsumerEngine, Any], None]] = {
     Reached: _network,
     Opened: _network,
     Data: _network,
@@ -485,26 +486,26 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
     Broken: _network,
     GotToken: _network,
     ev.Tick: _tick,
-    ev.Subscribe: Engine.subscribe,
-    ev.Assign: Engine.assign,
-    ev.Unsubscribe: Engine.unsubscribe,
-    ev.PollBegan: Engine.poll_began,
-    ev.PollEnded: Engine.poll_ended,
-    ev.Take: Engine.take,
-    ev.ServeListener: Engine.serve_listener,
-    ev.ListenerReturned: Engine.listener_returned,
-    ev.Processed: Engine.processed,
-    ev.GiveBack: Engine.give_back,
-    ev.TakeBack: Engine.take_back,
-    ev.Seek: Engine.seek,
-    ev.SeekTo: Engine.seek_to,
-    ev.Pause: Engine.pause,
-    ev.Resume: Engine.resume,
-    ev.Commit: Engine.commit,
-    ev.Run: Engine.run,
-    ev.Drop: Engine.drop,
-    ev.Rejoin: Engine.rejoin,
-    ev.Close: Engine.close,
+    ev.Subscribe: ConsumerEngine.subscribe,
+    ev.Assign: ConsumerEngine.assign,
+    ev.Unsubscribe: ConsumerEngine.unsubscribe,
+    ev.PollBegan: ConsumerEngine.poll_began,
+    ev.PollEnded: ConsumerEngine.poll_ended,
+    ev.Take: ConsumerEngine.take,
+    ev.ServeListener: ConsumerEngine.serve_listener,
+    ev.ListenerReturned: ConsumerEngine.listener_returned,
+    ev.Processed: ConsumerEngine.processed,
+    ev.GiveBack: ConsumerEngine.give_back,
+    ev.TakeBack: ConsumerEngine.take_back,
+    ev.Seek: ConsumerEngine.seek,
+    ev.SeekTo: ConsumerEngine.seek_to,
+    ev.Pause: ConsumerEngine.pause,
+    ev.Resume: ConsumerEngine.resume,
+    ev.Commit: ConsumerEngine.commit,
+    ev.Run: ConsumerEngine.run,
+    ev.Drop: ConsumerEngine.drop,
+    ev.Rejoin: ConsumerEngine.rejoin,
+    ev.Close: ConsumerEngine.close,
 }
 
 
@@ -527,7 +528,7 @@ AFTER_THE_END = (
 QUIET = (Data, ev.PollBegan, ev.PollEnded)
 
 
-def step(engine: Engine, event: Event, now: int) -> list[Action]:
+def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     """Lets `event` happen at `now` and returns what to do, in order.
 
     Raises IllegalState when the application may not do this now, and ConfigError for what nobody may ask for;
@@ -550,6 +551,6 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
     return engine.take_actions()
 
 
-def next_deadline(engine: Engine) -> int | None:
+def next_deadline(engine: ConsumerEngine) -> int | None:
     """When to send the next `Tick`, None when only an event can change anything."""
     return engine.due()

@@ -18,7 +18,7 @@ from kproto.errors import Fenced, KprotoError, NotAuthorized, UnsupportedVersion
 E = ErrorCode
 
 
-class Do(Enum):
+class ErrorAction(Enum):
     """What to do about an error code."""
 
     take = "take"  # no error: use the answer
@@ -35,28 +35,28 @@ class Do(Enum):
     told = "raise"  # the application has to know; trying again is slow, and useless until somebody acts
 
 
-Row = Mapping[int, Do]
+Row = Mapping[int, ErrorAction]
 
 _GROUP: Row = {
-    E.COORDINATOR_NOT_AVAILABLE: Do.find,
-    E.NOT_COORDINATOR: Do.find,
+    E.COORDINATOR_NOT_AVAILABLE: ErrorAction.find,
+    E.NOT_COORDINATOR: ErrorAction.find,
     # The right broker, still reading: looking it up again finds the same one.
-    E.COORDINATOR_LOAD_IN_PROGRESS: Do.retry,
+    E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.retry,
 }
 
 # FetchCollector.handleInitializeErrors. Java knows no way on for CORRUPT_MESSAGE either, and tells.
 FETCH: Row = {
-    E.OFFSET_OUT_OF_RANGE: Do.reset,
-    E.CORRUPT_MESSAGE: Do.told,
+    E.OFFSET_OUT_OF_RANGE: ErrorAction.reset,
+    E.CORRUPT_MESSAGE: ErrorAction.told,
     # Not retriable by itself, but metadata of a newer epoch is on its way to us, or to the broker.
-    E.UNKNOWN_LEADER_EPOCH: Do.refresh,
-    E.OFFSET_NOT_AVAILABLE: Do.refresh,
-    E.TOPIC_AUTHORIZATION_FAILED: Do.told,
+    E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh,
+    E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh,
+    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.told,
 }
 
 # OffsetFetcherUtils and OffsetsForLeaderEpochUtils.
-LIST_OFFSETS: Row = {E.UNKNOWN_LEADER_EPOCH: Do.refresh, E.OFFSET_NOT_AVAILABLE: Do.refresh}
-EPOCHS: Row = {E.UNKNOWN_LEADER_EPOCH: Do.refresh, E.OFFSET_NOT_AVAILABLE: Do.refresh}
+LIST_OFFSETS: Row = {E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh, E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh}
+EPOCHS: Row = {E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh, E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh}
 
 # ConsumerCoordinator.OffsetFetchResponseHandler; each partition may have an error of its own.
 OFFSET_FETCH: Row = _GROUP
@@ -64,82 +64,86 @@ OFFSET_FETCH: Row = _GROUP
 # ConsumerCoordinator.OffsetCommitResponseHandler.
 OFFSET_COMMIT: Row = {
     **_GROUP,
-    E.REQUEST_TIMED_OUT: Do.find,
+    E.REQUEST_TIMED_OUT: ErrorAction.find,
     # The topic is gone, and whoever commits for it should hear of it: no retry brings it back.
-    E.UNKNOWN_TOPIC_OR_PARTITION: Do.told,
-    E.UNKNOWN_TOPIC_ID: Do.refresh,
-    E.REBALANCE_IN_PROGRESS: Do.rejoin,
-    E.ILLEGAL_GENERATION: Do.lose,
-    E.UNKNOWN_MEMBER_ID: Do.lose,
-    E.FENCED_INSTANCE_ID: Do.lose,
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.told,
+    E.UNKNOWN_TOPIC_ID: ErrorAction.refresh,
+    E.REBALANCE_IN_PROGRESS: ErrorAction.rejoin,
+    E.ILLEGAL_GENERATION: ErrorAction.lose,
+    E.UNKNOWN_MEMBER_ID: ErrorAction.lose,
+    E.FENCED_INSTANCE_ID: ErrorAction.lose,
 }
 
 # What admins ask of coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
 GROUPS: Row = _GROUP
 
 # AbstractCoordinator.FindCoordinatorResponseHandler: any other broker may know better.
-FIND_COORDINATOR: Row = {**_GROUP, E.COORDINATOR_NOT_AVAILABLE: Do.retry, E.NOT_COORDINATOR: Do.retry}
+FIND_COORDINATOR: Row = {
+    **_GROUP,
+    E.COORDINATOR_NOT_AVAILABLE: ErrorAction.retry,
+    E.NOT_COORDINATOR: ErrorAction.retry,
+}
 
 # A topic of a Metadata answer.
 METADATA: Row = {
-    E.INVALID_TOPIC_EXCEPTION: Do.told,
-    E.TOPIC_AUTHORIZATION_FAILED: Do.told,
+    E.INVALID_TOPIC_EXCEPTION: ErrorAction.told,
+    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.told,
 }
 
 # What only the controller does: CreateTopics and its kin. Somebody who asks to grow a topic that isn't there
 # has mistyped its name, or waits for it elsewhere.
-CONTROLLER: Row = {E.NOT_CONTROLLER: Do.refresh, E.UNKNOWN_TOPIC_OR_PARTITION: Do.told}
+CONTROLLER: Row = {E.NOT_CONTROLLER: ErrorAction.refresh, E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.told}
 
 # Sender.completeBatch: who leads is asked again wherever Kafka's metadata is stale.
 PRODUCE: Row = {
-    E.DUPLICATE_SEQUENCE_NUMBER: Do.take,  # the log has it, from an earlier try
-    E.MESSAGE_TOO_LARGE: Do.divide,
-    E.RECORD_LIST_TOO_LARGE: Do.divide,
+    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.take,  # the log has it, from an earlier try
+    E.MESSAGE_TOO_LARGE: ErrorAction.divide,
+    E.RECORD_LIST_TOO_LARGE: ErrorAction.divide,
     # KIP-467: the answer may say which records.
-    E.INVALID_RECORD: Do.sort_out,
-    E.INVALID_TIMESTAMP: Do.sort_out,
+    E.INVALID_RECORD: ErrorAction.sort_out,
+    E.INVALID_TIMESTAMP: ErrorAction.sort_out,
     # TransactionManager.canRetry, for a producer without transactions.
-    E.OUT_OF_ORDER_SEQUENCE_NUMBER: Do.renumber,
-    E.UNKNOWN_PRODUCER_ID: Do.renumber,
-    E.INVALID_PRODUCER_EPOCH: Do.renumber,
+    E.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorAction.renumber,
+    E.UNKNOWN_PRODUCER_ID: ErrorAction.renumber,
+    E.INVALID_PRODUCER_EPOCH: ErrorAction.renumber,
 }
 INIT_PRODUCER_ID: Row = {}
 
 # TransactionManager's handlers: what isn't here and isn't retriable is the end of the producer.
 TRANSACTION: Row = {
     **_GROUP,
-    E.TRANSACTION_ABORTABLE: Do.spoil,
-    E.UNKNOWN_PRODUCER_ID: Do.spoil,
-    E.INVALID_PRODUCER_ID_MAPPING: Do.spoil,
-    E.TOPIC_AUTHORIZATION_FAILED: Do.spoil,
-    E.GROUP_AUTHORIZATION_FAILED: Do.spoil,
+    E.TRANSACTION_ABORTABLE: ErrorAction.spoil,
+    E.UNKNOWN_PRODUCER_ID: ErrorAction.spoil,
+    E.INVALID_PRODUCER_ID_MAPPING: ErrorAction.spoil,
+    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.spoil,
+    E.GROUP_AUTHORIZATION_FAILED: ErrorAction.spoil,
 }
 # Java takes what it doesn't expect here for the end of the transaction, and not of the producer.
 TXN_PARTITIONS: Row = {
     **TRANSACTION,
-    E.OPERATION_NOT_ATTEMPTED: Do.spoil,
-    E.UNKNOWN_SERVER_ERROR: Do.spoil,
+    E.OPERATION_NOT_ATTEMPTED: ErrorAction.spoil,
+    E.UNKNOWN_SERVER_ERROR: ErrorAction.spoil,
 }
 TXN_OFFSETS: Row = {
     **TRANSACTION,
-    E.REQUEST_TIMED_OUT: Do.find,
-    E.UNKNOWN_TOPIC_OR_PARTITION: Do.spoil,  # as of OffsetCommit; Java's tries for ever
-    E.UNKNOWN_MEMBER_ID: Do.spoil,
-    E.ILLEGAL_GENERATION: Do.spoil,
-    E.FENCED_INSTANCE_ID: Do.spoil,
+    E.REQUEST_TIMED_OUT: ErrorAction.find,
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.spoil,  # as of OffsetCommit; Java's tries for ever
+    E.UNKNOWN_MEMBER_ID: ErrorAction.spoil,
+    E.ILLEGAL_GENERATION: ErrorAction.spoil,
+    E.FENCED_INSTANCE_ID: ErrorAction.spoil,
 }
 
 
-def to_do(row: Row, code: int) -> Do:
+def to_do(row: Row, code: int) -> ErrorAction:
     """What to do about `code`, by this request's row."""
     if code == E.NONE:
-        return Do.take
+        return ErrorAction.take
     found = row.get(code)
     if found is not None:
         return found
     if code in REFRESH_METADATA:
-        return Do.refresh
-    return Do.retry if code in RETRIABLE else Do.told
+        return ErrorAction.refresh
+    return ErrorAction.retry if code in RETRIABLE else ErrorAction.told
 
 
 def ends_producer(error: KprotoError) -> bool:

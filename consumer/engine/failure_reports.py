@@ -1,14 +1,14 @@
-"""What brokers refuse again and again: tried again without end, and told when it takes long.
+"""Reports of requests that keep failing while they are retried without end.
 
-    refusals.refused("OffsetCommit", "orders-0 was answered with ...", now, partition, again=False)
+    reports.refused("OffsetCommit", "orders-0 was answered with ...", now, partition, again=False)
 
-Rules that hold here:
+Rules:
 
-* Every kind of request that is tried again without end says here each time that it was in vain, and whether
-  the time before was, too (`again`). Whoever says nothing is not refused any more.
-* What has been in vain for PATIENCE_MS is reported: what, why, how long, and for which partitions, together.
-  Then again after growing gaps, as long as it lasts.
-* Nothing here has a clock of its own: who is refused comes back by itself.
+* Every request that is retried indefinitely reports each failed attempt here; `again` says whether the
+  previous attempt failed too. A request kind that stops reporting failures is considered recovered.
+* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions: request, reason and
+  duration. It is reported again after growing intervals while it lasts.
+* There is no timer here: each retry that fails calls `refused` again.
 """
 
 from __future__ import annotations
@@ -19,26 +19,7 @@ import msgspec
 
 from kproto.group.subscription import TopicPartition
 
-# A broker that restarts, or elects leaders, refuses for a moment: that is no news.
-PATIENCE_MS = 5_000
-# Between one report and the next: first, and at most.
-FIRST_GAP_MS = 30_000
-LONGEST_GAP_MS = 600_000
-
-
-class Gaps(msgspec.Struct):
-    """When something that lasts is told again."""
-
-    next_at: int = 0
-    gap: int = FIRST_GAP_MS
-
-    def over(self, now: int) -> bool:
-        """Whether it is time to tell; then the next time is later."""
-        if now < self.next_at:
-            return False
-        self.next_at = now + self.gap
-        self.gap = min(2 * self.gap, LONGEST_GAP_MS)
-        return True
+from .timing import FAILURE_REPORT_DELAY_MS, ReportIntervals
 
 
 class _Refused(msgspec.Struct, eq=False):
@@ -46,10 +27,10 @@ class _Refused(msgspec.Struct, eq=False):
 
     since: dict[TopicPartition | None, tuple[int, int]]
     last: int
-    gaps: Gaps
+    gaps: ReportIntervals
 
 
-class Refusals:
+class FailureReports:
     """`tell(partitions, reason)` is called when something has been refused for long. `pause_ms`: no request
     that is tried again stays away for longer."""
 
@@ -65,7 +46,7 @@ class Refusals:
         known = self._known.get((request, why))
         if known is None or now - known.last > self._pause:
             self._forget(now)
-            known = self._known[request, why] = _Refused({}, now, Gaps())
+            known = self._known[request, why] = _Refused({}, now, ReportIntervals())
         known.last = now
         if not again:
             for (name, _), one in self._known.items():
@@ -75,13 +56,15 @@ class Refusals:
         if not again or now - last > self._pause:
             since = now
         known.since[partition] = since, now
-        if now - since >= PATIENCE_MS and known.gaps.over(now):
+        if now - since >= FAILURE_REPORT_DELAY_MS and known.gaps.is_due(now):
             self._say(request, why, known, now)
 
     def _say(self, request: str, why: str, known: _Refused, now: int) -> None:
         """One report for all partitions that wait for the same."""
         known.since = {one: at for one, at in known.since.items() if now - at[1] <= self._pause}
-        late = {one: since for one, (since, _) in known.since.items() if now - since >= PATIENCE_MS}
+        late = {
+            one: since for one, (since, _) in known.since.items() if now - since >= FAILURE_REPORT_DELAY_MS
+        }
         seconds = (now - min(late.values())) // 1000
         partitions = sorted(one for one in late if one is not None)
         self._tell(partitions, f"{request} has been in vain for {seconds} s: {why}; trying again")

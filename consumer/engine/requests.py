@@ -6,16 +6,23 @@ Offsets, epochs and timestamps that don't exist are None; Kafka's -1, -2 and so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -31,8 +38,15 @@ from kproto.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
 )
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 
-from .metadata import NO_TOPIC_ID, ClusterView
+from ..records import GroupMetadata
+from .metadata.cluster import NO_TOPIC_ID, BrokerAddress, ClusterView
 from .network.connection import Prepared
 
 # ListOffsets' timestamps.
@@ -73,6 +87,22 @@ def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tu
     return found
 
 
+def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
+    """Asks for some topics, for all (None), or for the brokers only (an empty list)."""
+    wanted = None if topics is None else sorted(set(topics))
+
+    def build(version: int) -> MetadataRequest:
+        names = wanted
+        if version == 0 and not names:
+            names = []  # in v0 an empty list means all topics; there is no way to ask for none
+        return MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=allow_auto_topic_creation if version >= 4 else True,
+        )
+
+    return Prepared(MetadataRequest, build)
+
+
 def coordinator_request(key: str, key_type: int = 0) -> Prepared:
     def build(version: int) -> FindCoordinatorRequest:
         if version >= 4:
@@ -82,8 +112,8 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
     return Prepared(FindCoordinatorRequest, build)
 
 
-def coordinator_of(response: FindCoordinatorResponse, version: int) -> int | tuple[int, str]:
-    """The node id, or (error code, the broker's words)."""
+def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAddress | tuple[int, str]:
+    """Return the coordinator's address, or (error code, the broker's error message)."""
     if version >= 4 and not response.coordinators:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker answers with no coordinator at all"
     first = response.coordinators[0] if version >= 4 else response
@@ -91,7 +121,7 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> int | tup
         return first.error_code, first.error_message or ""
     if first.node_id < 0:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the broker names node {first.node_id}"
-    return first.node_id
+    return BrokerAddress(first.node_id, first.host, first.port)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
@@ -306,3 +336,112 @@ def offset_fetch_result(
     return code, said_once(
         (TopicPartition(name, one.partition_index), found(one)) for name, parts in named for one in parts
     )
+
+
+# ---- transactions
+
+# The last versions before KIP-890's second one, as Kafka's clients have them. AddPartitionsToTxn is the
+# brokers' own from version 4 on.
+LAST_PRODUCE: Final = 11
+LAST_END: Final = 4
+LAST_OFFSETS: Final = 4
+LAST_PARTITIONS: Final = 3
+OWN_EPOCH_FROM: Final = 3  # KIP-360: a producer asks for the next epoch of its own id
+MEMBERS_FROM: Final = 3  # KIP-447: who commits offsets says who it is in the group
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer's id, and the epoch in which a partition's batches are numbered."""
+
+    producer_id: int
+    epoch: int
+
+
+# Partition -> offset, leader epoch, metadata.
+Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
+
+
+def name_request(transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None) -> Prepared:
+    """For an id, which fences who had it before; or for the next epoch of one's `own`."""
+
+    def build(version: int) -> InitProducerIdRequest:
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        if own is not None:
+            if version < OWN_EPOCH_FROM:
+                detail = f"a transaction of {transactional_id!r} failed: make a new producer"
+                raise UnsupportedVersion(
+                    "InitProducerId", version, f"{detail} (brokers from 2.5 on need none)"
+                )
+            request.producer_id, request.producer_epoch = own
+        return request
+
+    return Prepared(InitProducerIdRequest, build)
+
+
+def partitions_request(
+    transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+) -> AddPartitionsToTxnRequest:
+    """What clients send, up to version 3."""
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=[one.partition for one in found])
+            for name, found in by_topic(partitions).items()
+        ],
+    )
+
+
+def partitions_answered(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
+    """The code of each partition that the answer mentions."""
+    return said_once(
+        (TopicPartition(topic.name, entry.partition_index), entry.partition_error_code)
+        for topic in response.results_by_topic_v3_and_below
+        for entry in topic.results_by_partition
+    )
+
+
+def offsets_answered(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The code of each partition that the answer mentions."""
+    return said_once(
+        (TopicPartition(topic.name, entry.partition_index), entry.error_code)
+        for topic in response.topics
+        for entry in topic.partitions
+    )
+
+
+def offsets_request(
+    transactional_id: str, identity: ProducerIdAndEpoch, member: GroupMetadata, offsets: Offsets
+) -> Prepared:
+    """Without a generation (-1) the group asks nobody who commits."""
+
+    def build(version: int) -> TxnOffsetCommitRequest:
+        topics: list[TxnOffsetCommitRequestTopic] = []
+        for name, partitions in by_topic(offsets).items():
+            entries: list[TxnOffsetCommitRequestPartition] = []
+            for partition in partitions:
+                offset, epoch, metadata = offsets[partition]
+                entries.append(
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=partition.partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1 if epoch is None else epoch,
+                        committed_metadata=metadata,
+                    )
+                )
+            topics.append(TxnOffsetCommitRequestTopic(name=name, partitions=entries))
+        request = TxnOffsetCommitRequest(
+            transactional_id=transactional_id,
+            group_id=member.group_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            topics=topics,
+        )
+        if version >= MEMBERS_FROM:
+            request.generation_id = member.generation
+            request.member_id = member.member_id
+            request.group_instance_id = member.group_instance_id
+        return request
+
+    return Prepared(TxnOffsetCommitRequest, build)

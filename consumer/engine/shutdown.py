@@ -16,13 +16,14 @@ from kproto.group.subscription import TopicPartition
 
 from ..options import ConsumerOptions
 from . import events as ev
-from .admin.runner import Runner
-from .core import Core, MetadataKeeper
+from .admin.runner import PlanRunner
+from .core import ClientCore
 from .events import Done
 from .fetch.fetcher import Fetcher
 from .group.commits import Committer, offsets_of
 from .group.membership import Membership
 from .group.status import Place
+from .metadata.updater import MetadataUpdater
 from .positions.partition_states import PartitionState
 
 # How long close waits for the brokers to hear that fetch sessions are over.
@@ -34,12 +35,12 @@ class Leaving:
 
     def __init__(
         self,
-        core: Core[ConsumerOptions],
-        metadata: MetadataKeeper,
+        core: ClientCore[ConsumerOptions],
+        metadata: MetadataUpdater,
         group: Membership,
         committer: Committer,
         fetcher: Fetcher,
-        runner: Runner,
+        runner: PlanRunner,
     ) -> None:
         self._core = core
         self._standing = core.standing

@@ -26,8 +26,8 @@ from ..clock import now, wall
 from ..engine import admin
 from ..engine import events as ev
 from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
-from ..engine.admin.engine import ClusterEngine, step
-from ..engine.metadata import ClusterView
+from ..engine.admin.engine import AdminEngine, step
+from ..engine.metadata.cluster import ClusterView
 from ..engine.network.connection import Prepared
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..logs import log
@@ -60,7 +60,7 @@ class ClusterCalls(Shell):
     ) -> None:
         rule_of("client_id", "str")("client_id", client_id)
         secured = _secured(security)
-        self._engine = ClusterEngine(
+        self._engine = AdminEngine(
             addresses(bootstrap_servers, secured),
             Random(),
             client_id=client_id,

@@ -33,7 +33,7 @@ from ..addresses import addresses
 from ..calls import serves
 from ..clock import now, wall
 from ..engine import events as ev
-from ..engine.consumer import Engine, next_deadline, step
+from ..engine.consumer import ConsumerEngine, next_deadline, step
 from ..errors import again
 from ..listener import RebalanceListener
 from ..logs import log
@@ -61,7 +61,9 @@ class Polling(Shell):
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
         self.options = consumer_options(config)
-        self._engine = Engine(addresses(bootstrap_servers, self.options.security), self.options, wall=wall)
+        self._engine = ConsumerEngine(
+            addresses(bootstrap_servers, self.options.security), self.options, wall=wall
+        )
         self._listener: RebalanceListener | None = None
         self._callbacks: list[EventCallback] = []
         self._reports: deque[tuple[EventCallback, GroupChange]] = deque()

@@ -25,8 +25,8 @@ from kproto.group.subscription import TopicPartition
 from ..calls import call, waits
 from ..clock import now, wall
 from ..delivery import PieceDelivery
-from ..engine.producer.transaction_states import CALLS, State, Wish
-from ..engine.producer.transactions import Transactions
+from ..engine.producer.transaction_states import CALLS, PendingCall, TransactionState
+from ..engine.producer.transactions import TransactionManager
 from ..engine.requests import Offset, triples
 from ..errors import again
 from ..logs import log
@@ -194,11 +194,11 @@ class ProducerCalls(Sender):
         try:
             await self._do("abort", None)
         except KprotoError as also:
-            if spoiled and transactions.state is State.lost:
+            if spoiled and transactions.state is TransactionState.lost:
                 raise also from error
             log.error("the transaction of %r was not aborted after %r: %s", transactions.id, error, also)
 
-    def _transactions(self, what: str) -> Transactions:
+    def _transactions(self, what: str) -> TransactionManager:
         found = self._engine.transactions
         if found is None:
             raise IllegalState(f"{what}() needs a producer with the option transactional_id")
@@ -213,7 +213,7 @@ class ProducerCalls(Sender):
             self._turn()
         await self._granted(wish, limit, deadline)
 
-    async def _granted(self, wish: Wish, limit: int, deadline: int) -> None:
+    async def _granted(self, wish: PendingCall, limit: int, deadline: int) -> None:
         """Waits until it is done; raises what went wrong with it."""
         try:
             wish.waiting.add(self._me())

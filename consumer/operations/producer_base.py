@@ -17,7 +17,7 @@ from ..addresses import addresses
 from ..callbacks import guarded
 from ..delivery import Delivery
 from ..engine import events as ev
-from ..engine.producer.batches import OutBatch
+from ..engine.producer.batches import ProducerBatch
 from ..engine.producer.engine import ProducerEngine
 from ..logs import log
 from ..options import ProducerConfig, producer_options
@@ -95,7 +95,7 @@ class Sender(Waiting, lifecycle.OfThisProcess):
     def _milliseconds(self, timeout: float | None) -> int:
         return self.options.delivery_timeout_ms + 1000 if timeout is None else int(timeout * 1000)
 
-    def _still_open(self, limit: int, pending: list[OutBatch]) -> RequestTimedOut:
+    def _still_open(self, limit: int, pending: list[ProducerBatch]) -> RequestTimedOut:
         records = sum(map(len, pending))
         excuse = f"; {pending[0].partition}: {self._engine.excuse(pending[0])}" if pending else ""
         return RequestTimedOut("flush", limit, f"{records} records are still open{excuse}")
@@ -142,9 +142,9 @@ class Sender(Waiting, lifecycle.OfThisProcess):
         raise NotImplementedError
 
 
-def unsettled(batches: Iterable[OutBatch]) -> list[OutBatch]:
+def unsettled(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
     """Those of the batches, or of what became of them, that are not decided."""
-    found: dict[OutBatch, None] = {}
+    found: dict[ProducerBatch, None] = {}
     for batch in batches:
         if batch.places is not None:
             found.update(dict.fromkeys(unsettled({part: None for part, _ in batch.places})))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 from ..clock import now
-from ..engine.failure_reports import Gaps
+from ..engine.timing import ReportIntervals
 
 T = TypeVar("T")
 
@@ -65,10 +65,10 @@ class News:
     something else works, as another partition, says nothing of it."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Gaps] = {}  # they take turns: each partition may have its own
+        self._told: dict[str, ReportIntervals] = {}  # they take turns: each partition may have its own
 
     def told(self, error: Exception) -> bool:
         """Whether to tell it now."""
         while len(self._told) >= KEPT:
             del self._told[next(iter(self._told))]
-        return self._told.setdefault(str(error), Gaps()).over(now())
+        return self._told.setdefault(str(error), ReportIntervals()).is_due(now())

@@ -34,7 +34,7 @@ from kproto.group.subscription import TopicPartition
 from ..blocking.cluster import Cluster
 from ..clock import now
 from ..engine.admin import OffsetAt, epoch_ends
-from ..engine.metadata import TopicView
+from ..engine.metadata.cluster import TopicView
 from ..errors import broker_error
 from .chosen import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 from .java_regex import matcher

@@ -18,7 +18,7 @@ import pytest
 
 from consumer import Cluster, Consumer, Producer, TopicPartition
 from consumer.engine import admin
-from consumer.engine.metadata import ClusterView
+from consumer.engine.metadata.cluster import ClusterView
 from kproto.errors import KprotoError, LogTruncated
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network.client import FETCH, Network
+from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.network.client import FETCH, NetworkClient
 from consumer.engine.network.connection import Call
 from consumer.engine.network.transport import Data, Open, Opened, Shut, Write
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -23,7 +23,7 @@ class Stage:
     """Ask by `ask`, `question` or `fetch`; what the network wants is in `opened`, `shut` and `requests`."""
 
     def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
-        self.network = Network(bootstrap or [("a", 1)], **options)
+        self.network = NetworkClient(bootstrap or [("a", 1)], **options)
         self.now = 0
         self.opened: list[Open] = []
         self.shut: list[int] = []

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.engine.producer.accumulator import Accumulator
-from consumer.engine.producer.batches import OutBatch
+from consumer.engine.producer.accumulator import RecordAccumulator
+from consumer.engine.producer.batches import ProducerBatch
 from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
 
@@ -30,13 +30,13 @@ ROWS = st.tuples(
 )
 
 
-def accumulator(**config: Any) -> Accumulator:
-    made = Accumulator(producer_options({**config}), Random(1), lambda: 0, RLock())
+def accumulator(**config: Any) -> RecordAccumulator:
+    made = RecordAccumulator(producer_options({**config}), Random(1), lambda: 0, RLock())
     made.route("t", 1, [0])
     return made
 
 
-def put(records: Accumulator, row: Row) -> OutBatch:
+def put(records: RecordAccumulator, row: Row) -> ProducerBatch:
     timestamp, key, value, headers = row
     delivery = records.take("t", key, value, None, timestamp, headers)
     assert delivery is not None
@@ -44,7 +44,7 @@ def put(records: Accumulator, row: Row) -> OutBatch:
     return delivery._batch
 
 
-def is_of(batch: OutBatch, rows: list[Row]) -> bool:
+def is_of(batch: ProducerBatch, rows: list[Row]) -> bool:
     """Is the batch that of these rows?"""
     batch.encode("none", None)
     timestamps, keys, values, headers = map(list, zip(*rows, strict=True))
@@ -105,7 +105,7 @@ def collecting_often(objects: int) -> Iterator[None]:
 def test_finalizers_may_send_in_the_middle_of_a_send(seed: int) -> None:
     dice = Random(seed)
     records = accumulator()
-    sent: dict[tuple[OutBatch, int], Row] = {}
+    sent: dict[tuple[ProducerBatch, int], Row] = {}
 
     def send(kinds: tuple[int, ...] = (0, 0, 0, 1)) -> None:
         key = (None, b"k")[dice.choice(kinds)]
@@ -158,7 +158,7 @@ def test_who_interrupts_a_new_moment_may_begin_others() -> None:
     assert {record.timestamp for record in read(batch)} <= {first, second, third, fourth}
 
 
-def read(batch: OutBatch) -> list[Any]:
+def read(batch: ProducerBatch) -> list[Any]:
     from kproto.records import rows
 
     assert batch.data is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.fetch.buffers import Chunk
+from consumer.engine.fetch.buffers import CompletedFetch
 from consumer.records import ConsumerRecord
 from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch
@@ -25,11 +25,11 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     return encode_batch([record], producer_id=producer_id, is_transactional=True, is_control=True)
 
 
-def chunk(data: bytes, position: int = 0, aborted: list[tuple[int, int]] | None = None) -> Chunk:
-    return Chunk(data, position, aborted, True)
+def chunk(data: bytes, position: int = 0, aborted: list[tuple[int, int]] | None = None) -> CompletedFetch:
+    return CompletedFetch(data, position, aborted, True)
 
 
-def offsets(some: Chunk, limit: int = 1000) -> list[int]:
+def offsets(some: CompletedFetch, limit: int = 1000) -> list[int]:
     return [record.offset for record in some.rows("t", 0, limit)]
 
 
@@ -151,7 +151,7 @@ def span(*ends: int) -> bytes:
     return encode_batch([Record(at, 0, None, b"v") for at in range(*ends)])
 
 
-def handed_out(some: Chunk, columns: bool, limit: int) -> list[int]:
+def handed_out(some: CompletedFetch, columns: bool, limit: int) -> list[int]:
     if not columns:
         return offsets(some, limit)
     found = some.columns()
@@ -211,7 +211,7 @@ def test_records_behind_the_last_offset_of_their_batch_are_not_handed_out(count:
         pytest.importorskip("pyarrow")
     torn = bytearray(span(5, 5 + count))
     torn[23:27] = (0).to_bytes(4, "big")
-    some = Chunk(span(0, 5) + torn, 0, None, False)
+    some = CompletedFetch(span(0, 5) + torn, 0, None, False)
     assert handed_out(some, columns, 5000) == [0, 1, 2, 3, 4]
     with pytest.raises(RecordError, match=r"records\.offsetDelta"):
         handed_out(some, columns, 5000)
@@ -304,9 +304,9 @@ def answer(*fields: bytes) -> list[memoryview]:
     return views
 
 
-def of_one_answer(*fields: bytes, position: int = 0) -> list[Chunk]:
-    mates: list[Chunk] = []
-    return [Chunk(view, position, None, True, None, mates) for view in answer(*fields)]
+def of_one_answer(*fields: bytes, position: int = 0) -> list[CompletedFetch]:
+    mates: list[CompletedFetch] = []
+    return [CompletedFetch(view, position, None, True, None, mates) for view in answer(*fields)]
 
 
 def many(count: int, base: int = 0, codec: str = "none") -> bytes:
@@ -317,7 +317,7 @@ def many(count: int, base: int = 0, codec: str = "none") -> bytes:
     return b"".join(encode_batch(made[at : at + 90], compression=codec) for at in range(0, count, 90))
 
 
-def drained(made: Chunk, limit: int = 400) -> list[ConsumerRecord]:
+def drained(made: CompletedFetch, limit: int = 400) -> list[ConsumerRecord]:
     found: list[ConsumerRecord] = []
     while not made.exhausted:
         found += made.rows("t", 0, limit)
@@ -335,7 +335,7 @@ MIXES = {
 @pytest.mark.parametrize("mix", MIXES)
 def test_chunks_of_one_answer_hand_out_the_same_as_each_alone(mix: str) -> None:
     for made, data in zip(of_one_answer(*MIXES[mix], position=7), MIXES[mix], strict=True):
-        alone = Chunk(data, 7, None, True)
+        alone = CompletedFetch(data, 7, None, True)
         try:
             expected = drained(alone)
         except RecordError as error:
@@ -356,7 +356,7 @@ def test_chunks_of_one_answer_are_decoded_together_though_each_alone_has_few_rec
 @pytest.mark.parametrize("mix", ["plain", "one is compressed"])
 def test_columns_of_chunks_of_one_answer_are_those_of_each_alone(mix: str) -> None:
     for made, data in zip(of_one_answer(*MIXES[mix]), MIXES[mix], strict=True):
-        found, alone = made.columns(), Chunk(data, 0, None, True).columns()
+        found, alone = made.columns(), CompletedFetch(data, 0, None, True).columns()
         assert found is not None
         assert alone is not None
         assert found.offset.tolist() == alone.offset.tolist()
@@ -379,8 +379,8 @@ def test_rows_and_then_columns_of_one_chunk_give_each_record_once(limit: int) ->
 
 def test_a_small_part_of_an_answer_does_not_keep_the_whole() -> None:
     large, small = answer(many(3000), many(10))
-    assert isinstance(Chunk(large, 0, None, True).data, memoryview)
-    assert isinstance(Chunk(small, 0, None, True).data, bytes)
+    assert isinstance(CompletedFetch(large, 0, None, True).data, memoryview)
+    assert isinstance(CompletedFetch(small, 0, None, True).data, bytes)
 
 
 def test_what_is_too_much_to_decode_at_once_is_decoded_batch_by_batch(
@@ -388,8 +388,8 @@ def test_what_is_too_much_to_decode_at_once_is_decoded_batch_by_batch(
 ) -> None:
     monkeypatch.setattr("consumer.engine.fetch.buffers.AT_ONCE", 20_000)
     data = many(2000, codec="gzip")
-    assert [one.offset for one in drained(Chunk(data, 0, None, True))] == list(range(2000))
-    made, found, pieces = Chunk(data, 0, None, True), list[int](), 0
+    assert [one.offset for one in drained(CompletedFetch(data, 0, None, True))] == list(range(2000))
+    made, found, pieces = CompletedFetch(data, 0, None, True), list[int](), 0
     while not made.exhausted:
         columns = made.columns()
         assert columns is not None

@@ -26,7 +26,7 @@ from consumer import (
     Producer,
     TopicPartition,
 )
-from consumer.engine.metadata import ClusterView
+from consumer.engine.metadata.cluster import ClusterView
 from consumer.options import ConsumerConfig, ProducerConfig
 from consumer.other_clients import METHODS, OPTIONS, Foreign
 from kproto.errors import ConfigError

@@ -20,7 +20,7 @@ import pytest
 
 from consumer.engine.group.status import Standing
 from consumer.engine.positions import offset_lookup
-from consumer.engine.producer.transaction_states import State, Wish
+from consumer.engine.producer.transaction_states import PendingCall, TransactionState
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.test_transaction_chaos import BEFORE_KIP_890
@@ -65,7 +65,7 @@ class Worker:
         machine = self.writer.engine.transactions
         assert machine is not None
         self.machine = machine
-        self.wish: Wish | None = None
+        self.wish: PendingCall | None = None
         self.rows: list[Any] = []
         self.written = False
         self.away_until = 0
@@ -86,13 +86,13 @@ class Worker:
                 wish, self.wish = self.wish, None
                 wish.told = True
                 self.ended(wish)
-        elif self.machine.state is State.spoiled:
+        elif self.machine.state is TransactionState.spoiled:
             self.call("abort")
-        elif self.machine.state is State.open and not self.written:
+        elif self.machine.state is TransactionState.open and not self.written:
             self.write()
-        elif self.machine.state is State.open:
+        elif self.machine.state is TransactionState.open:
             self.call("commit" if self.random.random() < 0.95 else "abort")
-        elif self.machine.state is State.lost:
+        elif self.machine.state is TransactionState.lost:
             self.chaos.replace(self)
         else:
             self.call("begin")
@@ -119,11 +119,11 @@ class Worker:
         if self.random.random() < self.chaos.slow:
             self.away_until = self.chaos.world.now + self.random.choice([10, 100, 1_200, 2_500])
 
-    def ended(self, wish: Wish) -> None:
+    def ended(self, wish: PendingCall) -> None:
         self.written = False
         if wish.what == "begin":
             return
-        if wish.error is not None and self.machine.state in (State.spoiled, State.lost):
+        if wish.error is not None and self.machine.state in (TransactionState.spoiled, TransactionState.lost):
             return
         self.rows = []
         if wish.what == "abort" or wish.error is not None:

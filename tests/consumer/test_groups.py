@@ -10,7 +10,7 @@ import pytest
 
 from consumer import AsyncCluster, Cluster, Consumer, ListedGroup, Producer, TopicPartition
 from consumer.engine import admin
-from consumer.engine.metadata import ClusterView
+from consumer.engine.metadata.cluster import ClusterView
 from kproto.broker.server import Server, running
 from kproto.errors import BrokerError, CommitFailed, UnsupportedVersion
 from kproto.messages import consumer_group_describe as newer

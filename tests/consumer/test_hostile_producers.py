@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer import Delivery
-from consumer.engine.producer.transaction_states import State
-from consumer.engine.producer.transactions import Transactions
+from consumer.engine.producer.transaction_states import TransactionState
+from consumer.engine.producer.transactions import TransactionManager
 from consumer.records import GroupMetadata
 from kproto.error_codes import ErrorCode
 from kproto.errors import KprotoError
@@ -204,7 +204,7 @@ class Clerk(Application):
         super().__init__(world, transactional_id="x", max_block_ms=20_000)
         machine = self.producer.engine.transactions
         assert machine is not None
-        self.machine: Transactions = machine
+        self.machine: TransactionManager = machine
         self.committed: list[tuple[int, str]] = []
 
     def call(self, what: str, ms: int) -> bool:
@@ -238,11 +238,11 @@ class Clerk(Application):
     def settle(self, ms: int) -> None:
         """Ends what was begun while the brokers were mad."""
         for state, call in (
-            (State.naming, "begin"),
-            (State.committing, "commit"),
-            (State.open, "abort"),
-            (State.spoiled, "abort"),
-            (State.aborting, "abort"),
+            (TransactionState.naming, "begin"),
+            (TransactionState.committing, "commit"),
+            (TransactionState.open, "abort"),
+            (TransactionState.spoiled, "abort"),
+            (TransactionState.aborting, "abort"),
         ):
             if self.machine.state is state:
                 self.call(call, ms)
@@ -279,7 +279,7 @@ def test_a_transaction_meets_any_number_in_any_place(
 
 def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
     clerk = committed_once(Refusing(place, code, highest=None if second else FIRST), late, 4)
-    if clerk.machine.state is not State.lost:
+    if clerk.machine.state is not TransactionState.lost:
         assert (clerk.producer.engine.open_records, clerk.producer.engine.buffered) == (0, 0)
 
 
@@ -298,7 +298,7 @@ def committed_once(world: Refusing, late: bool, times: int) -> Clerk:
     clerk.settle(40_000)
     world.run(30_000)
     assert clerk.done()
-    if clerk.machine.state is State.lost:
+    if clerk.machine.state is TransactionState.lost:
         assert str(clerk.machine.error)
     else:
         assert clerk.transaction(20_000)

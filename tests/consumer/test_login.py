@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network.client import Network
-from consumer.engine.network.connection import Call, How
+from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.network.client import NetworkClient
+from consumer.engine.network.connection import Call, Outcome
 from consumer.engine.network.transport import (
     Broken,
     Data,
@@ -57,7 +57,7 @@ class Stage:
         if options.get("sasl_mechanism") == "OAUTHBEARER":
             given = {"security_protocol": "SASL_PLAINTEXT", "sasl_oauth_token_provider": self.no_token}
         security = security_options({**given, **options})
-        self.network = Network([("a", 1), ("b", 1)], security=security, random=Random(1))
+        self.network = NetworkClient([("a", 1), ("b", 1)], security=security, random=Random(1))
         self.network.view.brokers = {1: BrokerAddress(1, "a", 1)}
         self.raw, self.session_ms, self.sasl = raw, session_ms, sasl
         self.now = 0
@@ -167,7 +167,7 @@ class Stage:
 
     def denied(self, call: Call) -> str:
         assert isinstance(call.error, AuthenticationFailed)
-        assert call.how is How.denied
+        assert call.how is Outcome.denied
         return call.error.detail
 
 
@@ -224,7 +224,7 @@ def test_who_is_refused_hears_why(options: Any, words: str | None) -> None:
     else:
         with pytest.raises(AuthenticationFailed, match=words):
             raise call.error or AssertionError
-        assert call.how is How.denied
+        assert call.how is Outcome.denied
 
 
 def test_who_is_refused_by_one_address_is_not_tried_at_the_next() -> None:
@@ -413,7 +413,9 @@ def test_a_provider_that_returns_nothing_is_no_broker_that_is_silent() -> None:
 
 
 def test_a_handshake_that_stalls_is_no_connection_that_can_not_be_made() -> None:
-    network = Network([("a", 1)], security=security_options({"security_protocol": "SSL"}), random=Random(1))
+    network = NetworkClient(
+        [("a", 1)], security=security_options({"security_protocol": "SSL"}), random=Random(1)
+    )
     call = network.ask(HEARTBEAT, 0)
     [opened] = [action for action in network.actions if isinstance(action, Open)]
     network.happened(Reached(opened.key), 10)

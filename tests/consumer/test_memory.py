@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.fetch.buffers import Chunk
-from consumer.engine.fetch.collector import BEGUN_AT_ONCE, Deliveries
-from consumer.engine.positions.partition_states import Positions
+from consumer.engine.fetch.buffers import CompletedFetch
+from consumer.engine.fetch.collector import BEGUN_AT_ONCE, FetchCollector
+from consumer.engine.positions.partition_states import SubscriptionState
 from kproto.records import Record, encode_batch
 from tests.consumer.world import Consumer, World, tp
 
@@ -128,7 +128,7 @@ def test_a_piece_that_was_folded_goes_on_where_it_was(count: int, taken: int) ->
         encode_batch([Record(100 * at + n, 0, b"", b"v%d" % n) for n in range(count)], compression="gzip")
         for at in (0, 100)
     ]
-    chunk, other = (Chunk(b"".join(batches), 0, None, True) for _ in range(2))
+    chunk, other = (CompletedFetch(b"".join(batches), 0, None, True) for _ in range(2))
     expected = other.rows("t", 0, 10**6)
     found = chunk.rows("t", 0, taken)
     chunk.fold()
@@ -142,11 +142,11 @@ def test_what_is_opened_as_columns_at_once_is_bounded_however_well_it_was_compre
     room = 200_000
     monkeypatch.setattr("consumer.engine.fetch.collector.AT_ONCE", room)
     data = encode_batch([Record(n, 0, None, bytes(SIZE)) for n in range(EACH)], compression="gzip")
-    deliveries, positions = Deliveries(), Positions()
+    deliveries, positions = FetchCollector(), SubscriptionState()
     for partition in range(PARTITIONS):
         state = positions.add(tp("t", partition), announced=True)
         state.start_at(0)
-        state.chunks.append(Chunk(data, 0, None, True))
+        state.chunks.append(CompletedFetch(data, 0, None, True))
         deliveries.look(state)
     took: list[list[int]] = []
     while sum(map(sum, took)) < PARTITIONS * EACH:

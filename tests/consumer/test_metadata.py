@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from consumer.engine.metadata import BELIEVED, BrokerAddress, ClusterView, metadata_request
+from consumer.engine.metadata.cluster import BELIEVED, BrokerAddress, ClusterView
+from consumer.engine.requests import metadata_request
 from kproto.messages.metadata import (
     MetadataRequest,
     MetadataResponse,

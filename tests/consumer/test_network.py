@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.metadata import BrokerAddress
+from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, GROUP, MAIN
-from consumer.engine.network.connection import How
+from consumer.engine.network.connection import Outcome
 from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.security.failures import CLOSED
 from kproto.errors import ConnectionFailed, RequestTimedOut
@@ -232,7 +232,7 @@ def test_nonsense_from_a_broker_closes_the_connection_and_fails_its_calls() -> N
     stage.connect(stage.opened[0].key)
     stage.happened(Data(stage.opened[0].key, b"\xff\xff\xff\xff"))
     assert "makes no sense" in str(call.error)
-    assert call.how is How.garbled
+    assert call.how is Outcome.garbled
     assert stage.shut == [stage.opened[0].key]
 
 
@@ -323,7 +323,7 @@ def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere(refused: 
     key = stage.opened[-1].key
     stage.connect(key)
     stage.happened(Data(key, b"\xff\xff\xff\xff"))
-    assert call.how is How.garbled
+    assert call.how is Outcome.garbled
     assert str(call.error).count("; at ") == refused
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from consumer.engine import admin
 from consumer.engine import events as ev
 from consumer.engine.admin import Plan
-from consumer.engine.admin.engine import ClusterEngine, step
+from consumer.engine.admin.engine import AdminEngine, step
 from consumer.engine.network.transport import Broken, Data, Opened
 from kproto.errors import KprotoError
 from kproto.messages.headers import decode_response, encode_response
@@ -158,7 +158,7 @@ class Admin(EngineClient):
 
     def __init__(self, world: World, name: str = "admin") -> None:
         super().__init__(world, name)
-        self.engine = ClusterEngine(world.addresses, Random(1), client_id=name, request_timeout_ms=5_000)
+        self.engine = AdminEngine(world.addresses, Random(1), client_id=name, request_timeout_ms=5_000)
         self.view = self.engine.view
         self.ended: dict[object, ev.Done] = {}
 

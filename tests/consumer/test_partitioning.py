@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from consumer.engine.producer.accumulator import Accumulator
+from consumer.engine.producer.accumulator import RecordAccumulator
 from consumer.engine.producer.partitioner import Partitioner, murmur2
 from consumer.options import producer_options
 from kproto.errors import UnknownTopic
@@ -39,11 +39,11 @@ def test_equal_keys_stay_together_also_when_hashes_are_forgotten() -> None:
     assert partitioner.number(b"key") == first
 
 
-def taker(**options: object) -> Accumulator:
-    return Accumulator(producer_options(options), Random(1), lambda: 0)
+def taker(**options: object) -> RecordAccumulator:
+    return RecordAccumulator(producer_options(options), Random(1), lambda: 0)
 
 
-def places(records: Accumulator, count: int, size: int) -> list[int]:
+def places(records: RecordAccumulator, count: int, size: int) -> list[int]:
     found: list[int] = []
     for _ in range(count):
         delivery = records.take("t", None, b"x" * size, None, 0, ())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from consumer.engine.backoff import Backoff
-from consumer.engine.network.nodes import Peers
+from consumer.engine.network.nodes import NodeStates
+from consumer.engine.timing import Backoff
 
 HERE, THERE = ("a", 1), ("b", 1)
 
 
-def peers() -> Peers:
-    return Peers(Backoff(50, 150, Random(1)))
+def peers() -> NodeStates:
+    return NodeStates(Backoff(50, 150, Random(1)))
 
 
 def test_an_address_that_failed_is_left_alone_for_a_time_that_doubles_more_or_less() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from consumer.engine import admin
 from consumer.engine.admin import Ask, FetchedBytes, OffsetAt, Plan, Rest
-from consumer.engine.metadata import ClusterView, TopicView
+from consumer.engine.metadata.cluster import ClusterView, TopicView
 from consumer.engine.network.connection import Call, Prepared
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized

@@ -9,7 +9,7 @@ import pytest
 
 from consumer.engine import events as ev
 from consumer.engine.consumer import next_deadline
-from consumer.engine.fetch.buffers import Chunk
+from consumer.engine.fetch.buffers import CompletedFetch
 from kproto.errors import Retriable
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest
@@ -152,10 +152,10 @@ def test_partitions_have_their_turn() -> None:
 
 def test_a_piece_holds_what_is_made_and_not_its_last_record() -> None:
     data = b"".join(encode_batch([Record(offset, 0, b"", b"v")]) for offset in range(2))
-    few = Chunk(encode_batch([Record(offset, 0, b"", b"v") for offset in range(5)]), 0, None, True)
+    few = CompletedFetch(encode_batch([Record(offset, 0, b"", b"v") for offset in range(5)]), 0, None, True)
     assert not few.holds(1)
     assert len(few.rows("t", 0, 1)) == 1
     assert [few.holds(count) for count in (1, 3, 4)] == [True, True, False]
-    apart = Chunk(data, 0, None, True)
+    apart = CompletedFetch(data, 0, None, True)
     apart.rows("t", 0, 1)
     assert not apart.holds(1)

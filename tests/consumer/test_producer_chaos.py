@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from consumer import Delivery
-from consumer.engine.producer.batches import Lane, OutBatch
-from consumer.engine.producer.produce_responses import Fates
-from consumer.engine.producer.producer_ids import Numbering
+from consumer.engine.producer.batches import PartitionQueue, ProducerBatch
+from consumer.engine.producer.produce_responses import ProduceResponses
+from consumer.engine.producer.producer_ids import SequenceNumbers
 from kproto.errors import ConfigError
 from kproto.messages.produce import (
     PartitionProduceResponse,
@@ -251,53 +251,53 @@ def test_the_claims_hold_in_every_schedule() -> None:
 
 
 def numbers_a_retry_anew(patch: pytest.MonkeyPatch) -> None:
-    retry = Fates._retry
+    retry = ProduceResponses._retry
 
-    def mutant(self: Fates, batch: OutBatch, *, innocent: bool = False) -> None:
+    def mutant(self: ProduceResponses, batch: ProducerBatch, *, innocent: bool = False) -> None:
         batch.sequence = -1
         retry(self, batch, innocent=innocent)
 
-    patch.setattr(Fates, "_retry", mutant)
+    patch.setattr(ProduceResponses, "_retry", mutant)
 
 
 def puts_a_retry_behind_the_others(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lane, "put_back", lambda self, batch: self.waiting.append(batch))
+    patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.waiting.append(batch))
 
 
 def forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:
-    number = Numbering.number
+    number = SequenceNumbers.number
 
-    def mutant(self: Numbering, lane: Lane, batch: OutBatch) -> bool:
+    def mutant(self: SequenceNumbers, lane: PartitionQueue, batch: ProducerBatch) -> bool:
         lane.renew = False
         return number(self, lane, batch)
 
-    patch.setattr(Numbering, "number", mutant)
+    patch.setattr(SequenceNumbers, "number", mutant)
 
 
 def expires_only_what_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lane, "open", lambda self: [batch for batch in self.waiting if not batch.done])
+    patch.setattr(PartitionQueue, "open", lambda self: [batch for batch in self.waiting if not batch.done])
 
 
 def takes_every_refusal_for_success(patch: pytest.MonkeyPatch) -> None:
-    decide = Fates.answered
+    decide = ProduceResponses.answered
 
-    def mutant(self: Fates, batch: OutBatch, answer: Any) -> None:
+    def mutant(self: ProduceResponses, batch: ProducerBatch, answer: Any) -> None:
         if answer is not None and answer.error_code == 7:
             answer.error_code = 0
         decide(self, batch, answer)
 
-    patch.setattr(Fates, "answered", mutant)
+    patch.setattr(ProduceResponses, "answered", mutant)
 
 
 def forgets_parts(patch: pytest.MonkeyPatch) -> None:
-    divide = Fates._divide
+    divide = ProduceResponses._divide
 
-    def mutant(self: Fates, batch: OutBatch, groups: Any) -> list[OutBatch]:
+    def mutant(self: ProduceResponses, batch: ProducerBatch, groups: Any) -> list[ProducerBatch]:
         parts = divide(self, batch, groups)
         batch.lane.waiting.remove(parts[-1])
         return parts
 
-    patch.setattr(Fates, "_divide", mutant)
+    patch.setattr(ProduceResponses, "_divide", mutant)
 
 
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, TopicPartition
-from consumer.engine.producer.transaction_states import State
+from consumer.engine.producer.transaction_states import TransactionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, Fenced, IllegalState, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
@@ -108,7 +108,7 @@ def test_who_stopped_waiting_calls_again_and_is_told_how_it_ended(
     with pytest.raises(RequestTimedOut, match=rf"^{what}\(\): no answer within 50 ms"):
         call(0.05)
     broker.was_asked(asks)
-    waiting = State.naming if what == "begin" else machine(producer).state
+    waiting = TransactionState.naming if what == "begin" else machine(producer).state
     if when == "before it ended":
         thread, found = later(call)
         until(lambda: machine(producer).wish.waiting)
@@ -225,7 +225,7 @@ def test_a_begin_that_is_cancelled_is_the_next_ones(broker: Coordinator) -> None
             with pytest.raises(asyncio.CancelledError):
                 await task
             broker.let_go(InitProducerIdRequest)
-            while machine(producer).state is State.naming:
+            while machine(producer).state is TransactionState.naming:
                 await asyncio.sleep(0.005)
             async with producer.transaction():
                 await producer.send("t", b"a", partition=0)
@@ -253,7 +253,7 @@ def test_wherever_a_task_is_cancelled_the_producer_goes_on(broker: Coordinator, 
             try:
                 await asyncio.wait_for(task, 20)
             except asyncio.CancelledError:
-                if machine(producer).state is State.committing:
+                if machine(producer).state is TransactionState.committing:
                     await producer.commit()
             async with producer.transaction():
                 last = await producer.send("t", b"b", partition=0)

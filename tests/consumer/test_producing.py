@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.producer.batches import OutBatch
-from consumer.engine.producer.produce_responses import Fates
+from consumer.engine.producer.batches import ProducerBatch
+from consumer.engine.producer.produce_responses import ProduceResponses
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -318,7 +318,7 @@ def given_up_before_one_that_is_in_the_log() -> list[str]:
     warm = a.must_send("t", "0")
     a.tick()
     world.run(100, until=lambda: warm.done)
-    sent: list[OutBatch] = []
+    sent: list[ProducerBatch] = []
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, ProduceRequest) or client is not a or sent[0].done:
@@ -347,17 +347,17 @@ def test_what_may_be_in_the_log_keeps_its_number_when_one_before_it_is_given_up(
 
 
 def test_numbering_all_anew_when_one_is_given_up_would_store_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_up = Fates.give_up
+    give_up = ProduceResponses.give_up
 
-    def mutant(self: Fates, batch: OutBatch, error: Any) -> None:
+    def mutant(self: ProduceResponses, batch: ProducerBatch, error: Any) -> None:
         batch.lane.unnumber, batch.lane.halted = (), True
         give_up(self, batch, error)
 
-    monkeypatch.setattr(Fates, "give_up", mutant)
+    monkeypatch.setattr(ProduceResponses, "give_up", mutant)
     assert given_up_before_one_that_is_in_the_log() == ["0", "1", "2", "2", "3"]
 
 
-def ended(world: World, batch: OutBatch) -> bool:
+def ended(world: World, batch: ProducerBatch) -> bool:
     return world.run(50, until=lambda: batch.done)
 
 

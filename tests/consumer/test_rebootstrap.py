@@ -9,11 +9,11 @@ import pytest
 from consumer.engine.admin import read_metadata
 from consumer.engine.admin.plan import Ask, Rest
 from consumer.engine.events import Tick
-from consumer.engine.metadata import BrokerAddress, ClusterView
+from consumer.engine.metadata.cluster import BrokerAddress, ClusterView
 from consumer.engine.network.connection import Call
-from consumer.engine.network.request_timeouts import ANSWER_PATIENCE_MS
 from consumer.engine.network.transport import Broken, Shut
 from consumer.engine.producer.engine import step
+from consumer.engine.timing import FIRST_RESPONSE_TIMEOUT_MS
 from kproto.errors import ConnectionFailed
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from tests.consumer.stage import Stage, question
@@ -170,7 +170,7 @@ def test_without_recovery_a_broker_that_is_silent_at_the_start_is_asked_again() 
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)
     stage.connect(1)
-    stage.tick(ANSWER_PATIENCE_MS)
+    stage.tick(FIRST_RESPONSE_TIMEOUT_MS)
     assert stage.shut == [1]
     assert not call.done
     stage.tick(stage.network.next_deadline() or 0)

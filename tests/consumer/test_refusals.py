@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.failure_reports import FIRST_GAP_MS, PATIENCE_MS, Refusals
-from consumer.engine.metadata import BrokerAddress
+from consumer.engine.failure_reports import FailureReports
+from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.timing import FAILURE_REPORT_DELAY_MS, FIRST_REPORT_INTERVAL_MS
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition
@@ -64,7 +65,7 @@ def refused(request: Any, code: ErrorCode, for_ms: int) -> tuple[World, Consumer
 def test_what_is_refused_for_longer_than_a_moment_is_told_with_the_brokers_error(
     request_: Any, code: ErrorCode
 ) -> None:
-    _, a = refused(request_, code, PATIENCE_MS + 5_000)
+    _, a = refused(request_, code, FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
     assert change.reason.startswith(request_.__name__.removesuffix("Request"))
     assert code.name in change.reason
@@ -80,7 +81,7 @@ def test_a_check_of_the_position_that_is_refused_is_told() -> None:
     assert world.run(until=lambda: len(a.records) == 1)
     refuse(world, OffsetForLeaderEpochRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     world.elect("t", 0)
-    world.run(PATIENCE_MS + 5_000)
+    world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
     assert change.partitions == (T0,)
     assert change.reason.startswith("OffsetForLeaderEpoch has been in vain for 5 s: NOT_LEADER_OR_FOLLOWER")
@@ -92,7 +93,7 @@ def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() 
     a.subscribe("t")
     assert world.run(until=lambda: a.heard("assigned"))
     refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    world.run(PATIENCE_MS + 5_000)
+    world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
     assert re.match(r"Heartbeat has been in vain for \d+ s: GROUP_AUTHORIZATION_FAILED", change.reason)
     assert "needs an ACL that allows READ on the group; trying again" in change.reason
@@ -109,7 +110,7 @@ def test_an_answer_to_a_heartbeat_that_is_none_of_it_is_no_refusal(code: ErrorCo
 
 def test_what_is_refused_for_a_moment_is_no_news() -> None:
     for request, code in AT_THE_START:
-        world, a = refused(request, code, PATIENCE_MS - 1_000)
+        world, a = refused(request, code, FAILURE_REPORT_DELAY_MS - 1_000)
         refuse(world, request, code, 0)
         assert world.run(until=lambda a=a: len(a.records) == 1)
         world.run(60_000)
@@ -120,14 +121,14 @@ def test_it_is_told_again_after_growing_gaps() -> None:
     _, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 240_000)
     at = [change.at for change in a.heard("refused")]
     gaps = [later - sooner for sooner, later in pairwise(at)]
-    assert [round(gap / FIRST_GAP_MS) for gap in gaps] == [1, 2, 4]
+    assert [round(gap / FIRST_REPORT_INTERVAL_MS) for gap in gaps] == [1, 2, 4]
 
 
 def test_many_partitions_that_wait_for_the_same_are_one_report() -> None:
     told: list[tuple[list[TopicPartition], str]] = []
-    refusals = Refusals(lambda partitions, why: told.append((list(partitions), why)), 2_000)
+    refusals = FailureReports(lambda partitions, why: told.append((list(partitions), why)), 2_000)
     many = [tp("t", index) for index in range(1000)]
-    for now in range(0, PATIENCE_MS + 2_000, 1_000):
+    for now in range(0, FAILURE_REPORT_DELAY_MS + 2_000, 1_000):
         for partition in many:
             refusals.refused("Fetch", "X (1)", now, partition, again=now > 0)
     assert [partitions for partitions, _ in told] == [many]
@@ -135,7 +136,7 @@ def test_many_partitions_that_wait_for_the_same_are_one_report() -> None:
 
 def test_refusals_far_apart_are_no_row() -> None:
     told: list[str] = []
-    refusals = Refusals(lambda partitions, why: told.append(why), 2_000)
+    refusals = FailureReports(lambda partitions, why: told.append(why), 2_000)
     for now in range(0, 100_000, 5_000):
         refusals.refused("Fetch", "X (1)", now, T0, again=True)
     for now in range(100_000, 110_000, 500):
@@ -145,7 +146,7 @@ def test_refusals_far_apart_are_no_row() -> None:
 
 def test_what_succeeded_in_between_is_no_row_though_the_next_refusals_have_two_reasons() -> None:
     told: list[str] = []
-    refusals = Refusals(lambda partitions, why: told.append(why), 30_000)
+    refusals = FailureReports(lambda partitions, why: told.append(why), 30_000)
     refusals.refused("OffsetCommit", "X (1)", 0, T0, again=False)
     refusals.refused("OffsetCommit", "no broker", 20_000, T0, again=False)
     for now in range(20_100, 24_000, 500):
@@ -171,7 +172,7 @@ def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_
     world.run(1_000)
     [change] = a.heard("missing")
     assert (change.partitions, change.reason) == ((tp("t", 9),), "topic 't' has 1 partition (yet)")
-    world.run(PATIENCE_MS + 5_000)
+    world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [again] = a.heard("refused")
     assert again.partitions == (tp("t", 9),)
     world.grow("t", 10)
@@ -194,13 +195,13 @@ def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_wai
 
     world.tamper = lie
     a.subscribe("t")
-    world.run(PATIENCE_MS + 5_000)
+    world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
     assert change.reason.startswith("Assignment has been in vain for ")
     assert "does not match the current subscription; trying again" in change.reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
-    world.run(2 * FIRST_GAP_MS)
+    world.run(2 * FIRST_REPORT_INTERVAL_MS)
     assert len(a.heard("refused")) == 1
 
 
@@ -228,7 +229,7 @@ def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_an
     a.subscribe("t")
     assert world.run(until=a.is_stable)
     a.rejoin()
-    world.run(PATIENCE_MS + 5_000)
+    world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     assert world.lies is not None
     assert 10 <= world.lies <= 20
     [change] = a.heard("refused")
@@ -237,7 +238,7 @@ def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_an
     world.lies = None
     world.write("t", 1, "y")
     assert world.run(60_000, until=lambda: set(a.values()) == {"x", "y"})
-    world.run(2 * FIRST_GAP_MS)
+    world.run(2 * FIRST_REPORT_INTERVAL_MS)
     assert len(a.heard("refused")) == 1
 
 
@@ -253,7 +254,7 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
     places = [brokers[2], BrokerAddress(2, "where it was", 1), BrokerAddress(2, "where else", 1)]
     for place in (*places, *places):
         brokers[2] = place
-        world.run((FIRST_GAP_MS - 2_000) // 6)
+        world.run((FIRST_REPORT_INTERVAL_MS - 2_000) // 6)
     told = [change.reason for change in a.heard("unreachable")]
     assert [[place.host in why for place in places[1:]] for why in told] == [
         [False, False],
@@ -273,10 +274,13 @@ def test_a_cluster_that_stays_away_is_told_again_after_growing_gaps_and_that_it_
     a.subscribe("t")
     assert world.run(until=a.is_stable)
     world.stop_broker(1)
-    world.run(4 * FIRST_GAP_MS)
+    world.run(4 * FIRST_REPORT_INTERVAL_MS)
     assert a.heard("reachable") == []
     repeated = [change for change in a.heard("unreachable") if "s now" in change.reason]
-    assert [round(int(one.reason.split()[-3]) * 1000 / FIRST_GAP_MS) for one in repeated] == [1, 3]
+    assert [round(int(one.reason.split()[-3]) * 1000 / FIRST_REPORT_INTERVAL_MS) for one in repeated] == [
+        1,
+        3,
+    ]
     world.start_broker(1)
     assert world.run(30_000, until=lambda: bool(a.heard("reachable")))
     assert len(a.heard("reachable")) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.engine.metadata import BrokerAddress
+from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, MAIN
 from consumer.engine.network.transport import Broken
 from kproto.messages.list_offsets import ListOffsetsRequest

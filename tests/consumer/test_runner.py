@@ -9,7 +9,7 @@ import pytest
 
 from consumer.engine import events as ev
 from consumer.engine.admin import Ask, Rest, read_metadata
-from consumer.engine.admin.engine import ClusterEngine, step
+from consumer.engine.admin.engine import AdminEngine, step
 from consumer.engine.admin.plan import try_again
 from consumer.engine.error_actions import CONTROLLER, OFFSET_COMMIT
 from consumer.engine.network.transport import Opened
@@ -17,8 +17,8 @@ from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedO
 from kproto.messages.metadata import MetadataRequest
 
 
-def engine() -> ClusterEngine:
-    return ClusterEngine([("broker", 9092)], Random(1), client_id="c", request_timeout_ms=1000)
+def engine() -> AdminEngine:
+    return AdminEngine([("broker", 9092)], Random(1), client_id="c", request_timeout_ms=1000)
 
 
 def ends(actions: list[ev.Action]) -> list[tuple[object, Any, Any]]:

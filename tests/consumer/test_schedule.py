@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from consumer.engine.network.client import MORE
-from consumer.engine.producer.batches import Lane
-from consumer.engine.producer.schedule import ALONE_MS, Schedule
+from consumer.engine.producer.batches import PartitionQueue
+from consumer.engine.producer.schedule import SendSchedule
+from consumer.engine.timing import EXTRA_CONNECTION_BACKOFF_MS
 from consumer.options import producer_options
 from kproto.errors import ConfigError
 from kproto.messages.headers import decode_request
@@ -135,13 +136,13 @@ def test_nothing_of_a_partition_overtakes_on_another_connection(seed: int) -> No
 def test_a_schedule_that_does_not_wait_before_it_changes_the_connection_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = Schedule.place
+    place = SendSchedule.place
 
-    def mutant(self: Schedule, lane: Lane) -> None:
+    def mutant(self: SendSchedule, lane: PartitionQueue) -> None:
         lane.way = lane.way._replace(node=-1)
         place(self, lane)
 
-    monkeypatch.setattr(Schedule, "place", mutant)
+    monkeypatch.setattr(SendSchedule, "place", mutant)
     for seed in range(5):
         try:
             overtakes(seed)
@@ -169,7 +170,7 @@ def test_a_broker_that_allows_no_further_connection_is_written_to_through_one(ki
     assert world.now - began < {"refuse": 2_000, "stall": 6_000}[kind]
     order_is_kept(world)
     world.open = open_one  # type: ignore[method-assign]
-    world.run(ALONE_MS)
+    world.run(EXTRA_CONNECTION_BACKOFF_MS)
     pour(producer)
     settle(world, producer)
     assert connections(world) == 3

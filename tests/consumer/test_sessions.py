@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from consumer.engine.fetch.sessions import FetchSession, Want
+from consumer.engine.fetch.sessions import FetchSession, FetchTarget
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.consumer.world import tp
 
@@ -12,11 +12,11 @@ A, B = UUID(int=1), UUID(int=2)
 VERSION = 17
 
 
-def want(offset: int = 0, topic_id: UUID = A) -> Want:
-    return Want(topic_id, offset, 1000, None)
+def want(offset: int = 0, topic_id: UUID = A) -> FetchTarget:
+    return FetchTarget(topic_id, offset, 1000, None)
 
 
-def ask(session: FetchSession, wants: dict[int, Want], version: int = VERSION) -> FetchRequest:
+def ask(session: FetchSession, wants: dict[int, FetchTarget], version: int = VERSION) -> FetchRequest:
     """The next fetch when these are wanted."""
     for partition in [partition for partition in session.wanted if partition.partition not in wants]:
         session.forget(partition)

@@ -75,7 +75,7 @@ def test_who_takes_a_connection_and_says_nothing_is_tried_last_the_next_time(
 def test_an_asyncio_client_is_served_where_the_first_address_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumer.engine.network.client.SETUP_PATIENCE_MS", 100)
+    monkeypatch.setattr("consumer.engine.network.client.FIRST_SETUP_TIMEOUT_MS", 100)
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
     held: list[socket.socket] = []
     with beside_a_broker(held.append) as port:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer.engine.metadata import BrokerAddress
+from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import GROUP
 from consumer.engine.network.connection import Call
 from consumer.engine.network.transport import Data

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer import AsyncCluster, Cluster
-from consumer.engine.failure_reports import FIRST_GAP_MS, LONGEST_GAP_MS
-from consumer.engine.metadata import BrokerAddress
+from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, GROUP, MAIN
-from consumer.engine.network.throttle import FROM, Throttles, asked_ms
+from consumer.engine.network.throttle import FROM, ThrottleReports, asked_ms
 from consumer.engine.network.transport import Data
+from consumer.engine.timing import FIRST_REPORT_INTERVAL_MS, MAX_REPORT_INTERVAL_MS
 from kproto.broker.machine import Throttle
 from kproto.broker.server import running
 from kproto.errors import RequestTimedOut
@@ -167,14 +167,14 @@ def test_only_answers_that_ask_for_it_do() -> None:
 
 
 def test_short_quiet_is_no_news_and_long_quiet_ever_more_seldom() -> None:
-    throttles = Throttles()
+    throttles = ThrottleReports()
     told = [now for now in range(0, 200_000, 2_000) if throttles.news("Fetch", "a:1", 1_500, now)]
-    assert told == [0, FIRST_GAP_MS, 3 * FIRST_GAP_MS]
+    assert told == [0, FIRST_REPORT_INTERVAL_MS, 3 * FIRST_REPORT_INTERVAL_MS]
     assert throttles.news("Fetch", "a:1", 900, 300_000) == ""
 
 
 def test_it_says_who_asks_for_how_long_and_how_much_that_was() -> None:
-    throttles = Throttles()
+    throttles = ThrottleReports()
     first = throttles.news("Fetch", "a:1", 1_500, 0)
     assert first == (
         "Fetch: the broker at a:1 asks for 1.5 s without requests; this client, or its user, is above a quota"
@@ -186,24 +186,24 @@ def test_it_says_who_asks_for_how_long_and_how_much_that_was() -> None:
 
 
 def test_after_a_minute_without_it_it_is_news_again() -> None:
-    throttles = Throttles()
+    throttles = ThrottleReports()
     assert throttles.news("Fetch", "a:1", 1_500, 0)
     assert throttles.news("Fetch", "a:1", 1_500, 62_000)
 
 
-class OnlyNowAndThen(Throttles):
+class OnlyNowAndThen(ThrottleReports):
     """A mutant: told by the gaps alone."""
 
     def _outlasts(self, now: int) -> bool:
         return False
 
 
-def check_told(throttles: Throttles, waits: list[int], pauses: list[int]) -> None:
+def check_told(throttles: ThrottleReports, waits: list[int], pauses: list[int]) -> None:
     now, known_until = 0, 0
     for wait, pause in zip([*waits, 2**31 - 1], [*pauses, 0], strict=False):
         if throttles.news("Fetch", "a:1", wait, now):
             known_until = now + wait
-        assert now + wait <= known_until + LONGEST_GAP_MS, (waits, pauses)
+        assert now + wait <= known_until + MAX_REPORT_INTERVAL_MS, (waits, pauses)
         now += pause
 
 
@@ -215,7 +215,7 @@ def check_told(throttles: Throttles, waits: list[int], pauses: list[int]) -> Non
 def test_what_outlasts_the_longest_gap_never_begins_without_a_word(
     waits: list[int], pauses: list[int]
 ) -> None:
-    check_told(Throttles(), waits, pauses)
+    check_told(ThrottleReports(), waits, pauses)
 
 
 def test_a_client_that_tells_by_the_gaps_alone_is_found_out() -> None:

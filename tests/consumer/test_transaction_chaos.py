@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from consumer import Delivery
-from consumer.engine.producer.transaction_states import CALLS, State, Wish
-from consumer.engine.producer.transactions import Transactions
+from consumer.engine.producer.transaction_states import CALLS, PendingCall, TransactionState
+from consumer.engine.producer.transactions import TransactionManager
 from consumer.records import GroupMetadata
 from kproto.errors import KprotoError
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -53,12 +53,12 @@ class Application:
 
     id: str
     producer: Producer
-    wish: Wish | None = None
+    wish: PendingCall | None = None
     open: Transaction | None = None
     past: list[Transaction] = field(default_factory=list)
 
     @property
-    def machine(self) -> Transactions:
+    def machine(self) -> TransactionManager:
         found = self.producer.engine.transactions
         assert found is not None
         return found
@@ -112,11 +112,11 @@ class Chaos:
                 self.ended(one, one.wish)
             return
         machine, random = one.machine, self.random
-        if machine.state is State.lost:
+        if machine.state is TransactionState.lost:
             self.restart(one)
-        elif machine.state is State.spoiled:
+        elif machine.state is TransactionState.spoiled:
             self.call(one, "abort")
-        elif machine.state is not State.open:
+        elif machine.state is not TransactionState.open:
             self.call(one, "begin")
         else:
             what = random.random()
@@ -134,7 +134,7 @@ class Chaos:
             return  # it is spoiled, or lost, since we looked
         one.producer.tick()
 
-    def ended(self, one: Application, wish: Wish) -> None:
+    def ended(self, one: Application, wish: PendingCall) -> None:
         one.wish, wish.told = None, True
         if wish.what == "begin":
             if wish.error is None:
@@ -176,7 +176,7 @@ class Chaos:
 
     def restart(self, one: Application) -> None:
         """Another process takes over; the old one may live on, and doesn't know."""
-        if one.machine.state is not State.lost and self.random.random() < 0.5:
+        if one.machine.state is not TransactionState.lost and self.random.random() < 0.5:
             self.fenced.append(one.producer)
         else:
             self.world.kill(one.producer)
@@ -275,11 +275,13 @@ class Chaos:
                 )
                 self.ended(one, one.wish)
             state = one.machine.state
-            if state is State.ready:
+            if state is TransactionState.ready:
                 return
-            if state is State.lost:
+            if state is TransactionState.lost:
                 self.restart(one)
-            self.call(one, {State.open: "commit", State.spoiled: "abort"}.get(state, "begin"))
+            self.call(
+                one, {TransactionState.open: "commit", TransactionState.spoiled: "abort"}.get(state, "begin")
+            )
         raise AssertionError(f"{one.id} comes to no end: {one.machine.excuse()}")
 
 
@@ -353,33 +355,33 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all() -> None:
 
 
 def a_lost_record_spoils_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "given_up", lambda self, batch, error: None)
+    patch.setattr(TransactionManager, "given_up", lambda self, batch, error: None)
 
 
 def what_may_still_arrive_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The next transaction has the same epoch."""
     patch.setattr(
-        Transactions, "_stale", property(lambda self: False, lambda self, value: None), raising=False
+        TransactionManager, "_stale", property(lambda self: False, lambda self, value: None), raising=False
     )
 
 
 def nobody_waits_for_offsets(patch: pytest.MonkeyPatch) -> None:
-    right = Transactions._todo
+    right = TransactionManager._todo
 
     def todo(self: Any) -> Any:
-        if self.state is State.committing:
+        if self.state is TransactionState.committing:
             self._offsets.clear()
         return right(self)
 
-    patch.setattr(Transactions, "_todo", todo)
+    patch.setattr(TransactionManager, "_todo", todo)
 
 
 def what_was_aborted_goes_out_with_the_next_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "_drop", lambda self, error: None)
+    patch.setattr(TransactionManager, "_drop", lambda self, error: None)
 
 
 def an_end_without_an_answer_is_taken_for_one(patch: pytest.MonkeyPatch) -> None:
-    right = Transactions._ended
+    right = TransactionManager._ended
 
     def ended(self: Any, call: Any) -> None:
         if call.error is not None:
@@ -387,7 +389,7 @@ def an_end_without_an_answer_is_taken_for_one(patch: pytest.MonkeyPatch) -> None
         else:
             right(self, call)
 
-    patch.setattr(Transactions, "_ended", ended)
+    patch.setattr(TransactionManager, "_ended", ended)
 
 
 def who_was_fenced_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -395,7 +397,7 @@ def who_was_fenced_goes_on(patch: pytest.MonkeyPatch) -> None:
         self._identity = self._identity._replace(epoch=self._identity.epoch + 1)
         self._rest()
 
-    patch.setattr(Transactions, "lose", lose)
+    patch.setattr(TransactionManager, "lose", lose)
 
 
 @pytest.mark.parametrize(

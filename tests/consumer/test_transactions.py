@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from consumer import Producer
-from consumer.engine.producer.transaction_states import CALLS, EDGES, State
+from consumer.engine.producer.transaction_states import CALLS, EDGES, TransactionState
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
 from kproto.errors import (
@@ -57,7 +57,7 @@ class Play(Script):
 
     def begin(self) -> None:
         assert self.call("begin") is None
-        assert self.machine.state is State.open
+        assert self.machine.state is TransactionState.open
 
     def run_until(self, request_: type) -> None:
         """Until it was asked."""
@@ -83,7 +83,7 @@ def test_a_transaction_asks_what_kafkas_own_client_asks_and_in_its_order() -> No
     play.producer.tick()
     assert play.call("commit") is None
     assert play.kinds() == ["AddPartitionsToTxn", "Produce", "EndTxn"]
-    assert play.machine.state is State.ready
+    assert play.machine.state is TransactionState.ready
 
 
 def test_with_kip_890_writing_is_enough_and_every_transaction_has_an_epoch_of_its_own() -> None:
@@ -177,7 +177,7 @@ def test_who_is_fenced_is_lost_for_good(code: int, request_: type) -> None:
         play.producer.must_send("t", "a", partition=0)
         error = play.call("commit")
     assert isinstance(error, Fenced)
-    assert play.machine.state is State.lost
+    assert play.machine.state is TransactionState.lost
     with pytest.raises(Fenced):
         play.machine.call("begin")
     assert play.engine.open_records == 0
@@ -187,7 +187,7 @@ def test_who_may_not_use_the_id_is_told_what_is_needed() -> None:
     play = Play()
     play.refusals[FindCoordinatorRequest] = [53]
     assert isinstance(play.call("begin"), NotAuthorized)
-    assert play.machine.state is State.lost
+    assert play.machine.state is TransactionState.lost
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_was_not_sent_when_it_was_aborted_never_is() -> None:
     assert play.call("abort") is None
     assert isinstance(batch.error, IllegalState)
     assert not play.numbers()
-    assert play.machine.state is State.ready
+    assert play.machine.state is TransactionState.ready
 
 
 def test_a_batch_that_is_too_large_is_divided_under_the_same_numbers() -> None:
@@ -421,8 +421,8 @@ def test_every_call_leads_along_an_edge_and_every_state_is_reached() -> None:
     for state, calls in CALLS.items():
         for to in calls.values():
             assert to is state or to in EDGES[state], (state, to)
-    assert set(CALLS) == set(EDGES) == set(State)
-    assert {to for ends in EDGES.values() for to in ends} == set(State) - {State.new}
+    assert set(CALLS) == set(EDGES) == set(TransactionState)
+    assert {to for ends in EDGES.values() for to in ends} == set(TransactionState) - {TransactionState.new}
 
 
 @pytest.mark.parametrize(

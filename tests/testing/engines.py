@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from consumer.engine import consumer as engines
 from consumer.engine import events as ev
-from consumer.engine.consumer import Engine
-from consumer.engine.core import Core
-from consumer.engine.fetch.collector import Deliveries
+from consumer.engine.consumer import ConsumerEngine
+from consumer.engine.core import ClientCore
+from consumer.engine.fetch.collector import FetchCollector
 from consumer.engine.fetch.fetcher import Fetcher
 from consumer.engine.group.commits import Committer
 from consumer.engine.group.membership import Membership
-from consumer.engine.positions.offset_lookup import Finder
-from consumer.engine.positions.partition_states import PartitionState, Positions, Reset
+from consumer.engine.positions.offset_lookup import OffsetLookup
+from consumer.engine.positions.partition_states import OffsetReset, PartitionState, SubscriptionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.group.classic import member as machine
@@ -70,7 +70,7 @@ def what_heartbeats_say_is_not_heard(patch: Patch) -> None:
 
 @mutant(claims.nothing_of_a_revoked_partition_is_delivered)
 def revoked_partitions_are_kept(patch: Patch) -> None:
-    patch.setattr(Positions, "drop", lambda self, partition: None)
+    patch.setattr(SubscriptionState, "drop", lambda self, partition: None)
     patch.setattr(PartitionState, "revoke", lambda self: None)
 
 
@@ -92,8 +92,8 @@ def a_cooperative_member_joins_once_more_for_nothing(patch: Patch) -> None:
 
 @mutant(claims.nothing_is_skipped_or_repeated_while_owned)
 def a_polls_last_record_is_forgotten(patch: Patch) -> None:
-    original = Deliveries.rows
-    patch.setattr(Deliveries, "rows", lambda self, limit: original(self, limit)[: max(1, limit - 1)])
+    original = FetchCollector.rows
+    patch.setattr(FetchCollector, "rows", lambda self, limit: original(self, limit)[: max(1, limit - 1)])
 
 
 @mutant(claims.nothing_is_skipped_or_repeated_while_owned)
@@ -134,9 +134,9 @@ def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
 
 @mutant(claims.the_last_seek_wins)
 def a_seek_to_what_is_there_ends_in_the_reset_policy(patch: Patch) -> None:
-    original = Engine.seek
+    original = ConsumerEngine.seek
 
-    def seek(self: Engine, event: ev.Seek) -> None:
+    def seek(self: ConsumerEngine, event: ev.Seek) -> None:
         original(self, event)
         self.finder.out_of_range(self.core.partitions.states[event.partition])
 
@@ -145,21 +145,21 @@ def a_seek_to_what_is_there_ends_in_the_reset_policy(patch: Patch) -> None:
 
 @mutant(claims.the_last_seek_wins)
 def behind_a_reset_one_record_is_left_out(patch: Patch) -> None:
-    original = Finder._listed  # pyright: ignore[reportPrivateUsage]
+    original = OffsetLookup._listed  # pyright: ignore[reportPrivateUsage]
 
-    def listed(self: Finder, state: PartitionState, reset: Any, offset: int) -> None:
+    def listed(self: OffsetLookup, state: PartitionState, reset: Any, offset: int) -> None:
         original(self, state, reset, offset)
         if "out of range" in reset.reason:
             state.start_at(offset + 1)
 
-    patch.setattr(Finder, "_listed", listed)
+    patch.setattr(OffsetLookup, "_listed", listed)
 
 
 @mutant(claims.nothing_paused_is_delivered)
 def a_pause_only_stops_the_fetches(patch: Patch) -> None:
-    original = Engine.take
+    original = ConsumerEngine.take
 
-    def take(self: Engine, event: ev.Take) -> None:
+    def take(self: ConsumerEngine, event: ev.Take) -> None:
         paused = [state for state in self.core.partitions.states.values() if state.paused]
         for state in paused:
             state.pause(False)
@@ -175,14 +175,14 @@ def a_pause_only_stops_the_fetches(patch: Patch) -> None:
 
 @mutant(claims.what_is_committed_was_delivered)
 def what_is_buffered_counts_as_processed(patch: Patch) -> None:
-    def mark(self: Positions, held: Any = None) -> None:
+    def mark(self: SubscriptionState, held: Any = None) -> None:
         for state in self.states.values():
             if state.known:
                 state.processed = max(state.fetch_offset, state.position)
                 self.processed(state)
         self.handed.clear()
 
-    patch.setattr(Positions, "mark_processed", mark)
+    patch.setattr(SubscriptionState, "mark_processed", mark)
 
 
 @mutant(claims.what_commit_reported_is_committed)
@@ -206,12 +206,12 @@ def partitions_are_given_back_without_a_commit(patch: Patch) -> None:
 
 @mutant(claims.no_committed_offset_is_reset)
 def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
-    def again(self: Finder, states: Any) -> None:
+    def again(self: OffsetLookup, states: Any) -> None:
         for state in list(states):
             self._without_commit(state, others=False)
 
-    patch.setattr(Finder, "_again", again)
-    patch.setattr(Finder, "_seldom", again)
+    patch.setattr(OffsetLookup, "_again", again)
+    patch.setattr(OffsetLookup, "_seldom", again)
 
 
 # ---- ends
@@ -231,9 +231,9 @@ def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
 
 @mutant(claims.close_ends_in_time)
 def close_waits_for_the_group_however_long(patch: Patch) -> None:
-    original = Engine.close
+    original = ConsumerEngine.close
 
-    def close(self: Engine, event: ev.Close) -> None:
+    def close(self: ConsumerEngine, event: ev.Close) -> None:
         original(self, replace(event, timeout_ms=1 << 40))
 
     patch.setitem(engines.TABLE, ev.Close, close)
@@ -241,10 +241,12 @@ def close_waits_for_the_group_however_long(patch: Patch) -> None:
 
 @mutant(claims.every_error_has_an_exit)
 def errors_are_not_raised(patch: Patch) -> None:
-    patch.setattr(Core, "fail", lambda self, error: self.errors.update({(type(error), str(error)): error}))
-    take = Engine.take
+    patch.setattr(
+        ClientCore, "fail", lambda self, error: self.errors.update({(type(error), str(error)): error})
+    )
+    take = ConsumerEngine.take
 
-    def quiet(self: Engine, event: ev.Take) -> None:
+    def quiet(self: ConsumerEngine, event: ev.Take) -> None:
         kept, self.core.errors = self.core.errors, type(self.core.errors)()
         take(self, event)
         self.core.errors.update(kept)
@@ -276,14 +278,14 @@ def a_partition_whose_leader_moved_is_left_alone(patch: Patch) -> None:
 
 @mutant(claims.every_record_was_delivered)
 def new_partitions_start_at_their_end(patch: Patch) -> None:
-    original = Finder._without_commit
+    original = OffsetLookup._without_commit
 
-    def without(self: Finder, state: PartitionState, *, others: bool) -> None:
+    def without(self: OffsetLookup, state: PartitionState, *, others: bool) -> None:
         original(self, state, others=others)
         if self._is_new(state, others):
-            state.find_out(Reset(-1, "a mutant", save=True))
+            state.find_out(OffsetReset(-1, "a mutant", save=True))
 
-    patch.setattr(Finder, "_without_commit", without)
+    patch.setattr(OffsetLookup, "_without_commit", without)
 
 
 @mutant(claims.the_group_converges)

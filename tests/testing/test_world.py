@@ -511,7 +511,7 @@ def test_who_begins_at_the_end_has_lost_nothing() -> None:
 
 
 def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_lookup.Finder, "_is_new", lambda *_: False)
+    monkeypatch.setattr(offset_lookup.OffsetLookup, "_is_new", lambda *_: False)
     world = World({"t": 1}, seed=1)
     world.join("a", topics=["t"], group_id="g")
     world.run(20_000)

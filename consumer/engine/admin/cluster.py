@@ -13,10 +13,15 @@ from kproto.messages.metadata import MetadataResponse
 from kproto.wire.message import Message
 
 from ...errors import broker_error
-from ..error_actions import FIND_COORDINATOR, METADATA, Do, to_do
-from ..metadata import ClusterView, metadata_request
+from ..error_actions import (
+    FIND_COORDINATOR,
+    METADATA,
+    ErrorAction,
+    to_do,
+)
+from ..metadata.cluster import BrokerAddress, ClusterView
 from ..network.connection import Prepared
-from ..requests import coordinator_of, coordinator_request
+from ..requests import coordinator_of, coordinator_request, metadata_request
 from .plan import PATIENCE, Ask, Plan, Rest, expect, try_again
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -54,7 +59,7 @@ def know_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], in
             if look and (known := view.topics.get(name)) is not None
         ]
         for name, code in denied:
-            if to_do(METADATA, code) is Do.told:
+            if to_do(METADATA, code) is ErrorAction.told:
                 raise broker_error(code, "Metadata", f"topic {name!r}")
             if code == UNKNOWN and look >= PATIENCE:
                 raise broker_error(code, "Metadata", f"topic {name!r} doesn't exist on this cluster")
@@ -109,12 +114,11 @@ def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], ke
         [call] = yield [Ask(coordinator_request(group, key_type))]
         answer = expect(FindCoordinatorResponse, call)
         found = coordinator_of(answer, call.version)
-        if isinstance(found, int):
-            first = answer.coordinators[0] if call.version >= 4 else answer
-            view.placed(found, first.host, first.port)
-            if found in view.brokers:
-                return found
-            yield Rest(f"broker {found} coordinates group {group!r}, but nobody says where it is")
+        if isinstance(found, BrokerAddress):
+            view.placed(found.id, found.host, found.port)
+            if found.id in view.brokers:
+                return found.id
+            yield Rest(f"broker {found.id} coordinates group {group!r}, but nobody says where it is")
         else:
             code, words = found
             detail = f"{'group' if key_type == 0 else 'transactional id'} {group!r}"

@@ -14,22 +14,18 @@ from kproto.errors import IllegalState
 
 from ...records import GroupChange
 from .. import events as ev
-from ..backoff import Backoff
 from ..events import Action, Event
-from ..metadata import ClusterView
-from ..network.client import Network
+from ..metadata.cluster import ClusterView
+from ..network.client import NetworkClient
 from ..network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
-from .runner import Runner
+from ..timing import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
+from .runner import PlanRunner
 
 if TYPE_CHECKING:
     from ...security import Security
 
-# retry.backoff.ms and retry.backoff.max.ms (CommonClientConfigs).
-RETRY_BACKOFF_MS = 100
-RETRY_BACKOFF_MAX_MS = 1000
 
-
-class ClusterEngine:
+class AdminEngine:
     """Connections to one cluster, and the plans that ask it. Only `step` changes it."""
 
     def __init__(
@@ -42,7 +38,7 @@ class ClusterEngine:
         security: Security | None = None,
         wall: Callable[[], int] | None = None,
     ) -> None:
-        self.network = Network(
+        self.network = NetworkClient(
             bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, security=security
         )
         self.now = 0
@@ -51,7 +47,7 @@ class ClusterEngine:
         self._wall = wall or self.clock
         self.network.throttled = self._throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
-        self.runner = Runner(self.network, self.clock, backoff.after)
+        self.runner = PlanRunner(self.network, self.clock, backoff.after)
 
     @property
     def view(self) -> ClusterView:
@@ -86,21 +82,21 @@ class ClusterEngine:
         return min((at for at in times if at is not None), default=None)
 
 
-TABLE: dict[type[Any], Callable[[ClusterEngine, Any], None]] = {
-    Reached: ClusterEngine.happened,
-    Opened: ClusterEngine.happened,
-    Data: ClusterEngine.happened,
-    Answer: ClusterEngine.happened,
-    Broken: ClusterEngine.happened,
-    GotToken: ClusterEngine.happened,
-    ev.Tick: ClusterEngine.tick,
-    ev.Run: ClusterEngine.run,
-    ev.Drop: ClusterEngine.drop,
-    ev.Close: ClusterEngine.close,
+TABLE: dict[type[Any], Callable[[AdminEngine, Any], None]] = {
+    Reached: AdminEngine.happened,
+    Opened: AdminEngine.happened,
+    Data: AdminEngine.happened,
+    Answer: AdminEngine.happened,
+    Broken: AdminEngine.happened,
+    GotToken: AdminEngine.happened,
+    ev.Tick: AdminEngine.tick,
+    ev.Run: AdminEngine.run,
+    ev.Drop: AdminEngine.drop,
+    ev.Close: AdminEngine.close,
 }
 
 
-def step(engine: ClusterEngine, event: Event, now: int) -> list[Action]:
+def step(engine: AdminEngine, event: Event, now: int) -> list[Action]:
     """Lets `event` happen at `now` and returns what to do, in order."""
     engine.now = now
     network = engine.network

@@ -19,7 +19,7 @@ from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kproto.wire.message import Message
 
 from ..error_actions import GROUPS
-from ..metadata import ClusterView
+from ..metadata.cluster import ClusterView
 from ..network.connection import Call
 from .cluster import find_coordinator, read_metadata
 from .offsets import committed_offsets

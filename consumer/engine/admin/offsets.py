@@ -9,8 +9,13 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
-from ..error_actions import OFFSET_COMMIT, OFFSET_FETCH, Do, to_do
-from ..metadata import ClusterView
+from ..error_actions import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    ErrorAction,
+    to_do,
+)
+from ..metadata.cluster import ClusterView
 from ..requests import (
     CommittedOffset,
     ids_of,
@@ -99,7 +104,7 @@ def committed_offsets(
         bad = [(partition, value) for partition, value in told.items() if isinstance(value, int)]
         if code:
             yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
-            coordinator = None if to_do(OFFSET_FETCH, code) is Do.find else node
+            coordinator = None if to_do(OFFSET_FETCH, code) is ErrorAction.find else node
         elif bad:
             yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
             yield from _look_again(view, dict(bad), clock)

@@ -22,9 +22,16 @@ from kproto.messages.produce import PartitionProduceData, ProduceRequest, Produc
 from kproto.wire.message import Message
 
 from ...errors import broker_error
-from ..error_actions import EPOCHS, LIST_OFFSETS, PRODUCE, Do, Row, to_do
+from ..error_actions import (
+    EPOCHS,
+    LIST_OFFSETS,
+    PRODUCE,
+    ErrorAction,
+    Row,
+    to_do,
+)
 from ..error_actions import FETCH as FETCH_ROW
-from ..metadata import NO_TOPIC_ID, ClusterView
+from ..metadata.cluster import NO_TOPIC_ID, ClusterView
 from ..network.client import FETCH
 from ..network.connection import Call, Prepared
 from ..requests import EARLIEST, ISOLATION, LATEST, by_topic, list_offsets_request, said_once, timestamp_of
@@ -234,7 +241,7 @@ def fetch(
                 partition = TopicPartition(name or "", entry.partition_index)
                 if partition not in offsets:
                     continue
-                if to_do(FETCH_ROW, entry.error_code) is Do.refresh:
+                if to_do(FETCH_ROW, entry.error_code) is ErrorAction.refresh:
                     view.forget_leader(partition)
                 result[partition] = FetchedBytes(
                     (entry.records if lent else bytes(entry.records)) if entry.records else b"",

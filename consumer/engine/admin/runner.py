@@ -26,7 +26,7 @@ from kproto.errors import KprotoError, RequestTimedOut
 from kproto.messages.metadata import MetadataResponse
 
 from ..events import Done
-from ..network.client import Network
+from ..network.client import NetworkClient
 from ..network.connection import Call
 from .plan import Ask, Plan, Rest
 
@@ -47,10 +47,12 @@ class _Job:
         self.why = ""
 
 
-class Runner:
+class PlanRunner:
     """The plans under way over one `Network`. `backoff` says how many ms a plan's n-th pause is, from 0."""
 
-    def __init__(self, network: Network, clock: Callable[[], int], backoff: Callable[[int], int]) -> None:
+    def __init__(
+        self, network: NetworkClient, clock: Callable[[], int], backoff: Callable[[int], int]
+    ) -> None:
         self._network = network
         self._clock = clock
         self._backoff = backoff

@@ -21,8 +21,13 @@ from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRespo
 from kproto.wire.message import Message
 
 from ...errors import broker_error
-from ..error_actions import CONTROLLER, METADATA, Do, to_do
-from ..metadata import NO_TOPIC_ID, ClusterView
+from ..error_actions import (
+    CONTROLLER,
+    METADATA,
+    ErrorAction,
+    to_do,
+)
+from ..metadata.cluster import NO_TOPIC_ID, ClusterView
 from ..network.connection import Call, Prepared
 from .cluster import is_complete, read_metadata
 from .plan import Ask, Plan, Rest, expect, lost, try_again
@@ -173,7 +178,7 @@ def _grown(
             return
         for name in late:
             known = view.topics.get(name)
-            if known is not None and to_do(METADATA, known.error_code) is Do.told:
+            if known is not None and to_do(METADATA, known.error_code) is ErrorAction.told:
                 detail = f"topic {name!r}, which was made or grown and can't be looked at"
                 raise broker_error(known.error_code, "Metadata", detail)
             if not may_grow and is_complete(view, name):

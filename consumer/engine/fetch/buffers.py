@@ -58,7 +58,7 @@ def _columns() -> Any:
     return columns
 
 
-class Chunk:
+class CompletedFetch:
     """What one fetch returned for one partition. Raises RecordError when it holds no complete batch, or none
     that reaches the position before one that is out of order.
 
@@ -94,13 +94,13 @@ class Chunk:
         aborted: Sequence[tuple[int, int]] | None,
         check_crcs: bool,
         max_decompressed: int | None = None,
-        mates: list[Chunk] | None = None,
+        mates: list[CompletedFetch] | None = None,
     ) -> None:
         if isinstance(data, memoryview) and len(data) * SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
         self._most = max_decompressed
         # Those of the same answer, in its order: they are decoded together.
-        self._mates: list[Chunk] = [] if mates is None else mates
+        self._mates: list[CompletedFetch] = [] if mates is None else mates
         self._lent = False
         self.position = position
         self.end, self.leader_epoch, self._torn = _end_of(data)
@@ -201,7 +201,7 @@ class Chunk:
     def _together(self, *, lent: bool) -> bool:
         """Decodes what came in the same answer at once, as the first record costs as much as a thousand more;
         False where that isn't possible, or nothing came with this."""
-        size, mates = 0, list[Chunk]()
+        size, mates = 0, list[CompletedFetch]()
         for mate in self._mates:
             if mate is self or (mate._columns is None and mate._batches is None and size < TOGETHER):
                 mates.append(mate)

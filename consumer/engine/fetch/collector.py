@@ -19,14 +19,14 @@ from kproto.group.subscription import TopicPartition
 
 from ...records import ColumnBatch, ConsumerRecord
 from ..positions.partition_states import PartitionState
-from .buffers import AT_ONCE, Chunk
+from .buffers import AT_ONCE, CompletedFetch
 
 BEGUN_AT_ONCE = 8
 """Java's consumer begins the next piece when the last one is used up: whoever has little waits for all of
 another's there."""
 
 
-class Deliveries:
+class FetchCollector:
     """The partitions that have something to hand out, the next one first."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Deliveries:
         self._broken: dict[TopicPartition, KprotoError] = {}
         self._untold: dict[TopicPartition, KprotoError] = {}
         # Whose first piece is begun, and which that is; the one whose turn was last comes last.
-        self._open: dict[TopicPartition, tuple[PartitionState, Chunk]] = {}
+        self._open: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
         # The partition that records are just being taken from.
         self.begun: PartitionState | None = None
 
@@ -105,7 +105,7 @@ class Deliveries:
                 return first
         return next(state for state, _ in self._open.values())
 
-    def _opened(self, state: PartitionState) -> Chunk:
+    def _opened(self, state: PartitionState) -> CompletedFetch:
         """The partition's first piece, to be taken from now."""
         chunk = state.chunks[0]
         self._open.pop(state.partition, None)

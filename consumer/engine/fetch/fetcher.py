@@ -33,18 +33,19 @@ from kproto.wire.message import Message
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
-from ..core import Core, MetadataKeeper
-from ..error_actions import FETCH, Do, to_do
-from ..metadata import BELIEVED
+from ..core import ClientCore
+from ..error_actions import FETCH, ErrorAction, to_do
+from ..metadata.cluster import BELIEVED
+from ..metadata.updater import MetadataUpdater
 from ..network.client import FETCH as FETCH_LANE
 from ..network.client import MAIN, SIDE
-from ..network.connection import Call, How, Prepared
-from ..positions.offset_lookup import Finder
+from ..network.connection import Call, Outcome, Prepared
+from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION
-from .buffers import Chunk
-from .replicas import Replicas
-from .sessions import TOPIC_IDS_FROM, FetchSession, Want
+from .buffers import CompletedFetch
+from .replicas import PreferredReplicas
+from .sessions import TOPIC_IDS_FROM, FetchSession, FetchTarget
 
 # So many answers in a row may come at once and bring nothing: of a leader that sends to a follower, or a log
 # that was just cut.
@@ -91,11 +92,13 @@ class _Node:
 class Fetcher:
     """Plans fetches and takes their answers."""
 
-    def __init__(self, core: Core[ConsumerOptions], metadata: MetadataKeeper, finder: Finder) -> None:
+    def __init__(
+        self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
+    ) -> None:
         self._core = core
         self._metadata = metadata
         self._finder = finder
-        self._replicas = Replicas(core)
+        self._replicas = PreferredReplicas(core)
         self._committed_only = core.options.isolation_level == "read_committed"
         self._nodes: dict[int, _Node] = {}
         # Whose session asks for a partition.
@@ -130,7 +133,7 @@ class Fetcher:
         if lane is None:
             lane = self._nodes[node] = _Node()
         self._at[partition] = node
-        want = Want(
+        want = FetchTarget(
             core.view.topic_id(partition.topic),
             state.fetch_offset,
             core.options.max_partition_fetch_bytes,
@@ -288,11 +291,11 @@ class Fetcher:
         response = call.response
         if not isinstance(response, FetchResponse):
             session.failed()
-            if call.how is How.silent:
+            if call.how is Outcome.silent:
                 core.refused("Fetch", str(call.error), again=lane.failures > 0)
             self._leave_alone(lane)
             self._metadata.need()
-            if call.how is not How.silent and call.error is not None:
+            if call.how is not Outcome.silent and call.error is not None:
                 lane.not_before = core.now + core.options.retry_backoff_max_ms
                 core.fail(call.error)
             else:
@@ -306,16 +309,16 @@ class Fetcher:
             if quiet_until > core.now and not response.error_code:
                 return  # nothing but that (KIP-219)
             do = to_do(FETCH, response.error_code)
-            if do is Do.told:
+            if do is ErrorAction.told:
                 core.fail(broker_error(response.error_code, "Fetch"))
             else:
                 why = describe(response.error_code) if response.error_code else NOT_ASKED
                 core.refused("Fetch", why, again=lane.failures > 0)
-            if do is Do.refresh:
+            if do is ErrorAction.refresh:
                 self._metadata.need()
             self._leave_alone(lane)
             return
-        mates: list[Chunk] = []
+        mates: list[CompletedFetch] = []
         brought = refused = False
         for topic in response.responses:
             for entry in topic.partitions:
@@ -365,7 +368,9 @@ class Fetcher:
             if state is not None and state.replica == node:
                 self._replicas.back(state)
 
-    def _take_in(self, node: int, state: PartitionState, entry: PartitionData, mates: list[Chunk]) -> None:
+    def _take_in(
+        self, node: int, state: PartitionState, entry: PartitionData, mates: list[CompletedFetch]
+    ) -> None:
         core = self._core
         if entry.error_code:
             self._refused(node, state, entry)
@@ -394,7 +399,7 @@ class Fetcher:
             aborted = [(one.producer_id, one.first_offset) for one in entry.aborted_transactions or ()]
         try:
             options = core.options
-            chunk = Chunk(
+            chunk = CompletedFetch(
                 entry.records,
                 state.fetch_offset,
                 aborted,
@@ -425,7 +430,7 @@ class Fetcher:
         core = self._core
         code = entry.error_code
         do = to_do(FETCH, code)
-        if do not in (Do.reset, Do.told):
+        if do not in (ErrorAction.reset, ErrorAction.told):
             core.refused("Fetch", describe(code), state.partition, again=state.failures > 0)
         if state.replica is not None:
             self._replicas.back(state)
@@ -434,14 +439,14 @@ class Fetcher:
         at = core.again_at(state.failures)
         state.failures += 1
         match do:
-            case Do.reset:
+            case ErrorAction.reset:
                 if state.chunks:
                     state.rest(at)
                 else:
                     self._finder.out_of_range(state)
-            case Do.refresh:
+            case ErrorAction.refresh:
                 self._led_by_another(node, state, entry, at)
-            case Do.told:
+            case ErrorAction.told:
                 state.rest(core.now + core.options.retry_backoff_max_ms)
                 core.fail(broker_error(code, "Fetch", str(state.partition)))
             case _:

@@ -1,31 +1,27 @@
-"""Followers that leaders send to (KIP-392): who is asked for a partition, and whether its leader may send on.
+"""Preferred read replicas (KIP-392): which broker is asked for a partition, and which leaders get the rack.
 
-Rules that hold here:
+Rules:
 
-* A leader sends whoever tells a rack to a follower there, and brings no records itself. That holds for
-  metadata.max.age.ms; then the leader is asked again.
-* A follower's word is not final (M154): an error, or no answer, leads back to the leader, which is told no
-  rack for a while. Told one, it would send there again, and nobody would read the partition for as long as
-  the follower is broken, or the way to it.
-* That while is ALONE_MS, doubled by each failure until a follower brings records: who tries one that can't be
-  reached waits for it, and for no records, in that time.
-* A rack is told for all partitions of a fetch, or for none.
+* A leader that is given a rack names a follower in that rack and returns no records itself. The client
+  fetches from that follower for `metadata_max_age_ms`, then asks the leader again.
+* If the follower fails or does not answer, the client goes back to the leader (M154) and gives it no rack for
+  a while. Otherwise the leader would name the same follower again, and nobody would read the partition.
+* That time is `REPLICA_BACKOFF_MS`, doubled by each failure until a follower returns records.
+* A rack is given for all partitions of a fetch, or for none.
 """
 
 from __future__ import annotations
 
 from ...options import ConsumerOptions
-from ..core import Core
+from ..core import ClientCore
 from ..positions.partition_states import PartitionState
-
-# How long no rack is told after the first failure.
-ALONE_MS = 10_000
+from ..timing import REPLICA_BACKOFF_MS
 
 
-class Replicas:
+class PreferredReplicas:
     """Which partitions are read at a follower."""
 
-    def __init__(self, core: Core[ConsumerOptions]) -> None:
+    def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
         # Leader -> until when it is told no rack.
         self._alone: dict[int, int] = {}
@@ -61,7 +57,7 @@ class Replicas:
     def back(self, state: PartitionState) -> None:
         """Where it was sent to there is nothing to be had: its leader is asked."""
         state.replica = None
-        wait = min(ALONE_MS << min(state.strays, 16), self._core.options.metadata_max_age_ms)
+        wait = min(REPLICA_BACKOFF_MS << min(state.strays, 16), self._core.options.metadata_max_age_ms)
         state.alone_until = self._core.now + wait
         state.strays += 1
         state.touch()

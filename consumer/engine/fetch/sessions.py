@@ -23,7 +23,7 @@ from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
-from ..metadata import NO_TOPIC_ID
+from ..metadata.cluster import NO_TOPIC_ID
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -33,7 +33,7 @@ LAST_EPOCH = 2**31 - 1
 TOPIC_IDS_FROM = 13
 
 
-class Want(msgspec.Struct, frozen=True):
+class FetchTarget(msgspec.Struct, frozen=True):
     """What is asked of one partition; any difference is news to the session.
 
     `asked_in` is the partition's epoch here: an answer to another one means nothing any more.
@@ -46,13 +46,13 @@ class Want(msgspec.Struct, frozen=True):
     asked_in: int = 0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class FetchPlan(msgspec.Struct, frozen=True):
     """One fetch that was decided on, for whatever version it will be sent in."""
 
     session_id: int
     session_epoch: int
-    send: dict[TopicPartition, Want]
-    forget: dict[TopicPartition, Want]
+    send: dict[TopicPartition, FetchTarget]
+    forget: dict[TopicPartition, FetchTarget]
 
     def request(
         self,
@@ -88,9 +88,9 @@ class FetchSession:
         self.id = NO_SESSION
         # `once`: a single fetch that neither has nor makes a session.
         self.epoch = FINAL_EPOCH if once else INITIAL_EPOCH
-        self.wanted: dict[TopicPartition, Want] = {}
+        self.wanted: dict[TopicPartition, FetchTarget] = {}
         # As the last request left it at the broker.
-        self.told: dict[TopicPartition, Want] = {}
+        self.told: dict[TopicPartition, FetchTarget] = {}
         self._names: dict[tuple[UUID, int], TopicPartition] = {}
         self._news: dict[TopicPartition, None] = {}
         self._nameless: set[TopicPartition] = set()
@@ -98,7 +98,7 @@ class FetchSession:
 
     # ---- what is wanted
 
-    def want(self, partition: TopicPartition, want: Want) -> None:
+    def want(self, partition: TopicPartition, want: FetchTarget) -> None:
         if self.wanted.get(partition) != want:
             self.wanted[partition] = want
             if want.topic_id is None:
@@ -129,11 +129,11 @@ class FetchSession:
 
     # ---- asking
 
-    def plan(self) -> Plan:
+    def plan(self) -> FetchPlan:
         """The next fetch, for exactly the partitions that are wanted now, as full or as a difference."""
         self._full = self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
-        send: dict[TopicPartition, Want] = {}
-        forget: dict[TopicPartition, Want] = {}
+        send: dict[TopicPartition, FetchTarget] = {}
+        forget: dict[TopicPartition, FetchTarget] = {}
         if self._full:
             send.update(self.wanted)
             self.told = dict(send)
@@ -142,13 +142,13 @@ class FetchSession:
             for partition in self._news:
                 self._tell(partition, send, forget)
         self._news = {}
-        return Plan(self.id, self.epoch, send, forget)
+        return FetchPlan(self.id, self.epoch, send, forget)
 
     def _tell(
         self,
         partition: TopicPartition,
-        send: dict[TopicPartition, Want],
-        forget: dict[TopicPartition, Want],
+        send: dict[TopicPartition, FetchTarget],
+        forget: dict[TopicPartition, FetchTarget],
     ) -> None:
         new, old = self.wanted.get(partition), self.told.get(partition)
         if new == old:
@@ -224,11 +224,11 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH
 
 
-def _name(partition: TopicPartition, want: Want) -> tuple[UUID, int]:
+def _name(partition: TopicPartition, want: FetchTarget) -> tuple[UUID, int]:
     return want.topic_id or NO_TOPIC_ID, partition.partition
 
 
-def _topics(wants: dict[TopicPartition, Want], version: int) -> list[FetchTopic]:
+def _topics(wants: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
     topics: dict[str, FetchTopic] = {}
     for partition, want in wants.items():
         topic = topics.get(partition.topic)
@@ -247,7 +247,7 @@ def _topics(wants: dict[TopicPartition, Want], version: int) -> list[FetchTopic]
     return list(topics.values())
 
 
-def _forgotten(forget: dict[TopicPartition, Want], version: int) -> list[ForgottenTopic]:
+def _forgotten(forget: dict[TopicPartition, FetchTarget], version: int) -> list[ForgottenTopic]:
     topics: dict[tuple[str, UUID | None], ForgottenTopic] = {}
     for partition, want in forget.items():
         key = (partition.topic, want.topic_id)

@@ -47,9 +47,10 @@ from kproto.messages.offset_commit import OffsetCommitResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
-from ..core import Core, MetadataKeeper
-from ..error_actions import OFFSET_COMMIT, Do, to_do
-from ..network.connection import Call, How
+from ..core import ClientCore
+from ..error_actions import OFFSET_COMMIT, ErrorAction, to_do
+from ..metadata.updater import MetadataUpdater
+from ..network.connection import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import ids_of, offset_commit_codes, offset_commit_request
 from .coordinator import Coordinator
@@ -106,10 +107,10 @@ class Committer:
 
     def __init__(
         self,
-        core: Core[ConsumerOptions],
+        core: ClientCore[ConsumerOptions],
         coordinator: Coordinator,
         answered: Callable[[int, Identity], None],
-        metadata: MetadataKeeper,
+        metadata: MetadataUpdater,
     ) -> None:
         self._core = core
         self._standing = core.standing
@@ -416,7 +417,7 @@ class Committer:
         self._open = None
         core = self._core
         if not isinstance(call.response, OffsetCommitResponse):
-            if call.how is How.silent:
+            if call.how is Outcome.silent:
                 self._in_vain(commit.offsets, str(call.error))
                 self._coordinator.lost(call.node, str(call.error))
                 self._again(commit, str(call.error), call.error)
@@ -457,21 +458,23 @@ class Committer:
         why = f"{partition} was answered with {describe(code)}"
         do = to_do(OFFSET_COMMIT, code)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._as_java(commit):
-            do = Do.retry
+            do = ErrorAction.retry
         if code == ErrorCode.UNKNOWN_TOPIC_ID and self._core.view.topic_id(partition.topic) is None:
-            do = Do.told  # brokers that answer Metadata know of none, either
+            do = ErrorAction.told  # brokers that answer Metadata know of none, either
         group = self._core.options.group_id
         error = broker_error(code, "OffsetCommit", f"group {group!r}, {partition}")
-        if do in (Do.find, Do.retry, Do.refresh):
+        if do in (ErrorAction.find, ErrorAction.retry, ErrorAction.refresh):
             self._in_vain([one for one in bad if bad[one] == code], describe(code))
         match do:
-            case Do.find:
+            case ErrorAction.find:
                 (self._coordinator.doubted if self._doubts(code) else self._coordinator.lost)(call.node, why)
                 self._again(commit, why, error)
-            case Do.rejoin if self._standing.in_group and not (commit.only_as or self._as_java(commit)):
+            case ErrorAction.rejoin if self._standing.in_group and not (
+                commit.only_as or self._as_java(commit)
+            ):
                 self._again(commit, REBALANCING)
-            case Do.retry | Do.refresh:
-                if do is Do.refresh:  # by which ids, or names, it goes out
+            case ErrorAction.retry | ErrorAction.refresh:
+                if do is ErrorAction.refresh:  # by which ids, or names, it goes out
                     self._metadata.need()
                     for topic in {one.topic for one in bad if not self._metadata.watches(one.topic)}:
                         self._metadata.look_up(topic)

@@ -21,10 +21,11 @@ from kproto.messages.find_coordinator import FindCoordinatorResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
-from ..core import Core
-from ..error_actions import FIND_COORDINATOR, Do, to_do
+from ..core import ClientCore
+from ..error_actions import FIND_COORDINATOR, ErrorAction, to_do
+from ..metadata.cluster import BrokerAddress
 from ..network.client import GROUP
-from ..network.connection import Call, How, Prepared
+from ..network.connection import Call, Outcome, Prepared
 from ..requests import coordinator_of, coordinator_request
 
 
@@ -36,7 +37,7 @@ class Coordinator:
 
     def __init__(
         self,
-        core: Core[ConsumerOptions],
+        core: ClientCore[ConsumerOptions],
         found: Callable[[int], None],
         lost: Callable[[str], None],
         nobody: Callable[[], None],
@@ -88,10 +89,10 @@ class Coordinator:
             self._call = None
             if isinstance(call.response, FindCoordinatorResponse):
                 found = coordinator_of(call.response, call.version)
-                if isinstance(found, int) and found != self.node:
-                    self._know(found, call.response, call.version)
+                if isinstance(found, BrokerAddress) and found.id != self.node:
+                    core.view.placed(found.id, found.host, found.port)
                     self.lost(self.node, why)
-                    self._found_at(found)
+                    self._found_at(found.id)
 
         self._call = core.ask(self._request(), answered)
 
@@ -136,20 +137,21 @@ class Coordinator:
         core = self._core
         self._call = None
         error: KprotoError | None = call.error
-        told = call.how is not How.silent
+        told = call.how is not Outcome.silent
         why = ""
         if isinstance(call.response, FindCoordinatorResponse):
             found = coordinator_of(call.response, call.version)
-            if isinstance(found, int):
-                self._know(found, call.response, call.version)
-                self._found_at(found)
+            if isinstance(found, BrokerAddress):
+                # Metadata may not list this broker yet, or may have an old address.
+                core.view.placed(found.id, found.host, found.port)
+                self._found_at(found.id)
                 return
             code, words = found
             detail = f"group {core.options.group_id!r}"
             error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
-            told, why = to_do(FIND_COORDINATOR, code) is Do.told, describe(code)
+            told, why = to_do(FIND_COORDINATOR, code) is ErrorAction.told, describe(code)
         self.trouble = str(error)
-        if call.how is How.silent:
+        if call.how is Outcome.silent:
             self._nobody()
         elif not told:
             core.refused("FindCoordinator", why, again=self._failures > 0)
@@ -163,8 +165,3 @@ class Coordinator:
         self.node, self._wanted, self.trouble = node, False, ""
         self._core.report("coordinator", reason=f"node {node} coordinates the group")
         self._found(node)
-
-    def _know(self, node: int, response: FindCoordinatorResponse, version: int) -> None:
-        """The answer tells the address; metadata may not list it yet, or where it was before."""
-        first = response.coordinators[0] if version >= 4 else response
-        self._core.view.placed(node, first.host, first.port)

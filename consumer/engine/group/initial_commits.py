@@ -18,7 +18,7 @@ from kproto.errors import AuthenticationFailed, BrokerError, ConnectionFailed, K
 from kproto.group.subscription import TopicPartition
 
 from ...options import ConsumerOptions
-from ..core import Core
+from ..core import ClientCore
 from ..positions.partition_states import PartitionState
 
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
@@ -31,7 +31,7 @@ UNSAID = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 class Starts:
     """The partitions whose start is to be saved; `commit(offsets, then)` does that."""
 
-    def __init__(self, core: Core[ConsumerOptions], commit: Callable[[Offsets, Then], None]) -> None:
+    def __init__(self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, Then], None]) -> None:
         self._core = core
         self._commit = commit
         self._waiting: dict[TopicPartition, PartitionState] = {}

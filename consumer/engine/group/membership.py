@@ -39,14 +39,15 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ...errors import broker_error, helpful
 from ...options import ConsumerOptions
-from ..core import Core, MetadataKeeper
+from ..core import ClientCore
 from ..events import CallListener
+from ..metadata.updater import MetadataUpdater
 from ..network.client import GROUP, MAIN
-from ..network.connection import Call, How, Prepared
-from ..network.request_timeouts import ANSWER_PATIENCE_MS
-from ..positions.offset_lookup import Finder
+from ..network.connection import Call, Outcome, Prepared
+from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
-from ..positions.seeks import Apply, Seeks
+from ..positions.seeks import Apply, PendingSeeks
+from ..timing import FIRST_RESPONSE_TIMEOUT_MS
 from .commits import Committer, offsets_of
 from .coordinator import Coordinator
 from .status import Place
@@ -90,10 +91,10 @@ class Membership:
 
     def __init__(
         self,
-        core: Core[ConsumerOptions],
-        metadata: MetadataKeeper,
+        core: ClientCore[ConsumerOptions],
+        metadata: MetadataUpdater,
         coordinator: Coordinator,
-        finder: Finder,
+        finder: OffsetLookup,
         committer: Committer,
         left: Callable[[], None],
     ) -> None:
@@ -116,7 +117,7 @@ class Membership:
         self._due_at: int | None = None
         self._due_known = False
         self._in_vain: set[str] = set()  # requests that were refused last, and assignments that were none
-        self._seeks = Seeks(core.options.max_poll_interval_ms)
+        self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
         self._unsubscribed = False  # from what was assigned by hand, before there was a member
         self._before = False  # a commit is under way, behind which the group is left
 
@@ -174,7 +175,7 @@ class Membership:
 
         self._seeks.clear()
         self.interests.become(frozenset(), None)
-        self._save_before(go, min(self._core.options.request_timeout_ms, ANSWER_PATIENCE_MS))
+        self._save_before(go, min(self._core.options.request_timeout_ms, FIRST_RESPONSE_TIMEOUT_MS))
 
     @property
     def settled(self) -> bool:
@@ -194,7 +195,7 @@ class Membership:
         until = self._core.now + timeout_ms
         self._save_before(
             lambda: self.feed(machine.Close(leave, max(1, until - self._core.now))),
-            min(timeout_ms // 2, ANSWER_PATIENCE_MS),
+            min(timeout_ms // 2, FIRST_RESPONSE_TIMEOUT_MS),
         )
 
     def _save_before(self, leave: Callable[[], None], timeout_ms: int) -> None:
@@ -508,7 +509,7 @@ class Membership:
         self._note(call)
         if call.response is not None:
             self.feed(machine.Received(action.request, call.response))
-        elif call.how is How.silent or call.error is None:
+        elif call.how is Outcome.silent or call.error is None:
             self.feed(machine.Failed(action.request, str(call.error)))
         elif call.message is HeartbeatRequest:  # which ends no membership; the next one may be answered
             self._core.fail(call.error)
@@ -530,7 +531,7 @@ class Membership:
         elif isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
             code = call.response.error_code
             why = describe(code) if code in REFUSED or (code and self._endless) else ""
-        elif call.message in (JoinGroupRequest, SyncGroupRequest) and call.how is How.silent:
+        elif call.message in (JoinGroupRequest, SyncGroupRequest) and call.how is Outcome.silent:
             why = str(call.error)
         else:
             return

@@ -17,7 +17,8 @@ from kproto.group.classic.member import MemberState
 from kproto.patterns import compiled
 
 from ...options import ConsumerOptions
-from ..core import Core, MetadataKeeper
+from ..core import ClientCore
+from ..metadata.updater import MetadataUpdater
 
 
 class Interests:
@@ -25,8 +26,8 @@ class Interests:
 
     def __init__(
         self,
-        core: Core[ConsumerOptions],
-        metadata: MetadataKeeper,
+        core: ClientCore[ConsumerOptions],
+        metadata: MetadataUpdater,
         feed: Callable[[machine.Event], None],
     ) -> None:
         self._core = core

@@ -32,13 +32,24 @@ from kproto.errors import AuthenticationFailed, ConnectionFailed, DecodeError, K
 from kproto.wire.message import Message
 
 from ...security.failures import CLOSED
-from ..backoff import Backoff
-from ..metadata import ClusterView
-from .connection import Call, Connection, How, Prepared
-from .node_selection import Choice
-from .nodes import Address, Peers
-from .request_timeouts import AT_ONCE, Silence
-from .throttle import Throttles
+from ..metadata.cluster import ClusterView
+from ..timing import (
+    CONNECTION_SETUP_TIMEOUT_MS,
+    FIRST_SETUP_TIMEOUT_MS,
+    RECONNECT_BACKOFF_MAX_MS,
+    RECONNECT_BACKOFF_MS,
+    REQUEST_TIMEOUT_MS,
+    Backoff,
+)
+from .connection import (
+    Call,
+    Connection,
+    Outcome,
+    Prepared,
+)
+from .nodes import Address, NodeSelector, NodeStates
+from .request_timeouts import AT_ONCE, RequestTimeouts
+from .throttle import ThrottleReports
 from .transport import (
     Answer,
     Broken,
@@ -60,18 +71,8 @@ if TYPE_CHECKING:
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
 MORE = SIDE  # above: a producer's further ones
 
-# Kafka's defaults (CommonClientConfigs).
-RECONNECT_BACKOFF_MS = 50
-RECONNECT_BACKOFF_MAX_MS = 1000
-CONNECTION_SETUP_TIMEOUT_MS = 10_000
-REQUEST_TIMEOUT_MS = 30_000
 
-# How long a connection may take to be made before another one is tried; doubled by each silence. Two lost
-# SYNs cost 3 s (RFC 6298).
-SETUP_PATIENCE_MS = 3_000
-
-
-class Network:
+class NetworkClient:
     """Ask with `ask`, tell with `happened` and `tick`, take `actions` and `finished` away after each."""
 
     def __init__(
@@ -98,17 +99,17 @@ class Network:
         # Told what brokers ask for, when it is news; and that metadata may say why a broker says nothing.
         self.throttled: Callable[[str], None] = lambda why: None
         self.doubted: Callable[[], None] = lambda: None
-        self._throttles = Throttles()
+        self._throttles = ThrottleReports()
         self._random = random or Random()
         self._security = security
         # Connection -> when its SASL session is to be renewed.
         self._renewals: dict[int, int] = {}
-        self._peers = Peers(Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._random))
-        self._silence = Silence(self._peers, request_timeout_ms)
+        self._peers = NodeStates(Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._random))
+        self._silence = RequestTimeouts(self._peers, request_timeout_ms)
         self._setup_timeout = connection_setup_timeout_ms
         self._connections: dict[int, Connection] = {}
         self._lanes: dict[tuple[str, int, int], Connection] = {}
-        self._choice = Choice(
+        self._choice = NodeSelector(
             self.view, self.bootstrap, recovers=recovers, peers=self._peers, lanes=self._lanes
         )
         self._parked: list[tuple[Call, Address]] = []
@@ -222,7 +223,7 @@ class Network:
     def _open(self, address: Address, lane: int, now: int) -> Connection:
         self._next_key += 1
         host, port = address
-        patience = self._peers.setup_patience(address, SETUP_PATIENCE_MS, self._setup_timeout)
+        patience = self._peers.setup_patience(address, FIRST_SETUP_TIMEOUT_MS, self._setup_timeout)
         security = self._security
         login = None
         if security is not None and security.sasl:
@@ -479,11 +480,11 @@ class Network:
             untried = self._choice.untried(call)
             # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
             question = call.message.__api_key__ in AT_ONCE
-            unheard = not was_ready or (question and call.how is How.silent)
+            unheard = not was_ready or (question and call.how is Outcome.silent)
             elsewhere = call.node is None and unheard and bool(untried) and denied is None
             once_more = silent and question and (was_ready or again or logs_in)
             # An old connection may end just when it is used again, and that says nothing of the broker.
-            stale = connection.heard and question and call.how is How.silent and punish and not before
+            stale = connection.heard and question and call.how is Outcome.silent and punish and not before
             if (elsewhere or once_more or stale) and call.deadline > now and not self.closed:
                 call.error = None
                 self._place(call, now)

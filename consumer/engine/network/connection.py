@@ -67,7 +67,7 @@ class Prepared(msgspec.Struct):
     build: Callable[[int], Message]
 
 
-class How(Enum):
+class Outcome(Enum):
     """How a call ended; only `silent` is worth another try at once."""
 
     answered = "answered"
@@ -137,15 +137,15 @@ class Call:
         return self.response is not None or self.error is not None
 
     @property
-    def how(self) -> How:
+    def how(self) -> Outcome:
         """How the call ended; only to be asked when it is done."""
         if self.error is None:
-            return How.answered
+            return Outcome.answered
         if isinstance(self.error, AuthenticationFailed):
-            return How.denied
+            return Outcome.denied
         if isinstance(self.error, (UnsupportedVersion, EncodeError)):
-            return How.refused
-        return How.garbled if isinstance(self.error.__cause__, DecodeError) else How.silent
+            return Outcome.refused
+        return Outcome.garbled if isinstance(self.error.__cause__, DecodeError) else Outcome.silent
 
     @property
     def name(self) -> str:

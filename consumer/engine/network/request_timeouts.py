@@ -28,18 +28,9 @@ from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 
+from ..timing import FIRST_RESPONSE_TIMEOUT_MS, LIVENESS_CHECK_INTERVAL_MS, OFFSETS_COMMIT_TIMEOUT_MS
 from .connection import Call, Connection
-from .nodes import SETUP, Peers
-
-# How long a question that brokers answer from memory may take, before another connection is tried; doubled
-# by each silence. Two lost SYNs cost 3 s (RFC 6298).
-ANSWER_PATIENCE_MS = 5_000
-
-# How often others are asked whether a broker is there that says nothing.
-DOUBT_MS = 2_000
-
-# offsets.commit.timeout.ms: how long a coordinator waits for the replicas of what is committed.
-COMMIT_MS = 5_000
+from .nodes import SETUP, NodeStates
 
 # They change nothing, and no broker waits for anything before it answers.
 AT_ONCE = frozenset(
@@ -68,11 +59,11 @@ MAY_WAIT = frozenset(
 )
 
 
-class Silence:
+class RequestTimeouts:
     """Of each connection the call that is to be answered next, since when it is, and how many ms a healthy
     broker may wait before it answers."""
 
-    def __init__(self, peers: Peers, request_timeout_ms: int) -> None:
+    def __init__(self, peers: NodeStates, request_timeout_ms: int) -> None:
         self._peers = peers
         self._most = request_timeout_ms
         self._heads: dict[int, tuple[Call, int, int | None]] = {}
@@ -85,7 +76,7 @@ class Silence:
         known = self._heads.get(connection.key)
         if known is not None and known[0] is head:
             return
-        if known is not None and now - known[1] < ANSWER_PATIENCE_MS:
+        if known is not None and now - known[1] < FIRST_RESPONSE_TIMEOUT_MS:
             self._peers.spoke((connection.host, connection.port), _what(known[0]))
         self._doubts.pop(connection.key, None)
         if head is None:
@@ -93,7 +84,7 @@ class Silence:
         else:
             self._heads[connection.key] = (head, now, _broker_waits(head))
             if head.message.__api_key__ in MAY_WAIT:
-                self._doubts[connection.key] = now + ANSWER_PATIENCE_MS
+                self._doubts[connection.key] = now + FIRST_RESPONSE_TIMEOUT_MS
 
     def coming(self, connection: Connection, now: int) -> None:
         """A part of the next answer came."""
@@ -109,7 +100,9 @@ class Silence:
         address = (connection.host, connection.port)
         # A connection that is to be quiet isn't read from meanwhile.
         since = max(head[1], connection.quiet_until)
-        return since + self._peers.patience(address, _what(head[0]), ANSWER_PATIENCE_MS + head[2], self._most)
+        return since + self._peers.patience(
+            address, _what(head[0]), FIRST_RESPONSE_TIMEOUT_MS + head[2], self._most
+        )
 
     def what(self, connection: Connection) -> int:
         """What it is silent to."""
@@ -121,7 +114,7 @@ class Silence:
         at = self._doubts.get(connection.key)
         if at is None or at > now:
             return False
-        self._doubts[connection.key] = now + DOUBT_MS
+        self._doubts[connection.key] = now + LIVENESS_CHECK_INTERVAL_MS
         return True
 
     def add_due(self, connection: Connection, times: list[int]) -> None:
@@ -153,7 +146,7 @@ def _broker_waits(call: Call) -> int | None:
     if isinstance(request, FetchRequest):
         return request.max_wait_ms
     if isinstance(request, OffsetCommitRequest):
-        return COMMIT_MS
+        return OFFSETS_COMMIT_TIMEOUT_MS
     if isinstance(request, HeartbeatRequest):
         return 0
     if isinstance(request, JoinGroupRequest):

@@ -19,7 +19,7 @@ from typing import Final
 
 from kproto.wire.message import Message
 
-from ..failure_reports import FIRST_GAP_MS, Gaps
+from ..timing import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
 # API key -> from which version on the client is to be quiet (AbstractResponse.shouldClientThrottle).
 FROM: Final[Mapping[int, int]] = {
@@ -71,8 +71,6 @@ FROM: Final[Mapping[int, int]] = {
     75: 0,  # DescribeTopicPartitions
 }
 
-# Shorter pauses are what a quota is for, and no news.
-NEWS_MS = 1_000
 DAY_MS = 86_400_000
 
 
@@ -86,23 +84,23 @@ def asked_ms(response: Message, version: int) -> int:
     return wait if first is not None and version >= first else 0
 
 
-class Throttles:
+class ThrottleReports:
     """What was asked for lately, for one report about all of it."""
 
     def __init__(self) -> None:
-        self._gaps = Gaps()
-        self._over_at = -2 * FIRST_GAP_MS
+        self._gaps = ReportIntervals()
+        self._over_at = -2 * FIRST_REPORT_INTERVAL_MS
         self._told_until = 0
         self._since = 0
         self._total = 0
 
     def news(self, api: str, address: str, wait: int, now: int) -> str:
         """What to tell now; empty for nothing."""
-        if now - self._over_at >= 2 * FIRST_GAP_MS:
-            self._gaps, self._since, self._total = Gaps(), now, 0
+        if now - self._over_at >= 2 * FIRST_REPORT_INTERVAL_MS:
+            self._gaps, self._since, self._total = ReportIntervals(), now, 0
         self._over_at = max(now + wait, self._over_at)
         self._total += wait
-        if wait < NEWS_MS or not (self._gaps.over(now) or self._outlasts(now)):
+        if wait < REPORTED_THROTTLE_MS or not (self._gaps.is_due(now) or self._outlasts(now)):
             return ""
         self._told_until = self._over_at
         past = (now - self._since) // 1000
@@ -113,4 +111,4 @@ class Throttles:
 
     def _outlasts(self, now: int) -> bool:
         """It ends after the next time that it would be told, and after what was told already."""
-        return self._over_at > max(self._gaps.next_at, self._told_until + FIRST_GAP_MS)
+        return self._over_at > max(self._gaps.next_at, self._told_until + FIRST_REPORT_INTERVAL_MS)

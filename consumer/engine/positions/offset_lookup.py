@@ -25,12 +25,18 @@ from kproto.messages.offset_fetch import OffsetFetchResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions, duration_ms
-from ..core import Core, MetadataKeeper, Then
-from ..error_actions import LIST_OFFSETS, OFFSET_FETCH, Do, to_do
+from ..core import ClientCore, Then
+from ..error_actions import (
+    LIST_OFFSETS,
+    OFFSET_FETCH,
+    ErrorAction,
+    to_do,
+)
 from ..group.commits import LAST_WITH_NAMES, Committer
 from ..group.coordinator import Coordinator
+from ..metadata.updater import MetadataUpdater
 from ..network.client import FETCH as FETCH_LANE
-from ..network.connection import Call, How
+from ..network.connection import Call, Outcome
 from ..requests import (
     EARLIEST,
     ISOLATION,
@@ -44,7 +50,7 @@ from ..requests import (
     offset_fetch_result,
     said_once,
 )
-from .partition_states import PartitionState, Phase, Reset
+from .partition_states import FetchState, OffsetReset, PartitionState
 
 Waiting = dict[TopicPartition, PartitionState]
 
@@ -53,13 +59,13 @@ UNSAID = "the answer doesn't mention it"
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
-class Finder:
+class OffsetLookup:
     """Moves partitions from finding and listing to ready."""
 
     def __init__(
         self,
-        core: Core[ConsumerOptions],
-        metadata: MetadataKeeper,
+        core: ClientCore[ConsumerOptions],
+        metadata: MetadataUpdater,
         coordinator: Coordinator,
         committer: Committer,
     ) -> None:
@@ -76,7 +82,7 @@ class Finder:
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed."""
         idle = state.gone or state.asking or state.error is not None or state.retry_at > self._core.now
-        for phase, waiting in ((Phase.finding, self._finding), (Phase.listing, self._listing)):
+        for phase, waiting in ((FetchState.finding, self._finding), (FetchState.listing, self._listing)):
             if not idle and state.phase is phase:
                 waiting[state.partition] = state
             else:
@@ -147,7 +153,7 @@ class Finder:
         core = self._core
         if not isinstance(call.response, OffsetFetchResponse):
             self._refused(states.values(), "OffsetFetch", str(call.error))
-            if call.how is How.silent:
+            if call.how is Outcome.silent:
                 self._coordinator.lost(call.node, str(call.error))
             elif call.error is not None:
                 self._seldom(states.values())
@@ -160,11 +166,11 @@ class Finder:
             return
         code, found = result
         do = to_do(OFFSET_FETCH, code)
-        if do is not Do.take:
+        if do is not ErrorAction.take:
             self._refused(states.values(), "OffsetFetch", describe(code))
-            if do is Do.find:
+            if do is ErrorAction.find:
                 self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
-            elif do is Do.told:
+            elif do is ErrorAction.told:
                 self._seldom(states.values())
                 core.fail(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
@@ -187,7 +193,7 @@ class Finder:
             else:
                 self._refused([state], "OffsetFetch", describe(value))
                 self._metadata.need()
-                if to_do(OFFSET_FETCH, value) is Do.told:
+                if to_do(OFFSET_FETCH, value) is ErrorAction.told:
                     self._seldom([state])
                     told[partition] = value
         core.fail_for("OffsetFetch", told)
@@ -224,7 +230,7 @@ class Finder:
             state.fail(NoOffsetForPartition(str(state.partition), why))
             self._core.wake()
             return
-        state.find_out(Reset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
+        state.find_out(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
 
     def _saves(self) -> bool:
         options = self._core.options
@@ -257,7 +263,7 @@ class Finder:
             self._core.wake()
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
-        state.find_out(Reset(self._timestamp(policy), reason, before=state.position))
+        state.find_out(OffsetReset(self._timestamp(policy), reason, before=state.position))
         if state.resets:
             state.rest(self._core.again_at(state.resets - 1))
         state.resets += 1
@@ -267,7 +273,7 @@ class Finder:
         policy = self._core.options.on_new_partition
         unread = state.known and not state.handed_out and state.has_committed(state.position)
         ours = self._core.standing.in_group
-        if ours and (state.phase is Phase.finding or (unread and policy != "none")):
+        if ours and (state.phase is FetchState.finding or (unread and policy != "none")):
             # It may be new to us alone: whoever had it before us knew, and committed where we go on.
             state.begin_anew()
             state.new = True
@@ -278,7 +284,7 @@ class Finder:
         reason = f"the topic was created anew: {policy}"
         before = state.position if state.known else None
         state.begin_anew()
-        state.find_out(Reset(self._timestamp(policy), reason, self._saves(), before))
+        state.find_out(OffsetReset(self._timestamp(policy), reason, self._saves(), before))
 
     # ---- the leaders
 
@@ -307,7 +313,7 @@ class Finder:
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
             self._refused(states.values(), "ListOffsets", str(call.error))
-            if call.how is How.silent:
+            if call.how is Outcome.silent:
                 for partition in states:
                     core.view.forget_leader(partition)
                 self._metadata.need()
@@ -326,27 +332,27 @@ class Finder:
             if state is None or state.reset is None:
                 continue
             do = to_do(LIST_OFFSETS, entry.error_code)
-            if do is Do.take:
+            if do is ErrorAction.take:
                 self._listed(state, state.reset, entry.offset)
-            elif do is Do.told:
+            elif do is ErrorAction.told:
                 self._seldom([state])
                 told[partition] = entry.error_code
             else:
                 self._refused([state], "ListOffsets", describe(entry.error_code))
-                if do is Do.refresh:
+                if do is ErrorAction.refresh:
                     core.view.forget_leader(partition)
                     self._metadata.need()
         core.fail_for("ListOffsets", told)
         self._refused(unanswered.values(), "ListOffsets", UNSAID)
 
-    def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
+    def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
         if offset < 0:
             # No record is that young: the end, as Kafka's by_duration has it.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._refused([state], "ListOffsets", "the leader tells no offset")
             else:
-                state.find_out(Reset(instead, reset.reason, reset.save, reset.before))
+                state.find_out(OffsetReset(instead, reset.reason, reset.save, reset.before))
             return
         state.start_at(offset)
         if reset.reason:

@@ -31,13 +31,13 @@ import msgspec
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
-from ..fetch.buffers import Chunk
+from ..fetch.buffers import CompletedFetch
 
 # How many fetched pieces a partition may hold: one that is being handed out, and the next.
 PREFETCH = 2
 
 
-class Phase(Enum):
+class FetchState(Enum):
     """What a partition is waiting for."""
 
     finding = "finding"  # the group's committed offset
@@ -46,7 +46,7 @@ class Phase(Enum):
     ready = "ready"  # nothing: it has a position
 
 
-class Reset(msgspec.Struct, frozen=True):
+class OffsetReset(msgspec.Struct, frozen=True):
     """A start position to be asked of the leader: ListOffsets' timestamp, and why."""
 
     timestamp: int
@@ -99,12 +99,18 @@ class PartitionState:
     )
 
     def __init__(
-        self, home: Positions, partition: TopicPartition, topic_id: UUID | None, *, announced: bool, new: bool
+        self,
+        home: SubscriptionState,
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        *,
+        announced: bool,
+        new: bool,
     ) -> None:
         self._home = home
         self.partition = partition
         self.topic_id = topic_id  # of the topic that its position is in; None until that is told
-        self.phase = Phase.finding
+        self.phase = FetchState.finding
         self.position = 0
         self.processed: int | None = None
         self.leader_epoch: int | None = None  # of the last record before the position
@@ -113,7 +119,7 @@ class PartitionState:
         self.handed_out = False  # some records from where it started
         self.committed: int | None = None  # as the group said last
         self.asked: object | None = None  # the last commit that may change that, until it is answered
-        self.reset: Reset | None = None
+        self.reset: OffsetReset | None = None
         self.resets = 0  # in a row, because it was out of range, and one piece was fetched in between at most
         self.unsaved = False
         self.paused = False
@@ -129,7 +135,7 @@ class PartitionState:
         # The offset at which a fetch beside the waiting one found nothing.
         self.dry_at = -1
         self.error: KprotoError | None = None
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
@@ -143,7 +149,7 @@ class PartitionState:
     def start_at(self, offset: int, leader_epoch: int | None = None) -> None:
         """The position is known: from the group, from a leader, or from a seek."""
         self._forget()
-        self.phase = Phase.ready
+        self.phase = FetchState.ready
         self.position = self.fetch_offset = offset
         self.processed = offset
         self.handed_out = False
@@ -151,16 +157,16 @@ class PartitionState:
         self.validated = None
         self._home.processed(self)
 
-    def find_out(self, reset: Reset) -> None:
+    def find_out(self, reset: OffsetReset) -> None:
         """The position has to be asked of the leader."""
         self._forget()
-        self.phase = Phase.listing
+        self.phase = FetchState.listing
         self.reset = reset
 
     def find_committed(self) -> None:
         """The position has to be asked of the group."""
         self._forget()
-        self.phase = Phase.finding
+        self.phase = FetchState.finding
 
     def check(self) -> None:
         """The position stands on an epoch that another leader may have cut: ask before anything else is read.
@@ -169,13 +175,13 @@ class PartitionState:
         """
         unsaved, processed, committed = self.unsaved, self.processed, self.committed
         self._forget()
-        self.phase = Phase.checking
+        self.phase = FetchState.checking
         self.unsaved, self.processed, self.committed = unsaved, processed, committed
         self.fetch_offset = self.position
 
     def checked(self, leader_epoch: int | None) -> None:
         """The leader of this epoch has what the position stands on."""
-        self.phase = Phase.ready
+        self.phase = FetchState.ready
         self.validated = leader_epoch
         self.asking = False
         self.touch()
@@ -233,7 +239,7 @@ class PartitionState:
         self.unsaved = False
         self.touch()
 
-    def took(self, chunk: Chunk) -> None:
+    def took(self, chunk: CompletedFetch) -> None:
         """A fetch brought this; it goes on behind it."""
         if self.chunks or self.handed_out:
             self.resets = 0  # what it was reset to leads on, and isn't out of range again behind the first
@@ -242,7 +248,7 @@ class PartitionState:
         self.failures = 0
         self.touch()
 
-    def moved(self, chunk: Chunk) -> None:
+    def moved(self, chunk: CompletedFetch) -> None:
         """Some of its first chunk was handed out."""
         self._home.handed[self.partition] = self
         self.position = chunk.position
@@ -295,7 +301,7 @@ class PartitionState:
 
     @property
     def known(self) -> bool:
-        return self.phase is Phase.ready or self.phase is Phase.checking
+        return self.phase is FetchState.ready or self.phase is FetchState.checking
 
     @property
     def to_commit(self) -> bool:
@@ -305,7 +311,7 @@ class PartitionState:
     @property
     def fetchable(self) -> bool:
         return (
-            self.phase is Phase.ready
+            self.phase is FetchState.ready
             and not self.gone
             and not self.paused
             and not self.revoking
@@ -335,7 +341,7 @@ class PartitionState:
     @property
     def deliverable(self) -> bool:
         return (
-            self.phase is Phase.ready
+            self.phase is FetchState.ready
             and not self.gone
             and not self.paused
             and not self.revoking
@@ -351,7 +357,7 @@ class PartitionState:
         return None if end is None or not self.known else max(0, end - self.position)
 
 
-class Positions:
+class SubscriptionState:
     """All partitions of one consumer, and which of them somebody has to look at."""
 
     def __init__(self) -> None:

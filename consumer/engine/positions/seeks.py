@@ -28,7 +28,7 @@ class _Seek(msgspec.Struct, eq=False):
     until: int | None = None
 
 
-class Seeks:
+class PendingSeeks:
     """`patience_ms` is max.poll.interval.ms: how long the group waits for who has to let go."""
 
     def __init__(self, patience_ms: int) -> None:

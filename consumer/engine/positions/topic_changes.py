@@ -19,14 +19,14 @@ from kproto.error_codes import describe
 from kproto.group.subscription import TopicPartition
 
 from ...options import ConsumerOptions
-from ..core import Core
-from .offset_lookup import Finder
+from ..core import ClientCore
+from .offset_lookup import OffsetLookup
 
 
-class Topics:
+class TopicChanges:
     """To be told after each answer of metadata."""
 
-    def __init__(self, core: Core[ConsumerOptions], finder: Finder) -> None:
+    def __init__(self, core: ClientCore[ConsumerOptions], finder: OffsetLookup) -> None:
         self._core = core
         self._finder = finder
         self._past_ids: set[object] = set()

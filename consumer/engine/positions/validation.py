@@ -28,21 +28,24 @@ from kproto.messages.offset_for_leader_epoch import (
 from kproto.wire.message import Message
 
 from ...options import ConsumerOptions
-from ..core import Core, MetadataKeeper
-from ..error_actions import EPOCHS, Do, to_do
-from ..network.connection import Call, How, Prepared
+from ..core import ClientCore
+from ..error_actions import EPOCHS, ErrorAction, to_do
+from ..metadata.updater import MetadataUpdater
+from ..network.connection import Call, Outcome, Prepared
 from ..requests import by_topic, said_once
-from .offset_lookup import Finder
-from .partition_states import PartitionState, Phase
+from .offset_lookup import OffsetLookup
+from .partition_states import FetchState, PartitionState
 
 # Before this version a consumer needs the rights of a broker to ask (KIP-320).
 LOWEST_VERSION = 3
 
 
-class Checker:
+class PositionValidator:
     """Moves partitions from checking to ready, and from ready to checking when their leader changed."""
 
-    def __init__(self, core: Core[ConsumerOptions], metadata: MetadataKeeper, finder: Finder) -> None:
+    def __init__(
+        self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
+    ) -> None:
         self._core = core
         self._metadata = metadata
         self._finder = finder
@@ -50,10 +53,10 @@ class Checker:
 
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed, or about its leader."""
-        if state.phase is Phase.ready and not state.gone and state.error is None:
+        if state.phase is FetchState.ready and not state.gone and state.error is None:
             self._look_at_leader(state)
         waits = (
-            state.phase is Phase.checking
+            state.phase is FetchState.checking
             and not state.gone
             and not state.asking
             and state.error is None
@@ -142,14 +145,14 @@ class Checker:
         core = self._core
         if not isinstance(call.response, OffsetForLeaderEpochResponse):
             for partition, state in states.items():
-                if call.how is How.refused:
+                if call.how is Outcome.refused:
                     state.checked(current[partition])
-                elif call.how is How.denied:
+                elif call.how is Outcome.denied:
                     state.rest(core.now + core.options.retry_backoff_max_ms)
                 else:
                     core.view.forget_leader(partition)
                     self._refused(state, str(call.error))
-            if call.how is How.denied and call.error is not None:
+            if call.how is Outcome.denied and call.error is not None:
                 core.fail(call.error)
             self._metadata.need()
             return
@@ -175,10 +178,10 @@ class Checker:
     ) -> None:
         core = self._core
         do = to_do(EPOCHS, entry.error_code)
-        if do is Do.told:
+        if do is ErrorAction.told:
             state.rest(core.now + core.options.retry_backoff_max_ms)
             refused[state.partition] = entry.error_code
-        elif do is not Do.take:
+        elif do is not ErrorAction.take:
             core.view.forget_leader(state.partition)
             self._metadata.need()
             self._refused(state, describe(entry.error_code))

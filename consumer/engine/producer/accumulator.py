@@ -34,7 +34,15 @@ from ...delivery import Delivery
 from ...door import topic_name
 from ...errors import broker_error
 from ...options import ProducerOptions
-from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
+from ..timing import SENDER_WAKEUP_MS, STALLED_PARTITION_MS
+from .batches import (
+    NO_BATCH,
+    DeliveryFailures,
+    Headers,
+    PartitionQueue,
+    ProducerBatch,
+    fate,
+)
 from .partitioner import Partitioner
 
 # What a record costs besides its bytes, at most: seven varints, and some more in each header.
@@ -45,34 +53,30 @@ BATCH_OVERHEAD = 61
 FIRST_BYTES = 4096
 # Whether threads change only between instructions that call something.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-# Beyond half of buffer.memory, partitions that haven't moved for so long take no more.
-STUCK_MS = 1000
-# Who waits is awake that soon after a refusal: later than that it is somebody else who comes.
-WAKES_MS = 1000
 
 
-class Route(msgspec.Struct):
+class TopicRoute(msgspec.Struct):
     """What a topic's records need: the lanes of its partitions, and those that have a leader."""
 
     topic: str
-    lanes: list[Lane]
-    led: list[Lane]
-    sticky: Lane
+    lanes: list[PartitionQueue]
+    led: list[PartitionQueue]
+    sticky: PartitionQueue
     # How often the topic was looked at.
     version: int = 0
     # Bytes that `sticky` has had since records without a key go there.
     spent: int = 0
 
 
-class News(msgspec.Struct):
+class Notifications(msgspec.Struct):
     """What happened here since the sender last looked: batches that began, lanes to look at."""
 
-    begun: list[OutBatch] = msgspec.field(default_factory=list[OutBatch])
-    ripe: list[Lane] = msgspec.field(default_factory=list[Lane])
+    begun: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
+    ripe: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
     unknown: dict[str, None] = msgspec.field(default_factory=dict[str, None])
 
 
-class Accumulator:
+class RecordAccumulator:
     """The records of one producer that are not under way yet."""
 
     # Whether each record has to go through `take`; else the commonest may find its place as it does.
@@ -86,11 +90,11 @@ class Accumulator:
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
-        self.routes: dict[str, Route] = {}
-        self.lanes: dict[TopicPartition, Lane] = {}
-        self.open: dict[OutBatch, None] = {}
+        self.routes: dict[str, TopicRoute] = {}
+        self.lanes: dict[TopicPartition, PartitionQueue] = {}
+        self.open: dict[ProducerBatch, None] = {}
         self.buffered = 0
-        self.ledger = Ledger()
+        self.ledger = DeliveryFailures()
         self.owner: Any = None
         # Called, with the guard held, when something happened that the sender should know of.
         self.stir: Callable[[], object] = self._note
@@ -104,7 +108,7 @@ class Accumulator:
         self._options = options
         self._random = random
         self._clock = clock
-        self._news = News()
+        self._news = Notifications()
         # Topic -> why it can't be written to, since when; told to whoever waits, and not to who sends later.
         self.refused: dict[str, tuple[KprotoError, int]] = {}
         self._asked: set[str] = set()
@@ -196,7 +200,7 @@ class Accumulator:
 
     def put(
         self, topic: str, partition: int | None, made: Unnumbered, timestamps: Sequence[int]
-    ) -> OutBatch | None:
+    ) -> ProducerBatch | None:
         """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does.
         The guard is held."""
         route, options = self.routes.get(topic), self._options
@@ -220,7 +224,7 @@ class Accumulator:
             self.seal(lane.filling)
         now = self._clock()
         lane.batches += 1
-        batch = OutBatch(lane, size, now, now + options.delivery_timeout_ms, (lane.batches,))
+        batch = ProducerBatch(lane, size, now, now + options.delivery_timeout_ms, (lane.batches,))
         batch.made, batch.timestamps, batch.count = made, timestamps, made.count
         batch.sealed, batch.left = True, -1
         self.buffered += size
@@ -232,7 +236,7 @@ class Accumulator:
         self.stir()
         return batch
 
-    def _missing(self, route: Route, partition: int) -> None:
+    def _missing(self, route: TopicRoute, partition: int) -> None:
         """The topic has no such partition, or has grown since it was looked at: two more looks decide, as the
         first one may have been on its way before it grew. Looks before somebody came say nothing."""
         place, now = TopicPartition(route.topic, partition), self._clock()
@@ -254,14 +258,16 @@ class Accumulator:
             raise IllegalState(self.closed)
         with self.guard:
             error, at = self.refused.pop(topic, (None, 0))
-            if error is not None and self._clock() - at <= WAKES_MS:
+            if error is not None and self._clock() - at <= SENDER_WAKEUP_MS:
                 raise error
             self.why = f"no metadata for topic {topic!r} yet"
             self._asked.add(topic)
             self._news.unknown[topic] = None
             self.stir()
 
-    def _room(self, route: Route, lane: Lane, size: int, movable: bool) -> OutBatch | None:
+    def _room(
+        self, route: TopicRoute, lane: PartitionQueue, size: int, movable: bool
+    ) -> ProducerBatch | None:
         """A batch with room for a record of this size; None when there is no memory. The guard is held."""
         if self.closed:
             raise IllegalState(self.closed)
@@ -298,7 +304,7 @@ class Accumulator:
                 return None
         now = self._clock()
         lane.batches += 1
-        batch = OutBatch(lane, want, now, now + options.delivery_timeout_ms, (lane.batches,))
+        batch = ProducerBatch(lane, want, now, now + options.delivery_timeout_ms, (lane.batches,))
         batch.left -= BATCH_OVERHEAD
         # In this order, as Ctrl-C may come between any two: what was begun without a record ends by itself.
         self.stir()
@@ -308,7 +314,7 @@ class Accumulator:
         lane.filling = batch
         return batch
 
-    def _grow(self, batch: OutBatch, used: int) -> bool:
+    def _grow(self, batch: ProducerBatch, used: int) -> bool:
         want = min(self._options.batch_size, 2 * batch.size)
         want = max(want, used) - batch.size
         free = self._options.buffer_memory - self.buffered
@@ -328,13 +334,13 @@ class Accumulator:
         self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.seal_all()
 
-    def _crowded(self, lane: Lane) -> bool:
+    def _crowded(self, lane: PartitionQueue) -> bool:
         """Does this lane hold what others could use? It stands still, and half of the memory is in use."""
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
             return False
         oldest = lane.oldest()
-        if oldest is None or self._clock() - oldest < STUCK_MS + options.linger_ms:
+        if oldest is None or self._clock() - oldest < STALLED_PARTITION_MS + options.linger_ms:
             return False
         self.why = (
             f"{lane.partition} has not been delivered to for {self._clock() - oldest} ms, "
@@ -342,7 +348,7 @@ class Accumulator:
         )
         return True
 
-    def move_on(self, route: Route) -> None:
+    def move_on(self, route: TopicRoute) -> None:
         """Records without a key go to another partition from now on."""
         led = route.led
         if len(led) > 1 or led[0] is not route.sticky:
@@ -350,7 +356,7 @@ class Accumulator:
             route.sticky = others[int(self._random.random() * len(others))]
         route.spent = 0
 
-    def seal(self, batch: OutBatch) -> None:
+    def seal(self, batch: ProducerBatch) -> None:
         """The batch takes nothing more; with the guard held."""
         if batch.sealed:
             return
@@ -384,12 +390,12 @@ class Accumulator:
         news = self._news
         return bool(news.begun or news.ripe or news.unknown)
 
-    def news(self) -> News | None:
+    def news(self) -> Notifications | None:
         """What happened since the last time, None for nothing."""
         if not self.changed():
             return None
         with self.guard:
-            news, self._news = self._news, News()
+            news, self._news = self._news, Notifications()
         return news
 
     def route(self, topic: str, count: int, led: Iterable[int]) -> None:
@@ -402,18 +408,18 @@ class Accumulator:
             self._asked.discard(topic)
             lanes = [self._lane(topic, index) for index in range(count)]
             able = [lanes[index] for index in led] or lanes
-            route = self.routes[topic] = Route(topic, lanes, able, able[0])
+            route = self.routes[topic] = TopicRoute(topic, lanes, able, able[0])
             route.version = 1 if old is None else old.version + 1
             if old is not None and old.sticky in able:
                 route.sticky, route.spent = old.sticky, old.spent
             elif len(able) > 1:
                 route.sticky = able[int(self._random.random() * len(able))]
 
-    def _lane(self, topic: str, index: int) -> Lane:
+    def _lane(self, topic: str, index: int) -> PartitionQueue:
         place = TopicPartition(topic, index)
         lane = self.lanes.get(place)
         if lane is None:
-            lane = self.lanes[place] = Lane(place, self.owner)
+            lane = self.lanes[place] = PartitionQueue(place, self.owner)
         return lane
 
     def forget(self, topic: str) -> None:
@@ -428,7 +434,9 @@ class Accumulator:
                 self._asked.remove(topic)
                 self.refused[topic] = error, self._clock()
 
-    def divided(self, batch: OutBatch, parts: list[OutBatch], places: list[tuple[OutBatch, int]]) -> None:
+    def divided(
+        self, batch: ProducerBatch, parts: list[ProducerBatch], places: list[tuple[ProducerBatch, int]]
+    ) -> None:
         """The batch's records go on in these parts, and so do their callbacks."""
         with self.guard:
             self.open.pop(batch, None)
@@ -440,7 +448,7 @@ class Accumulator:
             batch.data = None
             batch.places = places
 
-    def call_back(self, batch: OutBatch, index: int, callback: Callable[[], object]) -> bool:
+    def call_back(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> bool:
         """Calls back when the record's fate is decided; False when it is already."""
         with self.guard:
             batch, index = fate(batch, index)
@@ -451,7 +459,7 @@ class Accumulator:
             batch.callbacks.append((index, callback))
             return True
 
-    def looked_at(self, batch: OutBatch, index: int) -> None:
+    def looked_at(self, batch: ProducerBatch, index: int) -> None:
         """Somebody knows now that this record was not delivered: `tell` doesn't count it."""
         with self.guard:
             batch, index = fate(batch, index)
@@ -461,7 +469,7 @@ class Accumulator:
                 batch.seen.add(index)
                 batch.ledger.count -= 1
 
-    def end(self, batch: OutBatch) -> list[Callable[[], object]]:
+    def end(self, batch: ProducerBatch) -> list[Callable[[], object]]:
         """The batch is decided: its memory is free; returns what to call, outside of the guard."""
         with self.guard:
             self.seal(batch)
@@ -487,9 +495,9 @@ class Accumulator:
             self.closed = self.closed or why
             self.routes.clear()
 
-    def tell(self) -> Ledger:
+    def tell(self) -> DeliveryFailures:
         """What was not delivered since the last time; with the guard held."""
-        ledger, self.ledger = self.ledger, Ledger()
+        ledger, self.ledger = self.ledger, DeliveryFailures()
         return ledger
 
     @property

@@ -24,6 +24,8 @@ from kproto.records import rows as read_rows
 from kproto.records.builder import Unnumbered
 from kproto.records.list_encoder import unnumbered
 
+from ..requests import ProducerIdAndEpoch
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 COLUMNS = 4  # of a row: timestamp, key, value, headers
@@ -31,21 +33,14 @@ LAST_SEQUENCE = 2**31 - 1
 LAST_EPOCH = 2**15 - 1
 
 
-class Identity(NamedTuple):
-    """Under which name a lane's batches are numbered: the producer's id, and the lane's own epoch."""
-
-    producer_id: int
-    epoch: int
-
-
-class Way(NamedTuple):
+class BrokerConnection(NamedTuple):
     """One of the connections to a broker."""
 
     node: int
     lane: int  # one of the network's
 
 
-class Ledger(msgspec.Struct):
+class DeliveryFailures(msgspec.Struct):
     """What was not delivered since the application was last told."""
 
     count: int = 0
@@ -55,7 +50,7 @@ class Ledger(msgspec.Struct):
 NO_MOMENT = -(2**62)  # of a batch that has no record yet
 
 
-class OutBatch:
+class ProducerBatch:
     """Records of one partition, on their way together."""
 
     __slots__ = (
@@ -90,7 +85,9 @@ class OutBatch:
         "why",
     )
 
-    def __init__(self, lane: Lane, size: int, created: int, deadline: int, order: tuple[int, ...]) -> None:
+    def __init__(
+        self, lane: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
+    ) -> None:
         self.lane = lane
         # Bytes of buffer.memory that it has, and how many of them are free; -1 when it takes nothing more.
         self.size = size
@@ -110,7 +107,7 @@ class OutBatch:
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
         self.number = 0  # how many of its lane were numbered before
         self.attempts = 0
@@ -121,11 +118,11 @@ class OutBatch:
         self.error: KprotoError | None = None
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
-        self.places: list[tuple[OutBatch, int]] | None = None
+        self.places: list[tuple[ProducerBatch, int]] | None = None
         # What to call when a record's fate is decided, by the record's index.
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
         # Where its failure is counted, and the records whose failure somebody has looked at.
-        self.ledger: Ledger | None = None
+        self.ledger: DeliveryFailures | None = None
         self.seen: set[int] | None = None
 
     def __len__(self) -> int:
@@ -192,7 +189,7 @@ class OutBatch:
         return f"<OutBatch of {len(self)} for {self.partition}: {state}>"
 
 
-def fate(batch: OutBatch, index: int) -> tuple[OutBatch, int]:
+def fate(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
     """The batch in which a record goes on now, and its index there."""
     while batch.places is not None:
         batch, index = batch.places[index]
@@ -200,16 +197,16 @@ def fate(batch: OutBatch, index: int) -> tuple[OutBatch, int]:
 
 
 def divided(
-    batch: OutBatch, groups: Sequence[Sequence[int]]
-) -> tuple[list[OutBatch], list[tuple[OutBatch, int]]]:
+    batch: ProducerBatch, groups: Sequence[Sequence[int]]
+) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
     """A batch for the records of each group, and where each record of this one is then."""
     assert batch.data is not None
     found = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
-    places: list[tuple[OutBatch, int]] = [(batch, 0)] * len(found)
-    parts: list[OutBatch] = []
+    places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(found)
+    parts: list[ProducerBatch] = []
     for number, group in enumerate(groups):
         size = batch.size * len(group) // len(found) if number else 0
-        part = OutBatch(batch.lane, size, batch.created, batch.deadline, (*batch.order, number))
+        part = ProducerBatch(batch.lane, size, batch.created, batch.deadline, (*batch.order, number))
         for index in group:
             record = found[index]
             places[index] = part, len(part)
@@ -222,10 +219,10 @@ def divided(
     return parts, places
 
 
-NOWHERE = Way(-1, -1)
+NOWHERE = BrokerConnection(-1, -1)
 
 
-class Lane:
+class PartitionQueue:
     """One partition's batches: those that wait, in order, and those that are under way."""
 
     __slots__ = (
@@ -252,9 +249,9 @@ class Lane:
         self.partition = partition
         # Whose deliveries these are.
         self.owner = owner
-        self.filling: OutBatch = NO_BATCH
-        self.waiting: deque[OutBatch] = deque()
-        self.under_way: list[OutBatch] = []
+        self.filling: ProducerBatch = NO_BATCH
+        self.waiting: deque[ProducerBatch] = deque()
+        self.under_way: list[ProducerBatch] = []
         # The connection that those were sent through.
         self.way = NOWHERE
         self.batches = 0
@@ -263,7 +260,7 @@ class Lane:
         # When it is looked at again by itself: for a batch that lingers or backs off, and for a deadline.
         self.soon_at: int | None = None
         self.late_at: int | None = None
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         # How many batches had a number so far.
         self.numbered = 0
@@ -277,7 +274,7 @@ class Lane:
         # numbered anew, and not what is before it.
         self.unnumber: tuple[int, ...] | None = None
         # What the broker said so of, while others are under way: theirs may tell that it is there.
-        self.unexpected: list[OutBatch] = []
+        self.unexpected: list[ProducerBatch] = []
 
     def oldest(self) -> int | None:
         """When its oldest open batch began; for any thread."""
@@ -286,20 +283,20 @@ class Lane:
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 
-    def open(self) -> list[OutBatch]:
+    def open(self) -> list[ProducerBatch]:
         """All batches that are not decided, in order."""
         return sorted(
             (batch for batch in (*self.under_way, *self.waiting) if not batch.done),
             key=lambda batch: batch.order,
         )
 
-    def number(self, batch: OutBatch) -> None:
+    def number(self, batch: ProducerBatch) -> None:
         """Gives the batch the next sequence number of the lane's identity."""
         batch.identity, batch.sequence, batch.number = self.identity, self.next_sequence, self.numbered
         self.next_sequence = (self.next_sequence + len(batch)) & LAST_SEQUENCE
         self.numbered += 1
 
-    def put_back(self, batch: OutBatch) -> None:
+    def put_back(self, batch: ProducerBatch) -> None:
         """Into the queue again, where its order wants it."""
         at = 0
         while at < len(self.waiting) and self.waiting[at].order < batch.order:
@@ -325,7 +322,7 @@ class Lane:
         return f"<Lane {self.partition}: {len(self.waiting)} wait, {len(self.under_way)} under way>"
 
 
-NO_BATCH: OutBatch = OutBatch.__new__(OutBatch)
+NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
 """What a lane fills that fills none: it never has room."""
 NO_BATCH.left = -1
 NO_BATCH.sealed = True

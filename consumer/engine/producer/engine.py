@@ -36,21 +36,27 @@ from ...delivery import Delivery
 from ...errors import broker_error
 from ...options import ProducerOptions
 from ..admin import PATIENCE
-from ..core import Core, MetadataKeeper
-from ..error_actions import METADATA, Do, to_do
+from ..core import ClientCore
+from ..error_actions import METADATA, ErrorAction, to_do
 from ..events import Action, Tick
-from ..metadata import NO_TOPIC_ID
-from ..network.client import Network
+from ..metadata.cluster import NO_TOPIC_ID
+from ..metadata.updater import MetadataUpdater
+from ..network.client import NetworkClient
 from ..network.connection import Call, Prepared
 from ..network.transport import NetworkEvent
 from ..requests import said_once
-from .accumulator import Accumulator
-from .batches import Headers, Lane, OutBatch, Way
-from .produce_responses import Fates
-from .producer_ids import Numbering
-from .schedule import Schedule
-from .transaction_states import Gated
-from .transactions import Transactions
+from .accumulator import RecordAccumulator
+from .batches import (
+    BrokerConnection,
+    Headers,
+    PartitionQueue,
+    ProducerBatch,
+)
+from .produce_responses import ProduceResponses
+from .producer_ids import SequenceNumbers
+from .schedule import SendSchedule
+from .transaction_states import TransactionalAppends
+from .transactions import TransactionManager
 
 TOPIC_IDS_FROM = 13
 
@@ -69,7 +75,7 @@ class ProducerEngine:
         guard: AbstractContextManager[Any] | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        network = Network(
+        network = NetworkClient(
             bootstrap,
             client_id=options.client_id,
             request_timeout_ms=options.request_timeout_ms,
@@ -81,25 +87,25 @@ class ProducerEngine:
             security=options.security,
         )
         self.options = options
-        self.core: Core[ProducerOptions] = Core(options, network, wall, random)
-        self.metadata = MetadataKeeper(self.core, self._metadata_changed)
+        self.core: ClientCore[ProducerOptions] = ClientCore(options, network, wall, random)
+        self.metadata = MetadataUpdater(self.core, self._metadata_changed)
         self._transactional = options.transactional_id is not None
-        accumulator = Gated if self._transactional else Accumulator
+        accumulator = TransactionalAppends if self._transactional else RecordAccumulator
         self.records = accumulator(options, random, clock or self.core.clock, guard)
-        self.schedule = Schedule(self.core, self.metadata)
-        self.fates = Fates(self.core, self.records, self.metadata)
-        self._open: dict[Way, int] = {}
+        self.schedule = SendSchedule(self.core, self.metadata)
+        self.fates = ProduceResponses(self.core, self.records, self.metadata)
+        self._open: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
-        self.transactions: Transactions | None = None
-        if isinstance(self.records, Gated):
-            self.transactions = Transactions(
+        self.transactions: TransactionManager | None = None
+        if isinstance(self.records, TransactionalAppends):
+            self.transactions = TransactionManager(
                 self.core,
                 self.records,
                 self.fates,
                 busy=lambda: any(self._open.values()),
                 queued=self.schedule.queued,
             )
-        self._numbering = self.transactions or Numbering(self.core, self._give_up_all)
+        self._numbering = self.transactions or SequenceNumbers(self.core, self._give_up_all)
 
     # ---- for the application
 
@@ -154,7 +160,7 @@ class ProducerEngine:
         for lane in news.ripe:
             self.schedule.place(lane)
 
-    def _expire(self, lane: Lane) -> None:
+    def _expire(self, lane: PartitionQueue) -> None:
         timeout = self.options.delivery_timeout_ms
         batches = lane.open()
         for batch in batches:
@@ -165,7 +171,7 @@ class ProducerEngine:
         if left:
             self.schedule.look_at(lane, min(left), late=True)
 
-    def excuse(self, batch: OutBatch) -> str:
+    def excuse(self, batch: ProducerBatch) -> str:
         """Why a batch is still open."""
         if batch.why:
             return batch.why
@@ -193,7 +199,7 @@ class ProducerEngine:
         for way in ways:
             if self.core.network.free_at(*way) > self.core.now:
                 continue  # it asks for quiet; what stands here takes more records meanwhile
-            batches: list[OutBatch] = []
+            batches: list[ProducerBatch] = []
             while way in queues and self._open.get(way, 0) < most:
                 batches = self._drain(way)
                 if batches:
@@ -202,12 +208,12 @@ class ProducerEngine:
             if more and self._open.get(way, 0) >= most and self.schedule.widen(way.node):
                 ways += [new for new in self.schedule.ways(way.node) if new in queues]
 
-    def _drain(self, way: Way) -> list[OutBatch]:
+    def _drain(self, way: BrokerConnection) -> list[ProducerBatch]:
         """What goes into one request: one batch of each lane, up to max.request.size."""
         queue = self.schedule.queues.pop(way)
         size = 0
-        found: list[OutBatch] = []
-        again: dict[Lane, None] = {}
+        found: list[ProducerBatch] = []
+        again: dict[PartitionQueue, None] = {}
         for lane in queue:
             if not lane.waiting or not self.schedule.free(lane, lane.waiting[0]):
                 continue
@@ -231,7 +237,7 @@ class ProducerEngine:
             self.schedule.place(batch.lane)
         return found
 
-    def _make(self, lane: Lane, batch: OutBatch) -> bool:
+    def _make(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
         """Makes the batch's bytes; False when they have to wait for an identity."""
         options = self.options
         if not batch.sealed:
@@ -261,7 +267,7 @@ class ProducerEngine:
             )
         return True
 
-    def _send(self, way: Way, batches: list[OutBatch]) -> None:
+    def _send(self, way: BrokerConnection, batches: list[ProducerBatch]) -> None:
         core, options = self.core, self.options
 
         def build(version: int) -> Message:
@@ -308,7 +314,7 @@ class ProducerEngine:
     # ---- answers
 
     def _answered(
-        self, way: Way, batches: list[OutBatch], ids: Mapping[UUID | None, str], call: Call
+        self, way: BrokerConnection, batches: list[ProducerBatch], ids: Mapping[UUID | None, str], call: Call
     ) -> None:
         self._open[way] -= 1
         if self.options.acks == 0 and call.error is None:
@@ -359,7 +365,7 @@ class ProducerEngine:
                 self.records.route(topic, count, led)
             elif code:
                 self.records.forget(topic)
-                for_good = to_do(METADATA, code) is Do.told
+                for_good = to_do(METADATA, code) is ErrorAction.told
                 if for_good or looks >= PATIENCE:
                     self._refuse(topic, code, for_good)
             self.schedule.sought(topic)

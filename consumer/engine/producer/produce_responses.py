@@ -23,29 +23,32 @@ from kproto.messages.produce import PartitionProduceResponse
 
 from ...errors import broker_error
 from ...options import ProducerOptions
-from ..core import Core, MetadataKeeper
-from ..error_actions import PRODUCE, Do, to_do
+from ..core import ClientCore
+from ..error_actions import PRODUCE, ErrorAction, to_do
 from ..events import CallBack
-from ..failure_reports import Gaps
-from .accumulator import Accumulator
-from .batches import LAST_SEQUENCE, OutBatch, divided
+from ..metadata.updater import MetadataUpdater
+from ..timing import ReportIntervals
+from .accumulator import RecordAccumulator
+from .batches import LAST_SEQUENCE, ProducerBatch, divided
 
 _MOST_REASONS = 64
 
 
-class Fates:
+class ProduceResponses:
     """Decides by what brokers answer. Who asks puts the batch's lane where it belongs afterwards."""
 
-    def __init__(self, core: Core[ProducerOptions], records: Accumulator, metadata: MetadataKeeper) -> None:
+    def __init__(
+        self, core: ClientCore[ProducerOptions], records: RecordAccumulator, metadata: MetadataUpdater
+    ) -> None:
         self._core = core
         self._records = records
         self._metadata = metadata
         # Who is told of each batch that is given up.
-        self.given_up: Callable[[OutBatch, KprotoError], None] = lambda batch, error: None
+        self.given_up: Callable[[ProducerBatch, KprotoError], None] = lambda batch, error: None
         # Why -> how many records were given up since that was told last.
-        self._lost: dict[str, tuple[int, Gaps]] = {}
+        self._lost: dict[str, tuple[int, ReportIntervals]] = {}
 
-    def unanswered(self, batch: OutBatch, error: KprotoError) -> None:
+    def unanswered(self, batch: ProducerBatch, error: KprotoError) -> None:
         batch.lane.under_way.remove(batch)
         if batch.done:
             return
@@ -56,7 +59,7 @@ class Fates:
             self._core.view.forget_leader(batch.partition)
             self._retry(batch)
 
-    def answered(self, batch: OutBatch, answer: PartitionProduceResponse | None) -> None:
+    def answered(self, batch: ProducerBatch, answer: PartitionProduceResponse | None) -> None:
         lane = batch.lane
         if answer is None:
             lane.under_way.remove(batch)
@@ -65,7 +68,7 @@ class Fates:
                 self._retry(batch)
             return
         what = to_do(PRODUCE, answer.error_code)
-        if what is Do.take:
+        if what is ErrorAction.take:
             self.succeed(batch, answer.base_offset, answer.log_append_time_ms)
             return
         lane.under_way.remove(batch)
@@ -74,23 +77,27 @@ class Fates:
         batch.why = f"the broker answers {describe(answer.error_code)}"
         if answer.error_message:
             batch.why += f": {answer.error_message}"
-        if what is Do.divide and len(batch) > 1:
+        if what is ErrorAction.divide and len(batch) > 1:
             half = len(batch) // 2
             self._divide(batch, [range(half), range(half, len(batch))])
-        elif what is Do.sort_out and len(batch) > 1 and not self._whole:
+        elif what is ErrorAction.sort_out and len(batch) > 1 and not self._whole:
             self._sort_out(batch, answer)
-        elif what is Do.renumber and self._core.options.enable_idempotence and self._may_renumber(batch):
+        elif (
+            what is ErrorAction.renumber
+            and self._core.options.enable_idempotence
+            and self._may_renumber(batch)
+        ):
             if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 lane.unexpected.append(batch)
             self._renumber(batch)
-        elif what is Do.retry or what is Do.refresh:
-            if what is Do.refresh:
+        elif what is ErrorAction.retry or what is ErrorAction.refresh:
+            if what is ErrorAction.refresh:
                 self._led(batch, answer)
             self._retry(batch)
         else:
             self.give_up(batch, self._error(batch, answer))
 
-    def _led(self, batch: OutBatch, answer: PartitionProduceResponse) -> None:
+    def _led(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         """Another broker leads now; the answer may say which (KIP-951)."""
         view = self._core.view
         view.forget_leader(batch.partition)
@@ -102,7 +109,7 @@ class Fates:
         if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
             batch.lane.known = False  # perhaps it is another topic of that name, soon
 
-    def _error(self, batch: OutBatch, answer: PartitionProduceResponse, index: int = -1) -> BrokerError:
+    def _error(self, batch: ProducerBatch, answer: PartitionProduceResponse, index: int = -1) -> BrokerError:
         words = answer.error_message or ""
         if self._whole and answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             words = words or "fenced by a newer producer, or transaction_timeout_ms was over: abort() tells"
@@ -113,7 +120,7 @@ class Fates:
         detail = f"{batch.partition}, {len(batch)} records" + (f": {words}" if words else "")
         return broker_error(answer.error_code, "Produce", detail)
 
-    def succeed(self, batch: OutBatch, offset: int | None, append_time: int) -> None:
+    def succeed(self, batch: ProducerBatch, offset: int | None, append_time: int) -> None:
         lane = batch.lane
         lane.under_way.remove(batch)
         if batch.identity == lane.identity:
@@ -126,7 +133,7 @@ class Fates:
         batch.log_append_time = append_time if append_time >= 0 else None
         self.end(batch)
 
-    def _are_there(self, later: OutBatch) -> None:
+    def _are_there(self, later: ProducerBatch) -> None:
         """A broker takes numbers in order. That it has this batch, and did not expect those before it, says
         that it has those, too: one that was killed knows only the last batch of a producer. Where, nobody
         knows. This one was under way when they were refused, so it is the same broker that says so."""
@@ -141,7 +148,7 @@ class Fates:
                 lane.waiting.remove(batch)
                 self.end(batch)
 
-    def _retry(self, batch: OutBatch, *, innocent: bool = False) -> None:
+    def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
         """Back into the queue, in the old order; the lane waits until all is back.
 
         An `innocent` batch failed only because the one before it did: it waits for no backoff of its own.
@@ -158,15 +165,15 @@ class Fates:
         """In a transaction one record that fails fails them all, and no number comes twice."""
         return self._core.options.transactional_id is not None
 
-    def _may_renumber(self, batch: OutBatch) -> bool:
+    def _may_renumber(self, batch: ProducerBatch) -> bool:
         return not self._whole or self._is_behind(batch)
 
     @staticmethod
-    def _is_behind(batch: OutBatch) -> bool:
+    def _is_behind(batch: ProducerBatch) -> bool:
         lane = batch.lane
         return any(other.order < batch.order for other in (*lane.under_way, *lane.waiting))
 
-    def _renumber(self, batch: OutBatch) -> None:
+    def _renumber(self, batch: ProducerBatch) -> None:
         """The broker doesn't expect this number: the batch before it is not there yet, or never will be."""
         lane = batch.lane
         if self._is_behind(batch):
@@ -175,7 +182,7 @@ class Fates:
             lane.not_there(batch.order)
             self._retry(batch)
 
-    def give_up(self, batch: OutBatch, error: KprotoError) -> None:
+    def give_up(self, batch: ProducerBatch, error: KprotoError) -> None:
         batch.error = error
         self._tell(batch, str(error))
         lane = batch.lane
@@ -186,22 +193,22 @@ class Fates:
         self.end(batch)
         self.given_up(batch, error)
 
-    def _tell(self, batch: OutBatch, why: str) -> None:
-        count, gaps = self._lost.pop(why, (0, Gaps()))
+    def _tell(self, batch: ProducerBatch, why: str) -> None:
+        count, gaps = self._lost.pop(why, (0, ReportIntervals()))
         count += len(batch)
-        if gaps.over(self._core.now):
+        if gaps.is_due(self._core.now):
             self._core.report("undelivered", [batch.partition], reason=f"{count} records: {why}")
             count = 0
         self._lost[why] = count, gaps
         if len(self._lost) > _MOST_REASONS:
             del self._lost[next(iter(self._lost))]
 
-    def end(self, batch: OutBatch) -> None:
+    def end(self, batch: ProducerBatch) -> None:
         for callback in self._records.end(batch):
             self._core.actions.append(CallBack(callback))
         self._core.wake()
 
-    def _sort_out(self, batch: OutBatch, answer: PartitionProduceResponse) -> None:
+    def _sort_out(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         """Some records are bad. The broker may say which: then the others go on alone; else halves do."""
         bad = {one.batch_index for one in answer.record_errors} & set(range(len(batch)))
         good = [index for index in range(len(batch)) if index not in bad]
@@ -215,7 +222,7 @@ class Fates:
             half = len(batch) // 2
             self._divide(batch, [range(half), range(half, len(batch))])
 
-    def _divide(self, batch: OutBatch, groups: Sequence[Sequence[int]]) -> list[OutBatch]:
+    def _divide(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
         """The records go on in several batches, each with those of a group, in the place of this one.
 
         None of them is in the log, nor is what was sent after them: all of that is numbered anew, and not

@@ -18,19 +18,20 @@ from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducer
 
 from ...errors import broker_error
 from ...options import ProducerOptions
-from ..core import Core
-from ..error_actions import INIT_PRODUCER_ID, Do, to_do
+from ..core import ClientCore
+from ..error_actions import INIT_PRODUCER_ID, ErrorAction, to_do
 from ..network.connection import Call
-from .batches import LAST_EPOCH, Identity, Lane, OutBatch
+from ..requests import ProducerIdAndEpoch
+from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 
 
-class Numbering:
+class SequenceNumbers:
     """Asks for an id when somebody needs one; `refused` is told when nobody will ever give one."""
 
-    def __init__(self, core: Core[ProducerOptions], refused: Callable[[KprotoError], None]) -> None:
+    def __init__(self, core: ClientCore[ProducerOptions], refused: Callable[[KprotoError], None]) -> None:
         self._core = core
         self._refused = refused
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._call: Call | None = None
         self._at = 0
         self._fails = 0
@@ -63,11 +64,11 @@ class Numbering:
             if not code and call.response.producer_id < 0:
                 return  # no answer at all
             if not code:
-                self._identity = Identity(call.response.producer_id, call.response.producer_epoch)
+                self._identity = ProducerIdAndEpoch(call.response.producer_id, call.response.producer_epoch)
                 self._fails = 0
                 return
             error = broker_error(code, "InitProducerId")
-            if to_do(INIT_PRODUCER_ID, code) is not Do.told:
+            if to_do(INIT_PRODUCER_ID, code) is not ErrorAction.told:
                 return
         elif not isinstance(error, UnsupportedVersion):
             return
@@ -78,7 +79,7 @@ class Numbering:
         """The highest version of Produce: any."""
         return most
 
-    def number(self, lane: Lane, batch: OutBatch) -> bool:
+    def number(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
         """Gives the batch its sequence number, and the lane a new identity if it needs one; False when there
         is none to give."""
         if lane.identity is None or lane.renew:
@@ -89,7 +90,7 @@ class Numbering:
                 if lane.identity.epoch >= LAST_EPOCH:
                     self._identity = None  # all epochs of this id are used up here
                     return False
-                identity = Identity(identity.producer_id, lane.identity.epoch + 1)
+                identity = ProducerIdAndEpoch(identity.producer_id, lane.identity.epoch + 1)
             lane.identity = identity
             lane.next_sequence = 0
             lane.renew = lane.known = False

@@ -20,33 +20,33 @@ from collections.abc import Iterator
 from itertools import count
 
 from ...options import ProducerOptions
-from ..core import Core, MetadataKeeper
+from ..core import ClientCore
+from ..metadata.updater import MetadataUpdater
 from ..network.client import MAIN, MORE
-from .batches import Lane, OutBatch, Way
+from ..timing import EXTRA_CONNECTION_BACKOFF_MS
+from .batches import BrokerConnection, PartitionQueue, ProducerBatch
 
 # Batches of a producer that a broker knows, of each partition (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 REMEMBERED = 5
-# So long no further connection is tried where one broke: each try may cost its partitions some seconds.
-ALONE_MS = 60_000
 
 
-class Schedule:
+class SendSchedule:
     """The lanes of one producer."""
 
-    def __init__(self, core: Core[ProducerOptions], metadata: MetadataKeeper) -> None:
+    def __init__(self, core: ClientCore[ProducerOptions], metadata: MetadataUpdater) -> None:
         # Connection -> lanes that may go out on it.
-        self.queues: dict[Way, dict[Lane, None]] = {}
+        self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
         # Brokers with more than one connection now -> which of them each lane has.
-        self._wide: dict[int, dict[Lane, int]] = {}
+        self._wide: dict[int, dict[PartitionQueue, int]] = {}
         # Brokers that one connection has to do for -> until when.
         self._alone: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
-        self._astray: dict[str, dict[Lane, None]] = {}
-        self._times: list[tuple[int, int, Lane]] = []
+        self._astray: dict[str, dict[PartitionQueue, None]] = {}
+        self._times: list[tuple[int, int, PartitionQueue]] = []
         self._ticket = count()
 
-    def place(self, lane: Lane) -> None:
+    def place(self, lane: PartitionQueue) -> None:
         """Puts a lane where it belongs."""
         if lane.halted and not lane.under_way:
             lane.go_on()
@@ -77,10 +77,10 @@ class Schedule:
                 return  # until it is answered, and may go on over there
             self.queues.setdefault(way, {})[lane] = None
 
-    def _way(self, node: int, lane: Lane) -> Way:
+    def _way(self, node: int, lane: PartitionQueue) -> BrokerConnection:
         dealt = self._wide.get(node)
         if dealt is None:
-            return Way(node, MAIN)
+            return BrokerConnection(node, MAIN)
         number = dealt.setdefault(lane, len(dealt) % self._core.options.connections_per_broker)
         return self.ways(node)[number]
 
@@ -92,7 +92,7 @@ class Schedule:
         if self._alone.get(node, 0) > self._core.now:
             return False
         self._wide[node] = {}
-        for lane in self.queues.pop(Way(node, MAIN), {}):
+        for lane in self.queues.pop(BrokerConnection(node, MAIN), {}):
             self.place(lane)
         return True
 
@@ -101,22 +101,22 @@ class Schedule:
         if not any(way in self.queues for way in self.ways(node)):
             self._wide.pop(node, None)
 
-    def broke(self, way: Way) -> None:
+    def broke(self, way: BrokerConnection) -> None:
         """A request on this connection was not answered."""
         if way.lane == MAIN:
             return
-        self._alone[way.node] = self._core.now + ALONE_MS
+        self._alone[way.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
         ways = self.ways(way.node)
         self._wide.pop(way.node, None)
         for lane in [lane for one in ways for lane in self.queues.pop(one, ())]:
             self.place(lane)
 
-    def ways(self, node: int) -> list[Way]:
+    def ways(self, node: int) -> list[BrokerConnection]:
         """The connections to this broker that there may be now."""
         most = self._core.options.connections_per_broker if node in self._wide else 1
-        return [Way(node, MORE + number if number else MAIN) for number in range(most)]
+        return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(most)]
 
-    def free(self, lane: Lane, head: OutBatch) -> bool:
+    def free(self, lane: PartitionQueue, head: ProducerBatch) -> bool:
         """May this batch go out, as far as those that are under way are concerned?"""
         if lane.halted:
             return False
@@ -127,7 +127,7 @@ class Schedule:
                 return False
         return len(under_way) < options.max_in_flight_requests_per_connection
 
-    def look_at(self, lane: Lane, at: int, *, late: bool = False) -> None:
+    def look_at(self, lane: PartitionQueue, at: int, *, late: bool = False) -> None:
         """This lane is looked at then; `late`: because batches will be too late."""
         if late:
             lane.late_at = at
@@ -137,7 +137,7 @@ class Schedule:
             lane.soon_at = at
         heapq.heappush(self._times, (at, next(self._ticket), lane))
 
-    def ripe(self) -> Iterator[tuple[Lane, bool]]:
+    def ripe(self) -> Iterator[tuple[PartitionQueue, bool]]:
         """The lanes whose time has come; True for those that may have batches which are too late."""
         now = self._core.now
         while self._times and self._times[0][0] <= now:
@@ -152,11 +152,11 @@ class Schedule:
     def due(self) -> int | None:
         return self._times[0][0] if self._times else None
 
-    def astray(self, topic: str) -> list[Lane]:
+    def astray(self, topic: str) -> list[PartitionQueue]:
         """The topic's lanes that wait for a leader."""
         return list(self._astray.get(topic, ()))
 
-    def queued(self) -> list[Lane]:
+    def queued(self) -> list[PartitionQueue]:
         return [lane for queue in self.queues.values() for lane in queue]
 
     def sought(self, topic: str) -> None:
@@ -164,7 +164,7 @@ class Schedule:
         for lane in self._astray.pop(topic, {}):
             self.place(lane)
 
-    def moved(self, way: Way) -> None:
+    def moved(self, way: BrokerConnection) -> None:
         """Other brokers may lead what stands in this queue."""
         for lane in list(self.queues.get(way, ())):
             if self._core.view.leader(lane.partition) != way.node:

@@ -11,11 +11,11 @@ from kproto.errors import KprotoError
 from kproto.records.builder import Unnumbered
 
 from ...delivery import Delivery
-from .accumulator import Accumulator
-from .batches import Headers, OutBatch
+from .accumulator import RecordAccumulator
+from .batches import Headers, ProducerBatch
 
 
-class State(Enum):
+class TransactionState(Enum):
     """Where a producer of transactions is."""
 
     new = "it has no id yet"
@@ -28,9 +28,9 @@ class State(Enum):
     lost = "this producer can do nothing any more"
 
 
-S = State
+S = TransactionState
 
-CALLS: Mapping[State, Mapping[str, State]] = {
+CALLS: Mapping[TransactionState, Mapping[str, TransactionState]] = {
     S.new: {"begin": S.naming},
     S.naming: {"begin": S.naming},
     S.ready: {"begin": S.open},
@@ -44,7 +44,7 @@ CALLS: Mapping[State, Mapping[str, State]] = {
 spoiled the transaction or lost the producer. Who calls again what is under way waits on, and who had stopped
 waiting is told how it ended."""
 
-EDGES: Mapping[State, frozenset[State]] = {
+EDGES: Mapping[TransactionState, frozenset[TransactionState]] = {
     S.new: frozenset({S.naming, S.lost}),
     S.naming: frozenset({S.open, S.lost}),
     S.ready: frozenset({S.open, S.lost}),
@@ -57,7 +57,7 @@ EDGES: Mapping[State, frozenset[State]] = {
 """Where it may go from where; `Transactions.move` is the only one that goes."""
 
 
-class Wish(msgspec.Struct):
+class PendingCall(msgspec.Struct):
     """What the application asked for: `done` turns true once, with an error or without one.
 
     Who waits for that is in `waiting`; `told` says that somebody knows it.
@@ -75,7 +75,7 @@ class Wish(msgspec.Struct):
         return self.error if self.what == "commit" and self.done and not self.told else None
 
 
-class Gated(Accumulator):
+class TransactionalAppends(RecordAccumulator):
     """An accumulator that takes records only where `gate`, called with the guard held, doesn't raise."""
 
     gate: Callable[[], None]
@@ -96,7 +96,7 @@ class Gated(Accumulator):
 
     def put(
         self, topic: str, partition: int | None, made: Unnumbered, timestamps: Sequence[int]
-    ) -> OutBatch | None:
+    ) -> ProducerBatch | None:
         self.gate()
         return super().put(topic, partition, made, timestamps)
 

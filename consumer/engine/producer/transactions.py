@@ -37,36 +37,51 @@ from kproto.wire.message import Message
 from ...errors import again, broker_error
 from ...options import ProducerOptions
 from ...records import GroupMetadata
-from ..core import Core
-from ..error_actions import TRANSACTION, TXN_OFFSETS, TXN_PARTITIONS, Do, Row, ends_producer, to_do
-from ..network.connection import Call, How, Prepared
-from ..requests import coordinator_of, coordinator_request
-from .batches import Identity, Lane, OutBatch
-from .produce_responses import Fates
-from .transaction_requests import (
+from ..core import ClientCore
+from ..error_actions import (
+    TRANSACTION,
+    TXN_OFFSETS,
+    TXN_PARTITIONS,
+    ErrorAction,
+    Row,
+    ends_producer,
+    to_do,
+)
+from ..metadata.cluster import BrokerAddress
+from ..network.connection import Call, Outcome, Prepared
+from ..requests import (
     LAST_END,
     LAST_OFFSETS,
     LAST_PARTITIONS,
     LAST_PRODUCE,
     Offsets,
+    ProducerIdAndEpoch,
+    coordinator_of,
+    coordinator_request,
     name_request,
     offsets_answered,
     offsets_request,
     partitions_answered,
     partitions_request,
 )
-from .transaction_states import CALLS, EDGES, Gated, State, Wish
+from ..timing import ADD_PARTITIONS_RETRY_BACKOFF_MS
+from .batches import PartitionQueue, ProducerBatch
+from .produce_responses import ProduceResponses
+from .transaction_states import (
+    CALLS,
+    EDGES,
+    PendingCall,
+    TransactionalAppends,
+    TransactionState,
+)
 
-# TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS: the transaction before is about to be completed; that
-# takes longer where a partition has no leader.
-SOON_MS: Final = 20
 TAKES_PART: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
 TRANSACTIONAL_ID: Final = 1  # FindCoordinator's type of key
-S = State
+S = TransactionState
 T = TypeVar("T")
 
 
-class Transactions:
+class TransactionManager:
     """One producer's transactions; `call` is the application's, with the guard held, the rest the engine's.
 
     It numbers batches in the place of `Numbering`. `busy` says whether a Produce is unanswered, `queued` are
@@ -77,12 +92,12 @@ class Transactions:
 
     def __init__(
         self,
-        core: Core[ProducerOptions],
-        records: Gated,
-        fates: Fates,
+        core: ClientCore[ProducerOptions],
+        records: TransactionalAppends,
+        fates: ProduceResponses,
         *,
         busy: Callable[[], bool],
-        queued: Callable[[], list[Lane]],
+        queued: Callable[[], list[PartitionQueue]],
     ) -> None:
         assert core.options.transactional_id is not None
         self.id = core.options.transactional_id
@@ -92,8 +107,8 @@ class Transactions:
         self.why = ""
         self._core, self._records, self._fates = core, records, fates
         self._busy, self._queued = busy, queued
-        self.wish: Wish | None = None
-        self._identity = Identity(-1, -1)
+        self.wish: PendingCall | None = None
+        self._identity = ProducerIdAndEpoch(-1, -1)
         self._second = False  # KIP-890's second version
         self._node: int | None = None
         self._groups: dict[str, int] = {}
@@ -118,7 +133,7 @@ class Transactions:
         if self.state is not S.open:
             self._allowed("send")
 
-    def call(self, what: str, who: object = None) -> Wish:
+    def call(self, what: str, who: object = None) -> PendingCall:
         """begin, commit or abort. Raises IllegalState where that can't be, or why it can't any more."""
         wish = self.wish
         if wish is not None and wish.what == what and not wish.told:
@@ -128,14 +143,14 @@ class Transactions:
             if wish.done or CALLS[self.state].get(what) is self.state:
                 return wish  # else Ctrl-C came before it was begun
         to = self._allowed(what)
-        self.wish = wish = Wish(what)
+        self.wish = wish = PendingCall(what)
         if to is S.committing:
             self._records.seal_all()
         self.move(to)
         wish.done = to is S.open
         return wish
 
-    def leave(self) -> Wish | None:
+    def leave(self) -> PendingCall | None:
         """The producer is closed: what is open is aborted. Returns what is to be waited for."""
         if self.state is S.open or self.state is S.spoiled:
             return self.call("abort")
@@ -153,7 +168,7 @@ class Transactions:
         waits = f"{open_records} records are not acknowledged" if open_records else self.why
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
 
-    def _allowed(self, what: str) -> State:
+    def _allowed(self, what: str) -> TransactionState:
         to = CALLS[self.state].get(what)
         if to is None:
             if self.error is not None:
@@ -164,7 +179,7 @@ class Transactions:
             )
         return to
 
-    def move(self, to: State, error: KprotoError | None = None) -> None:
+    def move(self, to: TransactionState, error: KprotoError | None = None) -> None:
         assert to in EDGES[self.state] or to is self.state, (self.state, to)
         self.state, self.error = to, error
 
@@ -179,7 +194,7 @@ class Transactions:
             self.pump()
         return not self._new
 
-    def number(self, lane: Lane, batch: OutBatch) -> bool:
+    def number(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
         """Gives the batch its sequence number, in the epoch of this transaction."""
         if lane.identity != self._identity:
             lane.identity, lane.next_sequence, lane.known = self._identity, 0, False
@@ -192,7 +207,7 @@ class Transactions:
         """The highest version of Produce."""
         return most if self._second else min(LAST_PRODUCE, LAST_PRODUCE if most is None else most)
 
-    def given_up(self, batch: OutBatch, error: KprotoError) -> None:
+    def given_up(self, batch: ProducerBatch, error: KprotoError) -> None:
         """A record will not be delivered: so the transaction is none."""
         self._stale = self._stale or batch.sequence >= 0
         if self.state is S.open or self.state is S.committing:
@@ -314,12 +329,11 @@ class Transactions:
             self._unanswered(call)
             return None
         found = coordinator_of(response, call.version)
-        if not isinstance(found, int):
+        if not isinstance(found, BrokerAddress):
             self._took(found[0], row, "FindCoordinator", found[1])
             return None
-        first = response.coordinators[0] if call.version >= 4 else response
-        self._core.view.placed(found, first.host, first.port)
-        return found
+        self._core.view.placed(found.id, found.host, found.port)
+        return found.id
 
     def _name(self) -> None:
         """A first id, which fences who had it before; or, of one's own, the next epoch."""
@@ -335,7 +349,7 @@ class Transactions:
             given = {"an id"} if response.producer_id >= 0 else set[str]()
             if not self._mentions("InitProducerId", {"an id"}, given):
                 return
-            self._identity = Identity(response.producer_id, response.producer_epoch)
+            self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             self._stale = False
             self._complete() if self.state is S.aborting else self._begin()
 
@@ -418,7 +432,7 @@ class Transactions:
             return
         answers = offsets_answered(call.response)
         for partition, code in answers.items():
-            if to_do(TXN_OFFSETS, code) is Do.find:
+            if to_do(TXN_OFFSETS, code) is ErrorAction.find:
                 self._groups.pop(member.group_id, None)
             place = f"group {member.group_id!r}, {partition}"
             if not self._took(code, TXN_OFFSETS, "TxnOffsetCommit", place):
@@ -450,7 +464,7 @@ class Transactions:
             self._unanswered(call)
         elif self._took(response.error_code, TRANSACTION, "EndTxn"):
             if response.producer_id >= 0:
-                self._identity = Identity(response.producer_id, response.producer_epoch)
+                self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
                 self._stale = False
             self.started, self._failures = False, 0
             if not self._stale:
@@ -469,7 +483,7 @@ class Transactions:
 
     def _unanswered(self, call: Call) -> None:
         assert call.error is not None
-        if call.how is How.silent:
+        if call.how is Outcome.silent:
             self.why = str(call.error)
             self._node = None
             self._rest()
@@ -493,21 +507,21 @@ class Transactions:
     def _took(self, code: int, row: Row, request: str, detail: str = "") -> bool:
         """Whether the answer is that it was done; else what follows is arranged."""
         do = to_do(row, code)
-        if do is Do.take:
+        if do is ErrorAction.take:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
             code = ErrorCode.PRODUCER_FENCED  # as coordinators said it before 2.7
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
-        if do is Do.find:
+        if do is ErrorAction.find:
             if row is not TXN_OFFSETS:
                 self._node = None
             self._rest()
-        elif do is Do.retry or do is Do.refresh:
-            self._rest(SOON_MS if code == ErrorCode.CONCURRENT_TRANSACTIONS else None)
-        elif do is Do.spoil and (self.state is S.open or self.state is S.committing):
+        elif do is ErrorAction.retry or do is ErrorAction.refresh:
+            self._rest(ADD_PARTITIONS_RETRY_BACKOFF_MS if code == ErrorCode.CONCURRENT_TRANSACTIONS else None)
+        elif do is ErrorAction.spoil and (self.state is S.open or self.state is S.committing):
             self._stale = True
             self._spoil(error)
-        elif self.state is not S.spoiled and not (do is Do.spoil and request in TAKES_PART):
+        elif self.state is not S.spoiled and not (do is ErrorAction.spoil and request in TAKES_PART):
             self.lose(error)  # else it is of what was given up meanwhile
         return False

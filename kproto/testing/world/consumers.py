@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from consumer.engine import events as ev
-from consumer.engine.consumer import Engine, next_deadline, step
+from consumer.engine.consumer import ConsumerEngine, next_deadline, step
 from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.options import consumer_options
 from consumer.records import GroupChange
@@ -55,7 +55,7 @@ class Consumer(EngineClient):
         super().__init__(world, name)
         self.options = consumer_options({"client_id": name, **options})
         self.group = self.options.group_id
-        self.engine = Engine(world.addresses, self.options, random=self.random)
+        self.engine = ConsumerEngine(world.addresses, self.options, random=self.random)
         self.records: list[Any] = []
         self.batches: list[Any] = []
         self.changes: list[GroupChange] = []

@@ -9,7 +9,7 @@ from consumer.delivery import Delivery
 from consumer.engine import events as ev
 from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.engine.producer import engine
-from consumer.engine.producer.batches import OutBatch
+from consumer.engine.producer.batches import ProducerBatch
 from consumer.options import producer_options
 from consumer.records import GroupChange
 
@@ -85,7 +85,7 @@ class Producer(EngineClient):
             self.world.run(10)
         raise AssertionError("the record was never taken")
 
-    def must_send(self, topic: str, value: str | bytes, **where: Any) -> OutBatch:
+    def must_send(self, topic: str, value: str | bytes, **where: Any) -> ProducerBatch:
         """As `deliver`; the record's batch."""
         return self.deliver(topic, value, **where)._batch  # pyright: ignore[reportPrivateUsage]
 

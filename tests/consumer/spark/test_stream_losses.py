@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from consumer import Cluster
-from consumer.engine.metadata import TopicView
+from consumer.engine.metadata.cluster import TopicView
 from consumer.spark.offsets import DataLoss
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode

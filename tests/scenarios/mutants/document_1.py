@@ -47,7 +47,7 @@ def _names_only(state: Any, event: Any) -> None:
 
 BLIND = Mutant("a leader that doesn't look at partitions", Session, "watch_partitions", nothing)
 NOT_NEW = Mutant(
-    "a new partition is one like the others", offset_lookup.Finder, "_without_commit", _at_the_end
+    "a new partition is one like the others", offset_lookup.OffsetLookup, "_without_commit", _at_the_end
 )
 SEES = Mutant("a watch for partitions, too", ClusterConsumer, "new_topics", _more_partitions)
 WATCHES = Mutant("kafka-go's watcher is on", kafka_go, "start", _watches)

@@ -22,14 +22,7 @@ from uuid import UUID
 import msgspec
 
 from kproto.group.subscription import TopicPartition
-from kproto.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
-
-from .network.connection import Prepared
+from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
@@ -223,19 +216,3 @@ def shared_ids(response: MetadataResponse) -> set[UUID]:
 
 def _moved(old: PartitionView, new: PartitionView) -> bool:
     return (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)
-
-
-def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
-    """Asks for some topics, for all (None), or for the brokers only (an empty list)."""
-    wanted = None if topics is None else sorted(set(topics))
-
-    def build(version: int) -> MetadataRequest:
-        names = wanted
-        if version == 0 and not names:
-            names = []  # in v0 an empty list means all topics; there is no way to ask for none
-        return MetadataRequest(
-            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
-            allow_auto_topic_creation=allow_auto_topic_creation if version >= 4 else True,
-        )
-
-    return Prepared(MetadataRequest, build)
