@@ -57,8 +57,10 @@ def asked(place: str, topic: str, partitions: int, count: int) -> list[tuple[byt
             body = answers.read(int.from_bytes(answers.read(4), "big"))
             _, answer = decode_response(body, FetchResponse, VERSION)
             assert isinstance(answer, FetchResponse)
-            for one in answer.responses[0].partitions:
-                positions[one.partition_index] = _next(one.records, positions[one.partition_index])
+            for partition in answer.responses[0].partitions:
+                positions[partition.partition_index] = _next(
+                    partition.records, positions[partition.partition_index]
+                )
             found.append((sent, 4 + len(body)))
     return found
 

@@ -138,7 +138,7 @@ def headers_joined() -> Pair:
             tail += zigzag(len(content)) + content
         return tail
 
-    return lambda: [encode_headers(one) for one in rows], lambda: [added(one) for one in rows]
+    return lambda: [encode_headers(row) for row in rows], lambda: [added(row) for row in rows]
 
 
 CONTESTS = [

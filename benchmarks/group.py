@@ -151,9 +151,9 @@ class Group:
     def _settled(self) -> bool:
         members = self.members.values()
         return (
-            all(one.state is MemberState.stable and not one.rejoin_needed for one in members)
-            and len({one.generation for one in members}) == 1
-            and sum(len(one.owned) for one in members) == sum(self.topics.values())
+            all(member.state is MemberState.stable and not member.rejoin_needed for member in members)
+            and len({member.generation for member in members}) == 1
+            and sum(len(member.owned) for member in members) == sum(self.topics.values())
         )
 
 

@@ -107,10 +107,10 @@ class Builder:
         names = {field.name.lower(): field for field in schema.fields}
         self._decoded: list[tuple[Asked, Decode]] = []
         kinds = dict(TYPES)
-        for asked in formats:
-            if (field := names.get(asked.where)) is not None:
-                self._decoded.append((asked, asked.module.decoder(asked, field.dataType)))
-                kinds[asked.where] = to_arrow(asked.option("schema"), field.dataType)
+        for format_ in formats:
+            if (field := names.get(format_.where)) is not None:
+                self._decoded.append((format_, format_.module.decoder(format_, field.dataType)))
+                kinds[format_.where] = to_arrow(format_.option("schema"), field.dataType)
         self._schema = pa.schema(
             [pa.field(field.name, kinds[name], nullable=field.nullable) for name, field in names.items()]
         )

@@ -376,8 +376,8 @@ class _Reader:
         if present is not None:
             sets.append(present)
         whole = sets[0]
-        for other in sets[1:]:
-            whole &= other
+        for set_ in sets[1:]:
+            whole &= set_
         return NAME_CHARACTERS - whole if negated else whole
 
     def member(self) -> frozenset[str]:

@@ -84,7 +84,7 @@ class Options:
 
     def settled(self) -> Options:
         """The same with the schemas of a registry as they are now. Raises RegistryFailed."""
-        return replace(self, formats=tuple(one.settled() for one in self.formats))
+        return replace(self, formats=tuple(format_.settled() for format_ in self.formats))
 
     def for_batch(self) -> Options:
         """These options, checked for ``spark.read``."""
@@ -136,7 +136,7 @@ class Options:
         if least is not None and most is not None and least > most:
             raise ConfigError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger, which is {most}")
         self._refuse("transactionalIdPrefix", "it is for writing")
-        decoded = {one.where for one in self.formats}
+        decoded = {format_.where for format_ in self.formats}
         for name in sorted(self.given & decoding.NAMES):
             column = name.partition(".")[0]
             if column in decoding.COLUMNS and column not in decoded:

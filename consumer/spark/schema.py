@@ -50,15 +50,15 @@ def full(options: Options) -> StructType:
     fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
     if options.include_headers:
         fields.append(StructField("headers", HEADERS))
-    if any(one.on_error == "null" for one in options.formats):
+    if any(format_.on_error == "null" for format_ in options.formats):
         fields.append(StructField(ERROR, StringType()))
     return StructType(fields)
 
 
 def ddl(options: Options) -> str:
     """The columns of `full` for Spark, which reads DDL itself, with decoded keys and values."""
-    decoded = {one.where: one.module.column(one) for one in options.formats}
-    kinds = ((one.name, one.dataType.simpleString()) for one in full(options).fields)
+    decoded = {format_.where: format_.module.column(format_) for format_ in options.formats}
+    kinds = ((field.name, field.dataType.simpleString()) for field in full(options).fields)
     return ", ".join(f"{name} {decoded.get(name, kind)}" for name, kind in kinds)
 
 
@@ -67,7 +67,7 @@ def checked(schema: StructType, options: Options) -> StructType:
     one.
     """
     allowed = {field.name.lower(): field.dataType for field in full(options).fields}
-    decoded = {one.where for one in options.formats}
+    decoded = {format_.where for format_ in options.formats}
     if not schema.fields:
         # Arrow has no rows without a column: it would be read as none.
         names = ", ".join(full(options).fieldNames())

@@ -47,8 +47,13 @@ class Place(NamedTuple):
     def write(self, rows: pd.DataFrame) -> None:
         """Departures as records: the key is the airport, the timestamp the scheduled time."""
         with Producer(self.bootstrap) as producer:
-            for one in flights.departures(rows):
-                producer.send(self.topic, one.value, one.key.partition(b"/")[0], timestamp=one.timestamp)
+            for departure in flights.departures(rows):
+                producer.send(
+                    self.topic,
+                    departure.value,
+                    departure.key.partition(b"/")[0],
+                    timestamp=departure.timestamp,
+                )
 
     def run(self, writer: DataStreamWriter, name: str) -> None:
         """Read what there is, in batches of a few thousand rows, from where the run before ended."""

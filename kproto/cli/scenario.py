@@ -102,12 +102,14 @@ def _named(options: argparse.Namespace) -> int:
     if name in _MATRICES:
         _refuse(options, name, _MATRICES[name], FORMS)
         return _MATRIX[name](options)
-    found = [one for one in scenarios() if one.id.lower() == name.lower()]
+    found = [scenario for scenario in scenarios() if scenario.id.lower() == name.lower()]
     if found:
         return _tell(options, found[0])
     word = name.lower()
     several = [
-        one for one in scenarios() if one.id.lower().startswith(f"{word}-") or word in one.title.lower()
+        scenario
+        for scenario in scenarios()
+        if scenario.id.lower().startswith(f"{word}-") or word in scenario.title.lower()
     ]
     if not several:
         raise ConfigError("scenario", name, _hint(name))
@@ -118,11 +120,11 @@ def _hint(name: str) -> str:
     """What somebody may have meant."""
     from ..scenarios import scenarios
 
-    ids = [one.id for one in scenarios()]
-    names = {one.lower(): one for one in (*ids, *_MATRICES)}
+    ids = [scenario.id for scenario in scenarios()]
+    names = {id_.lower(): id_ for id_ in (*ids, *_MATRICES)}
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
     hint = f"did you mean {' or '.join(names[one] for one in near)}? " if near else ""
-    documents = ", ".join(dict.fromkeys(one.partition("-")[0] for one in ids))
+    documents = ", ".join(dict.fromkeys(id_.partition("-")[0] for id_ in ids))
     every = f"{hint}there are {len(ids)} stories of the documents {documents} (`kproto scenario` lists them)"
     return f"{every}, and {', '.join(_MATRICES)}"
 
@@ -207,16 +209,25 @@ def _loss(options: argparse.Namespace) -> int:
 
     rows: list[tuple[object, ...]] = []
     safe = True
-    for one in matrices.losses(_parameters(options)):
-        safe = safe and (one.client != "kproto" or one.lost + one.doubled == 0)
-        seen = "never" if one.seen_after_ms is None else f"{one.seen_after_ms / 1000:.1f} s"
+    for loss in matrices.losses(_parameters(options)):
+        safe = safe and (loss.client != "kproto" or loss.lost + loss.doubled == 0)
+        seen = "never" if loss.seen_after_ms is None else f"{loss.seen_after_ms / 1000:.1f} s"
         if options.json:
-            figures = {name: getattr(one, name) for name in one.__slots__}
-            print(one_line({**figures, "formula": one.formula}), flush=True)
+            figures = {name: getattr(loss, name) for name in loss.__slots__}
+            print(one_line({**figures, "formula": loss.formula}), flush=True)
         else:
-            print(f"{one.client} {one.detection}, {one.reset}: done", file=sys.stderr)
+            print(f"{loss.client} {loss.detection}, {loss.reset}: done", file=sys.stderr)
         rows.append(
-            (one.client, one.detection, one.reset, seen, one.written, one.lost, one.formula, one.doubled)
+            (
+                loss.client,
+                loss.detection,
+                loss.reset,
+                seen,
+                loss.written,
+                loss.lost,
+                loss.formula,
+                loss.doubled,
+            )
         )
     if not options.json:
         head = ("client", "growth", "reset", "seen after", "written", "lost", "formula", "read twice")
@@ -242,17 +253,19 @@ def _stop_the_world(options: argparse.Namespace) -> int:
 
     sizes = (options.members,) if options.members else (3, 10, 100)
     rows: list[tuple[object, ...]] = []
-    for one in matrices.standstills(sizes, seed=options.seed):
+    for standstill in matrices.standstills(sizes, seed=options.seed):
         if options.json:
-            print(one_line({name: getattr(one, name) for name in one.__slots__}))
+            print(one_line({name: getattr(standstill, name) for name in standstill.__slots__}))
         else:
-            print(f"{one.members} members, {one.protocol}: done", file=sys.stderr)
+            print(f"{standstill.members} members, {standstill.protocol}: done", file=sys.stderr)
         times = (
-            f"{one.longest_ms} ms",
-            f"{one.mean_ms:.0f} ms",
-            f"{one.stood_still * one.mean_ms / 1000:.1f} s",
+            f"{standstill.longest_ms} ms",
+            f"{standstill.mean_ms:.0f} ms",
+            f"{standstill.stood_still * standstill.mean_ms / 1000:.1f} s",
         )
-        rows.append((one.members, one.protocol, one.partitions, one.stood_still, *times))
+        rows.append(
+            (standstill.members, standstill.protocol, standstill.partitions, standstill.stood_still, *times)
+        )
     if not options.json:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
         print("\n".join(teller.grid(head, rows, _width())))

@@ -132,10 +132,10 @@ class Group:
         seen: set[str] = set()
         while True:
             with self._lock:
-                for one in self.members.values():
-                    if one.name not in seen:
-                        seen.add(one.name)
-                        open_pipes[one.pipe] = one
+                for member in self.members.values():
+                    if member.name not in seen:
+                        seen.add(member.name)
+                        open_pipes[member.pipe] = member
             if not open_pipes:
                 time.sleep(0.05)
             ready = wait(list(open_pipes), timeout=0.1) if open_pipes else []

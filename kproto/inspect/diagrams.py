@@ -190,9 +190,9 @@ class _Drawing:
             self._text(member, self.left - 10, y + self.lane / 2 + 4, "end")
 
     def _bars(self) -> None:
-        for one in ownerships(self.events):
-            told = f"{one.partition} owned by {one.member}, generation {one.generation}"
-            self._bar(one.member, one.partition, one.start, one.end, told)
+        for ownership in ownerships(self.events):
+            told = f"{ownership.partition} owned by {ownership.member}, generation {ownership.generation}"
+            self._bar(ownership.member, ownership.partition, ownership.start, ownership.end, told)
         for still in standstills(self.events):
             told = f"{still.partition} stood still for {still.ms} ms, until generation {still.generation}"
             self._bar(_STILL, still.partition, still.start, still.end, told)
@@ -237,13 +237,17 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
             still.setdefault(one.generation, []).append(one)
     generations = {e.generation for e in events if e.kind == "assigned" and e.generation >= 0}
     # By generation; in each what began it first, then who took a place in it, in the order of time.
-    told = {(one, -1, cause(events, one)): still.get(one, []) for one in generations} | places(events)
+    told = {
+        (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
+    } | places(events)
     rows: list[str] = []
     for (generation, _, why), found in sorted(told.items(), key=lambda row: row[0]):
         by = {one.partition: one for one in found}
         cells = [
-            f"<td>{by[one].ms} ms{' (new)' if by[one].found else ''}" if one in by else "<td>·"
-            for one in partitions
+            f"<td>{by[partition].ms} ms{' (new)' if by[partition].found else ''}"
+            if partition in by
+            else "<td>·"
+            for partition in partitions
         ]
         rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(why)}</tr>")
     overlaps = len(shared(ownerships(events)))

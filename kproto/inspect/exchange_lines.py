@@ -92,7 +92,7 @@ def is_quiet(exchange: Exchange) -> bool:
     if response is None or exchange.trouble or any(code for _, code in _codes(response, "", 4)):
         return False
     if exchange.api == "Fetch":
-        return not any(one.records for topic in response.responses for one in topic.partitions)
+        return not any(partition.records for topic in response.responses for partition in topic.partitions)
     return exchange.api == "Heartbeat"
 
 
@@ -196,7 +196,9 @@ def _member(request: Any) -> str:
 
 
 def _join(request: Any) -> str:
-    offered = " ".join(f"{one.name}({_subscription(one.metadata)})" for one in request.protocols)
+    offered = " ".join(
+        f"{protocol.name}({_subscription(protocol.metadata)})" for protocol in request.protocols
+    )
     why = f" because {_short(request.reason)!r}" if request.reason else ""
     return f"{_member(request)} {offered}{why}"
 
@@ -211,7 +213,10 @@ def _subscription(data: bytes) -> str:
 
 
 def _sync(request: Any) -> str:
-    plan = [f"{_short(one.member_id)}: {_assignment(one.assignment)}" for one in request.assignments]
+    plan = [
+        f"{_short(assignment.member_id)}: {_assignment(assignment.assignment)}"
+        for assignment in request.assignments
+    ]
     return f"{_member(request)}" + (f" plan {{{_listed(plan, '; ')}}}" if plan else "")
 
 
@@ -226,17 +231,18 @@ def _leave(request: Any) -> str:
     if not request.members:
         return _member(request)
     who = [
-        f"{_short(one.member_id) or one.group_instance_id}" + (f" ({one.reason})" if one.reason else "")
-        for one in request.members
+        f"{_short(member.member_id) or member.group_instance_id}"
+        + (f" ({member.reason})" if member.reason else "")
+        for member in request.members
     ]
     return f"group={request.group_id} {_listed(who)}"
 
 
 def _committed(request: Any) -> str:
     offsets = [
-        f"{_topic(topic)}-{one.partition_index}@{one.committed_offset}"
+        f"{_topic(topic)}-{partition.partition_index}@{partition.committed_offset}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     return f"{_member(request)} {_listed(offsets)}"
 
@@ -244,23 +250,23 @@ def _committed(request: Any) -> str:
 def _fetch_offsets(request: Any) -> str:
     groups = request.groups or [request]
     return " ".join(
-        f"group={one.group_id} "
+        f"group={group.group_id} "
         + (
             "all"
-            if one.topics is None
+            if group.topics is None
             else _listed(
-                f"{_topic(topic)}-{index}" for topic in one.topics for index in topic.partition_indexes
+                f"{_topic(topic)}-{index}" for topic in group.topics for index in topic.partition_indexes
             )
         )
-        for one in groups
+        for group in groups
     )
 
 
 def _fetch(request: Any) -> str:
     wanted = [
-        f"{_topic(topic)}-{one.partition}@{one.fetch_offset}"
+        f"{_topic(topic)}-{partition.partition}@{partition.fetch_offset}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     session = f" session={request.session_id}/{request.session_epoch}" if request.session_id else ""
     return f"{_listed(wanted) or 'nothing new'}{session} wait={request.max_wait_ms} ms"
@@ -294,30 +300,33 @@ def _end(request: Any) -> str:
 
 def _add_partitions(request: Any) -> str:
     name = request.v3_and_below_transactional_id or _listed(o.transactional_id for o in request.transactions)
-    topics = [*request.v3_and_below_topics, *(topic for one in request.transactions for topic in one.topics)]
+    topics = [
+        *request.v3_and_below_topics,
+        *(topic for transaction in request.transactions for topic in transaction.topics),
+    ]
     return f"{name} {_listed(f'{topic.name}-{index}' for topic in topics for index in topic.partitions)}"
 
 
 def _topics(request: Any) -> str:
     if request.topics is None:
         return "all topics"
-    return _listed(_topic(one) for one in request.topics) or "no topics"
+    return _listed(_topic(topic) for topic in request.topics) or "no topics"
 
 
 def _list_offsets(request: Any) -> str:
     times = {-1: "latest", -2: "earliest", -3: "max timestamp"}
     return _listed(
-        f"{_topic(topic)}-{one.partition_index} {times.get(one.timestamp, one.timestamp)}"
+        f"{_topic(topic)}-{partition.partition_index} {times.get(partition.timestamp, partition.timestamp)}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     )
 
 
 def _epochs(request: Any) -> str:
     return _listed(
-        f"{topic.topic}-{one.partition} epoch={one.leader_epoch}"
+        f"{topic.topic}-{partition.partition} epoch={partition.leader_epoch}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     )
 
 
@@ -336,7 +345,7 @@ def _groups(request: Any) -> str:
 
 
 def _create_topics(request: Any) -> str:
-    return _listed(f"{one.name}:{one.num_partitions}" for one in request.topics)
+    return _listed(f"{topic.name}:{topic.num_partitions}" for topic in request.topics)
 
 
 # ---- what is answered
@@ -346,7 +355,7 @@ def _joined(response: Any) -> str:
     generation = f"generation={response.generation_id} member={_short(response.member_id)}"
     if response.leader != response.member_id:
         return f"{generation} {response.protocol_name}"
-    members = [f"{_short(one.member_id)} {_subscription(one.metadata)}" for one in response.members]
+    members = [f"{_short(member.member_id)} {_subscription(member.metadata)}" for member in response.members]
     return f"{generation} {response.protocol_name} leads {len(members)}: {_listed(members, '; ')}"
 
 
@@ -356,21 +365,21 @@ def _synced(response: Any) -> str:
 
 def _found(response: Any) -> str:
     places = response.coordinators or [response]
-    return _listed(f"node {one.node_id} at {one.host}:{one.port}" for one in places if one.host)
+    return _listed(f"node {place.node_id} at {place.host}:{place.port}" for place in places if place.host)
 
 
 def _cluster(response: Any) -> str:
-    topics = [f"{one.name or one.topic_id}:{len(one.partitions)}" for one in response.topics]
+    topics = [f"{topic.name or topic.topic_id}:{len(topic.partitions)}" for topic in response.topics]
     brokers = f"{len(response.brokers)} broker{'s' if len(response.brokers) != 1 else ''}"
     return f"{brokers}, {_listed(topics) or 'no topics'}"
 
 
 def _fetched(response: Any) -> str:
     found = [
-        f"{_topic(topic)}-{one.partition_index} {len(one.records)} B up to {one.high_watermark}"
+        f"{_topic(topic)}-{part.partition_index} {len(part.records)} B up to {part.high_watermark}"
         for topic in response.responses
-        for one in topic.partitions
-        if one.records
+        for part in topic.partitions
+        if part.records
     ]
     return _listed(found) or "nothing"
 
@@ -387,29 +396,29 @@ def _produced(response: Any) -> str:
 def _offsets(response: Any) -> str:
     groups = response.groups or [response]
     return _listed(
-        f"{_topic(topic)}-{one.partition_index} "
-        + ("none" if one.committed_offset < 0 else f"@{one.committed_offset}")
+        f"{_topic(topic)}-{partition.partition_index} "
+        + ("none" if partition.committed_offset < 0 else f"@{partition.committed_offset}")
         for group in groups
         for topic in group.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     )
 
 
 def _listed_offsets(response: Any) -> str:
     return _listed(
-        f"{topic.name}-{one.partition_index}@{one.offset}"
+        f"{topic.name}-{partition.partition_index}@{partition.offset}"
         for topic in response.topics
-        for one in topic.partitions
-        if not one.error_code
+        for partition in topic.partitions
+        if not partition.error_code
     )
 
 
 def _ends(response: Any) -> str:
     return _listed(
-        f"{topic.topic}-{one.partition} epoch={one.leader_epoch} ends at {one.end_offset}"
+        f"{topic.topic}-{partition.partition} epoch={partition.leader_epoch} ends at {partition.end_offset}"
         for topic in response.topics
-        for one in topic.partitions
-        if not one.error_code
+        for partition in topic.partitions
+        if not partition.error_code
     )
 
 
@@ -418,7 +427,9 @@ def _offered(response: Any) -> str:
 
 
 def _described(response: Any) -> str:
-    return _listed(f"{one.group_id} {one.group_state} with {len(one.members)}" for one in response.groups)
+    return _listed(
+        f"{group.group_id} {group.group_state} with {len(group.members)}" for group in response.groups
+    )
 
 
 def _producer(response: Any) -> str:

@@ -96,7 +96,7 @@ class Lives:
                 self._note(request.group_id, exchange.asked_at, "lost", name, held, reason=why)
 
     def _leavegroup(self, exchange: Exchange, request: Any, response: Any) -> None:
-        ids = [one.member_id for one in request.members] or [request.member_id]
+        ids = [member.member_id for member in request.members] or [request.member_id]
         for member_id in ids:
             name = self._names.member(request.group_id, member_id, exchange.client or "client")
             self._owned.pop((request.group_id, name), None)

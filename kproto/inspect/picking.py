@@ -132,7 +132,7 @@ class Picker:
         if self._began is None or not self._first:
             return None
         rows = [row for _, arrows in (*self._first, *self._last) for row in arrows]
-        rows += [Row("note", one.at, one.text, one.who, told=one.text) for one in self._notes]
+        rows += [Row("note", note.at, note.text, note.who, told=note.text) for note in self._notes]
         rows.sort(key=lambda row: (row.at, row.kind == "note"))
         told = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
         for one in self._notes:

@@ -193,10 +193,10 @@ def places(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Stan
     gone = {event.member: event.kind for event in events if event.kind in ("left", "killed")}
     told = {"left": "leaves; ", "killed": "is killed; "}
     found: dict[tuple[int, int, str], list[Standstill]] = {}
-    for one in standstills(events):
-        if one.after and one.after != one.before:
-            end = told.get(gone.get(one.before, ""))
-            why = f"{one.before} {end}{one.after} takes its place" if end else ""
-            why = why or f"{one.after} takes the place of {one.before}"
-            found.setdefault((one.generation, one.end, why), []).append(one)
+    for standstill in standstills(events):
+        if standstill.after and standstill.after != standstill.before:
+            end = told.get(gone.get(standstill.before, ""))
+            why = f"{standstill.before} {end}{standstill.after} takes its place" if end else ""
+            why = why or f"{standstill.after} takes the place of {standstill.before}"
+            found.setdefault((standstill.generation, standstill.end, why), []).append(standstill)
     return found

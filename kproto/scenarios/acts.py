@@ -35,11 +35,11 @@ def name(act: Act) -> str:
     """Whose clients took part: librdkafka, or kproto."""
     modules = {module: said for said, module in CLIENTS.items()}
     kinds: list[str] = []
-    for one in act.stage.clients.values():
-        if isinstance(one, Member):
-            module: str = getattr(one.machine, "__name__", "").rpartition(".")[2]
+    for client in act.stage.clients.values():
+        if isinstance(client, Member):
+            module: str = getattr(client.machine, "__name__", "").rpartition(".")[2]
             kinds.append(modules.get(module, module))
-        elif isinstance(one, Consumer):
+        elif isinstance(client, Consumer):
             kinds.append("kproto")
     return " and ".join(dict.fromkeys(kinds))
 
@@ -96,14 +96,16 @@ def events(act: Act) -> list[GroupEvent]:
     """What the group's timeline is drawn from; generations are known where the world kept a trace."""
     asked = exchanges(act)
     made = [
-        (one.answered_at, one.client, one.request.generation_id)
-        for one in asked
-        if one.answered_at is not None and isinstance(one.request, SyncGroupRequest)
+        (request.answered_at, request.client, request.request.generation_id)
+        for request in asked
+        if request.answered_at is not None and isinstance(request.request, SyncGroupRequest)
     ]
     found = [
-        GroupEvent(one.asked_at - act.started, "rejoining", one.client, reason=one.request.reason or "")
-        for one in asked
-        if isinstance(one.request, JoinGroupRequest)
+        GroupEvent(
+            request.asked_at - act.started, "rejoining", request.client, reason=request.request.reason or ""
+        )
+        for request in asked
+        if isinstance(request.request, JoinGroupRequest)
     ]
     started: set[str] = set()
     for one in _seen(act):

@@ -126,7 +126,7 @@ class ScenarioRun:
 
     @property
     def holds(self) -> bool:
-        return bool(self.claims or not self.as_written) and all(one.holds for one in self.claims)
+        return bool(self.claims or not self.as_written) and all(claim.holds for claim in self.claims)
 
     @property
     def as_written(self) -> bool:
@@ -256,7 +256,9 @@ def find(id: str) -> Scenario:
     _loaded()
     found = next((one for one in _FOUND if one.lower() == id.lower()), None)
     if found is None:
-        near = [one.id for one in scenarios() if one.id.lower().startswith(id.lower()[:2])] or sorted(MODULES)
+        near = [
+            scenario.id for scenario in scenarios() if scenario.id.lower().startswith(id.lower()[:2])
+        ] or sorted(MODULES)
         raise ConfigError("scenario", id, f"allowed: {', '.join(near)}")
     return _FOUND[found]
 
@@ -311,7 +313,7 @@ def lost_and_doubled(
     """Of what stands in these partitions: how much nobody was given, and how often something came again."""
     lost = doubled = 0
     for tp in partitions:
-        given = [one for member in members for one in offsets(member, tp)]
+        given = [offset for member in members for offset in offsets(member, tp)]
         end = world.log(tp).end_offset
         lost += end - len({one for one in given if one < end})
         doubled += len(given) - len(set(given))

@@ -96,7 +96,7 @@ def assignor_raises(run: ScenarioRun) -> None:
         "the listener was called, and once more with nothing", called(member) == ["assigned 2", "assigned 0"]
     )
     run.claim("onAssignment as often, each time with all", heard == [2, 2])
-    run.claim("it reads both", {one.partition for one in member.records} == {T0, T1})
+    run.claim("it reads both", {record.partition for record in member.records} == {T0, T1})
 
 
 @scenario(
@@ -147,8 +147,8 @@ def positions(run: ScenarioRun) -> None:
     produce(world, "t", range(4), 20, 5_000)
     asked = {
         TopicPartition(topic.name, number)
-        for one in world.asked(first, OffsetFetchRequest)[fetched:]
-        for topic in one.topics
+        for request in world.asked(first, OffsetFetchRequest)[fetched:]
+        for topic in request.topics
         for number in topic.partition_indexes
     }
     given = {tp: offsets(first, tp) for tp in world.partitions()}
@@ -171,7 +171,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
     members = [member_of(world, name) for name in ("a", "b")]
     world.run(10_000)
-    idle = next(one for one in members if not one.owned)
+    idle = next(member for member in members if not member.owned)
     run.result("callbacks of the idle one", [f"{call} {len(found)}" for call, found in idle.calls])
     run.claim("its last callback is assigned, with nothing", idle.calls[-1] == ("assigned", ()))
 

@@ -182,8 +182,8 @@ def mismatch(run: ScenarioRun) -> None:
     run.result(
         "callbacks", [f"{kind} {', '.join(map(str, found)) or 'nothing'}" for kind, found in member.calls]
     )
-    run.result("warnings", [one.text for one in member.reports])
-    run.claim("there is a warning", [one.name for one in member.reports] == ["WARN"])
+    run.result("warnings", [report.text for report in member.reports])
+    run.claim("there is a warning", [report.name for report in member.reports] == ["WARN"])
     run.claim("nobody heard of t", all(tp.topic == "u" for _, found in member.calls for tp in found))
     run.claim("it has joined once more", joins_of(world, member) == joins + 1)
     run.claim("and owns u", member.owned == {TopicPartition("u", 0)})

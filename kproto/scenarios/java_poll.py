@@ -158,7 +158,7 @@ def bounded(run: ScenarioRun) -> None:
     took: list[int] = []
     while not member.records and len(took) < 20:
         took.append(_poll(world, member, 400))
-    joins = [one for one in world.asked(member, JoinGroupRequest) if one.member_id]
+    joins = [request for request in world.asked(member, JoinGroupRequest) if request.member_id]
     run.result("polls, and the longest", [len(took), f"{max(took)} ms"])
     run.claim("no poll took longer than its time", max(took) <= 400)
     run.claim("several were empty before the join was done", len(took) >= 7)
@@ -232,7 +232,7 @@ class _Redacts:
         self.heard: list[dict[TopicPartition, int]] = []
 
     def on_consume(self, records: tuple[contract.Record, ...]) -> tuple[contract.Record, ...]:
-        return tuple(one for one in records if one.offset % 2 == 0)
+        return tuple(record for record in records if record.offset % 2 == 0)
 
     def on_commit(self, committed: Mapping[TopicPartition, int]) -> None:
         self.heard.append(dict(committed))
@@ -305,12 +305,12 @@ def measured(run: ScenarioRun) -> None:
     run.claim("polls are a second apart", between == (1_000, 1_000))
     run.claim("about a tenth of the time is spent in poll", 0.08 <= found["poll-idle-ratio-avg"] <= 0.12)
     run.claim("the last poll was a second ago", found["last-poll-seconds-ago"] == 1)
-    ended = sum(one.count for one in member.state.polls.idle.samples)
+    ended = sum(sample.count for sample in member.state.polls.idle.samples)
     member.wakeup()
     _poll(world, member, 100)
     after = member.state.polls.metrics(world.now)
     run.claim("the poll that throws has begun", after["last-poll-seconds-ago"] == 0)
-    run.claim("and ended", sum(one.count for one in member.state.polls.idle.samples) == ended + 1)
+    run.claim("and ended", sum(sample.count for sample in member.state.polls.idle.samples) == ended + 1)
     run.why(
         "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
         "time in poll over itself and the time since the last poll began, so that the last poll counts "
@@ -364,8 +364,8 @@ def _refuse_commits(world: World, *codes: int) -> list[int]:
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                    for one in topic.partitions
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -74,11 +74,11 @@ def no_gap(run: ScenarioRun) -> None:
             for name, beat in (("a", 500), ("b", 1_700))
         ]
         produce(world, "t", range(6), 20, 4_000)
-        kept_before = {one.name: set(one.owned) for one in members}
+        kept_before = {member.name: set(member.owned) for member in members}
         begun = world.now
         newcomer = member_of(world, "c", NOW, assignors=(assignor,))
         produce(world, "t", range(6), 20, 6_000)
-        stayed = {tp: one for one in members for tp in kept_before[one.name] & one.owned}
+        stayed = {tp: member for member in members for tp in kept_before[member.name] & member.owned}
         gaps = [_gap(world, one.name, tp, begun) for tp, one in stayed.items()]
         longest[assignor] = max(gaps)
         run.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")

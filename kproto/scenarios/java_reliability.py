@@ -189,7 +189,7 @@ def coordinator(run: ScenarioRun) -> None:
     }
     run.result("brokers that were joined at and committed to", sorted(nodes))
     run.claim("one broker", len(nodes) == 1)
-    run.claim("all three are members", all(one.is_stable() for one in members))
+    run.claim("all three are members", all(member.is_stable() for member in members))
 
 
 @scenario(

@@ -144,7 +144,7 @@ def sarama_once(run: ScenarioRun) -> None:
     here = len(member.records)
     produce(world, "t", (0, 1, 2, 3), 50, 5_000)
     world.run(5_000)
-    returned = [one for one in member.reports if one.kind == "returned"]
+    returned = [report for report in member.reports if report.kind == "returned"]
     run.result("read before the growth", before)
     run.result("Consume returned", len(returned))
     run.result("read after Consume returned", len(member.records) - here)

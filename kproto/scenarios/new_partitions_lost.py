@@ -101,7 +101,7 @@ def crash_before_commit(run: ScenarioRun) -> None:
         run.grow("t", 2, f" ({kind})")
         world.run(5_000)
         new = TopicPartition("t", 1)
-        owner = next(one for one in members if new in one.owned)
+        owner = next(member for member in members if new in member.owned)
         world.write("t", 1, *["x"] * 100)
         world.run(1_000)
         given = len(offsets(owner, new))

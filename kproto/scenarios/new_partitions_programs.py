@@ -52,16 +52,16 @@ def cluster_config(run: ScenarioRun) -> None:
         for one in members:
             one.poll_timeout_ms = 1_000
         world.run(10_000)
-        plans[name] = [sorted(map(str, one.owned)) for one in members]
+        plans[name] = [sorted(map(str, member.owned)) for member in members]
         run.result(f"{name} round robin", [" ".join(one) for one in plans[name]])
-        offered = [one.name for one in world.asked(members[0], JoinGroupRequest)[0].protocols]
+        offered = [protocol.name for protocol in world.asked(members[0], JoinGroupRequest)[0].protocols]
         run.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
         if extra:
             continue
         begun = world.now
         produce(world, "t", range(3), 20, 6_000)
         world.run(70_000)
-        waits = {one.max_wait_ms for member in members for one in world.asked(member, FetchRequest)}
+        waits = {request.max_wait_ms for member in members for request in world.asked(member, FetchRequest)}
         run.result("a Fetch waits, ms", sorted(waits))
         run.claim("MaxWaitTime is 800 ms", waits == {800})
         commits = _times(world, members[0], "OffsetCommit", begun)
@@ -80,10 +80,10 @@ def cluster_config(run: ScenarioRun) -> None:
 def _times(world: World, member: Any, name: str, since: int) -> list[int]:
     """When a client's requests of one kind came to a broker."""
     found: list[int] = []
-    for one in world.entries:
-        if one.at >= since and one.who == member.name and one.what == "asks":
-            key = int.from_bytes(one.data.body[:2], "big")
-            found += [one.at] * (API_NAMES[key] == name)
+    for entry in world.entries:
+        if entry.at >= since and entry.who == member.name and entry.what == "asks":
+            key = int.from_bytes(entry.data.body[:2], "big")
+            found += [entry.at] * (API_NAMES[key] == name)
     return found
 
 
@@ -124,17 +124,17 @@ def two_loops(run: ScenarioRun) -> None:
     world.run(5_000)
     other = join(world, "b", "sarama-cluster", **USUAL)
     world.run(15_000)
-    during = [one for one in ticks if one > begun]
+    during = [tick for tick in ticks if tick > begun]
     run.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
     run.result("heartbeats", len(world.asked(member, HeartbeatRequest)) - beats)
     run.claim(
         "no message is handled, and the ticks go on", len(member.records) == handled and len(during) == 4
     )
     run.claim("the member stays in the group", len(world.asked(member, HeartbeatRequest)) - beats > 30)
-    run.result("notifications", [_notification(one.name, one.text) for one in member.reports])
-    names = [one.name for one in member.reports if one.kind == "notification"]
+    run.result("notifications", [_notification(report.name, report.text) for report in member.reports])
+    names = [report.name for report in member.reports if report.kind == "notification"]
     run.claim("start and OK take turns", names == ["rebalance start", "rebalance OK"] * 2)
-    last = "".join([one.text for one in member.reports][-1:])
+    last = "".join([report.text for report in member.reports][-1:])
     run.claim(
         "the last one says what was released, and what is current", "released" in last and "current" in last
     )
@@ -142,7 +142,9 @@ def two_loops(run: ScenarioRun) -> None:
     world.run(5_000)
     member.close()
     world.run(8_000)
-    read_all = {tp: sorted({one for who in (member, other) for one in offsets(who, tp)}) for tp in (T0, T1)}
+    read_all = {
+        tp: sorted({offset for who in (member, other) for offset in offsets(who, tp)}) for tp in (T0, T1)
+    }
     run.claim("everything is read in the end", all(one == list(range(20)) for one in read_all.values()))
     run.why(
         "Both channels are closed by Close. The example asks `if ok` and goes on: a receive from a closed "
@@ -186,11 +188,11 @@ class ReadMessage:
         """What it returned: a message, an error's name, or _TIMED_OUT."""
         end = self.world.now + timeout_ms
         while True:
-            for one in self.member.reports[self._heard :]:
+            for report in self.member.reports[self._heard :]:
                 self._heard += 1
-                if one.kind == "error":
-                    return one.name
-                self.thrown_away.append(one.name)
+                if report.kind == "error":
+                    return report.name
+                self.thrown_away.append(report.name)
             if len(self.member.records) > self._read:
                 self._read += 1
                 return "message"
@@ -271,8 +273,8 @@ def _no_reading(client: Client, request: Message, version: int) -> Message | Non
         partition_index=0, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )
     topics = [
-        FetchableTopicResponse(topic=one.topic, topic_id=one.topic_id, partitions=[refused])
-        for one in request.topics
+        FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[refused])
+        for topic in request.topics
     ]
     return FetchResponse(throttle_time_ms=0, responses=topics)
 
@@ -372,7 +374,9 @@ def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     world.run(3_000)
     joined = world.asked(member, JoinGroupRequest)
     found["static member"] = any(one.group_instance_id == "one" for one in joined)
-    found["read_committed"] = all(one.isolation_level == 1 for one in world.asked(member, FetchRequest))
+    found["read_committed"] = all(
+        request.isolation_level == 1 for request in world.asked(member, FetchRequest)
+    )
     for name, event in ACTS.items():
         world = run.world({"t": 1})
         member = join(world, "a", kind, topics=(), **USUAL)
@@ -385,7 +389,7 @@ def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
             member.go_on_polling()
         world.write("t", 0, "x")
         world.run(4_000)
-        refused = any(one.kind == "error" for one in member.reports) or bool(member.errors)
+        refused = any(report.kind == "error" for report in member.reports) or bool(member.errors)
         found[name] = not refused and (name in ("pause", "rebalance", "seek") or bool(member.records))
         if name == "pause":
             found[name] = found[name] and not member.records

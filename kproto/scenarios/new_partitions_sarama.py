@@ -73,11 +73,11 @@ class Program:
             self._called += 1
             if kind == "assigned":
                 self._set_up()
-        for one in self.member.reports[self._heard :]:
+        for report in self.member.reports[self._heard :]:
             self._heard += 1
-            if one.kind == "error":
-                self._failed = f"{one.name} {one.text}"
-            elif one.kind == "returned":
+            if report.kind == "error":
+                self._failed = f"{report.name} {report.text}"
+            elif report.kind == "returned":
                 self._returned()
         if not (self.over or self.panic or self.member.closed):
             self.world.later(10, self._look)
@@ -110,7 +110,8 @@ class Program:
         self.over = True
         self.member.unsubscribe()
         self.world.run(
-            5_000, until=lambda: any(one.kind == "returned" for one in self.member.reports[self._heard :])
+            5_000,
+            until=lambda: any(report.kind == "returned" for report in self.member.reports[self._heard :]),
         )
         self.member.close()
 
@@ -133,7 +134,7 @@ def sarama_main(run: ScenarioRun) -> None:
     world.fault("refuse")
     alone: Member = join(world, "unreachable", "sarama", **USUAL)
     world.run(60_000)
-    run.result("without a broker", [one.text or one.name for one in alone.reports])
+    run.result("without a broker", [report.text or report.name for report in alone.reports])
     run.claim("NewConsumerGroup fails, and nothing goes on", alone.closed and len(alone.reports) == 1)
 
     for way in ("error", "signal"):
@@ -323,7 +324,7 @@ def sarama_config(run: ScenarioRun) -> None:
     world.tamper = _no_commits
     world.write("t", 0, "x")
     world.run(3_000)
-    logged = {one.kind for one in member.reports}
+    logged = {report.kind for report in member.reports}
     run.result("a refused commit is told as", logged)
     run.claim("without Return.Errors it is only logged", logged == {"log"})
 

@@ -100,7 +100,7 @@ class Handler:
         self.world.run(timeout_ms + 1_000, until=lambda: not self.app.polling)
         if len(self.app.records) > records:
             return f"message {self.app.records[-1].offset}"
-        ends = [one for one in self.app.reports[reports:] if one.name == "_PARTITION_EOF"]
+        ends = [report for report in self.app.reports[reports:] if report.name == "_PARTITION_EOF"]
         return f"EOF at {END}" if ends else "nil"
 
     def assigned(self) -> int | None:
@@ -120,7 +120,7 @@ class Handler:
         self.run.moment(f"a request: assign and seek to {WANTED}", "handler")
         self.app.do(contract.Assign({TP: WANTED}))
         self.app.do(contract.Seek(TP, WANTED))
-        refused = [one.name for one in self.app.reports[reports:] if one.name in REFUSED]
+        refused = [report.name for report in self.app.reports[reports:] if report.name in REFUSED]
         prints: list[tuple[int | None, str]] = []
         for number in range(1, polls + 1):
             event = self.poll(timeout_ms)
@@ -337,7 +337,7 @@ def too_early(run: ScenarioRun) -> None:
     handler.app.do(contract.Assign({}))
     handler.wait(200)
     handler.app.do(contract.Seek(TP, 7))
-    refused = [one.name for one in handler.app.reports]
+    refused = [report.name for report in handler.app.reports]
     handler.app.do(contract.Assign({TP: WANTED}))
     for _ in range(4):
         handler.poll(400)
@@ -364,7 +364,7 @@ def sentinels(run: ScenarioRun) -> None:
     handler.wait(200)
     before = librdkafka.position(handler.app.state, TP)
     handler.app.do(contract.Seek(TP, STORED))
-    refused = [one.name for one in handler.app.reports]
+    refused = [report.name for report in handler.app.reports]
     handler.app.do(contract.Seek(TP, 4))
     handler.wait(200)
     handler.poll(400)
@@ -462,9 +462,9 @@ def end_of_partition(run: ScenarioRun) -> None:
     handler.app.subscribe("test")
     handler.wait(5_000)
     ends = [
-        one
-        for one in [*handler.app.errors, *[(one.name, one.text) for one in handler.app.reports]]
-        if "EOF" in one[0]
+        error
+        for error in [*handler.app.errors, *[(report.name, report.text) for report in handler.app.reports]]
+        if "EOF" in error[0]
     ]
     run.result("messages", offsets(handler.app, TP))
     run.result("end of partition", len(ends))

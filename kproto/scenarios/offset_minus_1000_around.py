@@ -99,7 +99,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
             read = len(member.records)
     member.go_on_polling()
     world.run(700)
-    return [one.offset for one in member.records[read:]], refused
+    return [record.offset for record in member.records[read:]], refused
 
 
 def _unsubscribe(world: World, member: Any) -> None:
@@ -180,7 +180,7 @@ def properties(run: ScenarioRun) -> None:
     member.close()
     world.run(1_000)
     stored = [one for one in world.seen[seen:] if one.what == "stored"]
-    ends = [one.name for one in member.reports if one.name == "_PARTITION_EOF"]
+    ends = [report.name for report in member.reports if report.name == "_PARTITION_EOF"]
     run.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
     run.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
     run.claim("nothing is committed", not stored)
@@ -253,7 +253,7 @@ def printed(run: ScenarioRun) -> None:
     def call(event: contract.Event) -> None:
         before = len(handler.app.reports)
         handler.app.do(event)
-        new = [one.name for one in handler.app.reports[before:]]
+        new = [report.name for report in handler.app.reports[before:]]
         said.append(f"{type(event).__name__.lower()}: {', '.join(new) or '<nil>'}")
         run.moment(f"prints {said[-1]}", "handler")
 
@@ -298,9 +298,9 @@ def two_requests(run: ScenarioRun) -> None:
         for who in wants:
             before = len(handler.app.records)
             handler.poll(400)
-            got[who] += [one.offset for one in handler.app.records[before:]]
+            got[who] += [record.offset for record in handler.app.records[before:]]
     run.result("librdkafka gave", got)
-    run.claim("no call failed", not [one for one in handler.app.reports if one.kind == "error"])
+    run.claim("no call failed", not [report for report in handler.app.reports if report.kind == "error"])
     run.claim("nobody got what A wanted", offsets(handler.app, TP) == [7, 8])
     said = _second_thread()
     run.result("kproto says", said)

@@ -46,7 +46,7 @@ class Watched:
         if isinstance(event, contract.Answered | contract.Failed):
             self.lines.append((now, type(event).__name__, event))
         actions = sarama.step(state, event, now)
-        self.lines += [(now, "Send", one) for one in actions if isinstance(one, contract.Send)]
+        self.lines += [(now, "Send", action) for action in actions if isinstance(action, contract.Send)]
         return actions
 
     def next_deadline(self, state: sarama.State) -> int | None:
@@ -65,9 +65,9 @@ class Watched:
 
 def _named(request: FetchRequest) -> dict[TopicPartition, int]:
     return {
-        TopicPartition(topic.topic or "", one.partition): one.fetch_offset
+        TopicPartition(topic.topic or "", partition.partition): partition.fetch_offset
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -126,8 +126,8 @@ def subscription_consumer(run: ScenarioRun) -> None:
     for tp in (T0, T1):
         world.write("t", tp.partition, *["y"] * 10)
     world.run(6_000)
-    errors = [one.name for one in member.reports[before:] if one.kind == "error"]
-    again = next(one for one in machine.sent(FetchRequest) if one[0] > broke + 1)
+    errors = [report.name for report in member.reports[before:] if report.kind == "error"]
+    again = next(request for request in machine.sent(FetchRequest) if request[0] > broke + 1)
     run.result("errors", errors)
     run.result("next Fetch after", f"{again[0] - broke} ms")
     run.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
@@ -150,12 +150,12 @@ def split(run: ScenarioRun) -> None:
         world.write("t", tp.partition, *[f"{tp}" for _ in range(tp.partition + 1)])
     world.run(3_000)
     answers = [_brought(one.response) for _, one in machine.ended(FetchRequest)]
-    brought = [one for one in answers if one]
+    brought = [answer for answer in answers if answer]
     run.result("partitions with records, in each answer", [" ".join(map(str, one)) for one in brought])
     run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
     run.claim("one answer brought all four", brought == [[0, 1, 2, 3]])
     for tp in world.partitions():
-        given = [one.value for one in member.records if one.partition == tp]
+        given = [record.value for record in member.records if record.partition == tp]
         run.claim(f"{tp} got its own records", given == [str(tp).encode()] * (tp.partition + 1))
 
 
@@ -203,7 +203,7 @@ def consume_partition(run: ScenarioRun) -> None:
     member.assign({T0: 3})
     member.assign({TopicPartition("t", 2): 99})
     world.run(2_000)
-    errors = [one.name for one in member.reports if one.kind == "error"]
+    errors = [report.name for report in member.reports if report.kind == "error"]
     run.result("refused", errors)
     run.claim(
         "twice is an error, and 99 is out of range", errors == ["sarama.ConfigurationError", "KError(1)"]
@@ -254,7 +254,8 @@ def construct_request(run: ScenarioRun) -> None:
         ]
         run.result(name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent])
         run.claim(
-            f"{name}: version {expected[0]}, retention {expected[1]}", {one[:2] for one in sent} == {expected}
+            f"{name}: version {expected[0]}, retention {expected[1]}",
+            {request[:2] for request in sent} == {expected},
         )
         run.claim(f"{name}: what is dirty, and no more", [parts for _, _, parts in sent] == [[0, 1], [0]])
 
@@ -322,8 +323,8 @@ def describe_group(run: ScenarioRun) -> None:
     world.run(5_000)
     rows = describe(world, "g1")
     run.result("columns", " ".join(COLUMNS))
-    run.result("rows", [str(one) for one in rows])
-    own = {one.topic + str(one.partition): one for one in rows}
+    run.result("rows", [str(row) for row in rows])
+    own = {row.topic + str(row.partition): row for row in rows}
     offsets_of = [(own[f"test3{n}"].current_offset, own[f"test3{n}"].log_end_offset) for n in range(3)]
     run.claim("each line was read and committed", offsets_of == [(4, 4), (4, 4), (3, 3)])
     owner = own["test30"]
@@ -373,7 +374,7 @@ def sync_producer(run: ScenarioRun) -> None:
         producer = world.producer(client_id=f"acks-{acks}", acks=acks, enable_idempotence=False, linger_ms=0)
         sent = [producer.deliver("t", "v1", key="k1") for _ in range(2)]
         world.run(1_000)
-        found = [one.result() for one in sent]
+        found = [request.result() for request in sent]
         places |= {one.partition for one in found}
         run.result(f"acks {acks}", [f"{one.partition}/{one.offset}" for one in found])
         known = [one.offset is not None and one.offset >= 0 for one in found]

@@ -48,8 +48,8 @@ def ids_of(world: World, member: Member) -> list[str]:
     """The member ids of a client's JoinGroups, as none or the same letter for the same id."""
     letters: dict[str, str] = {"": "none"}
     return [
-        letters.setdefault(one.member_id, f"id {len(letters)}")
-        for one in world.asked(member, JoinGroupRequest)
+        letters.setdefault(request.member_id, f"id {len(letters)}")
+        for request in world.asked(member, JoinGroupRequest)
     ]
 
 
@@ -81,7 +81,9 @@ class Branch:
 
     @property
     def errors(self) -> list[str]:
-        return [f"{one.kind} {one.name}".strip() for one in self.member.reports if one.kind != "log"]
+        return [
+            f"{report.kind} {report.name}".strip() for report in self.member.reports if report.kind != "log"
+        ]
 
     @property
     def joined(self) -> bool:
@@ -124,7 +126,9 @@ def no_coordinator(run: ScenarioRun) -> None:
     run.claim("after newSession's backoff", assigned >= 2_000)
     for_ever = Branch(run, FindCoordinatorRequest, *[15] * 100)
     run.result("a hundred times: answers used", 100 - len(for_ever.codes))
-    run.claim("without a retry left Consume returns the error", any("15" in one for one in for_ever.errors))
+    run.claim(
+        "without a retry left Consume returns the error", any("15" in error for error in for_ever.errors)
+    )
 
 
 @_branch(
@@ -169,7 +173,9 @@ def not_coordinator(run: ScenarioRun) -> None:
     for_ever = Branch(run, JoinGroupRequest, *[16] * 100)
     for_ever.tell()
     run.result("answers used", 100 - len(for_ever.codes))
-    run.claim("without a retry left Consume returns the error", any("16" in one for one in for_ever.errors))
+    run.claim(
+        "without a retry left Consume returns the error", any("16" in error for error in for_ever.errors)
+    )
     run.claim("it did not join", not for_ever.joined)
 
 
@@ -200,7 +206,7 @@ def in_progress(run: ScenarioRun) -> None:
 def other(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 30)
     branch.tell()
-    run.claim("the application hears error 30", any("30" in one for one in branch.errors))
+    run.claim("the application hears error 30", any("30" in error for error in branch.errors))
     run.claim("it did not join", not branch.joined)
 
 
@@ -245,7 +251,7 @@ def empty(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
     members = [sarama(world, name) for name in ("a", "b", "c")]
     world.run(20_000)
-    idle = [one for one in members if not one.owned]
+    idle = [member for member in members if not member.owned]
     run.result("without claims", [one.name for one in idle])
     run.claim("one has none", len(idle) == 1)
     run.claim("it was told of its empty assignment", [one.calls[-1:] for one in idle] == [[("assigned", ())]])
@@ -284,9 +290,9 @@ def broken(run: ScenarioRun) -> None:
     world.run(40_000)
     run.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
     run.result("member ids of the JoinGroups", ids_of(world, member))
-    run.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
+    run.result("the application hears", [f"{report.kind} {report.name}" for report in member.reports])
     run.claim("a JoinGroup was open", asked > 0)
-    run.claim("Consume returned one error", [one.kind for one in member.reports] == ["error"])
+    run.claim("Consume returned one error", [report.kind for report in member.reports] == ["error"])
     run.claim("it joined in the end", member.owned == {T0, T1})
 
 
@@ -306,10 +312,10 @@ def sync_broken(run: ScenarioRun) -> None:
     world.fault("cut", member)
     broke, asked = world.now, len(world.asked(member, JoinGroupRequest))
     world.run(10_000)
-    errors = [one.name for one in member.reports if one.kind == "error"]
+    errors = [report.name for report in member.reports if report.kind == "error"]
     run.result("the application hears", errors)
     run.result("member ids of the JoinGroups", ids_of(world, member))
-    ids = [one.member_id for one in world.asked(member, JoinGroupRequest)]
+    ids = [request.member_id for request in world.asked(member, JoinGroupRequest)]
     run.claim(
         "Consume returned one error, which no broker said", len(errors) == 1 and "KError" not in errors[0]
     )
@@ -346,12 +352,12 @@ def new_session(run: ScenarioRun) -> None:
     beats = world.asked(member, HeartbeatRequest)
     run.claim(
         "with the id and generation that were joined",
-        {(one.member_id, one.generation_id) for one in beats} == {(member.member_id, 1)},
+        {(beat.member_id, beat.generation_id) for beat in beats} == {(member.member_id, 1)},
     )
     run.claim("then the claims are read", bool(world.asked(member, FetchRequest)))
 
     branch = Branch(run, OffsetFetchRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     run.result("without offsets the application hears", branch.errors)
     run.result("and is told", [kind for kind, _ in branch.member.calls])
-    run.claim("Consume returns the error", any("30" in one for one in branch.errors))
+    run.claim("Consume returns the error", any("30" in error for error in branch.errors))
     run.claim("neither Setup nor Cleanup is called", not branch.member.calls)

@@ -49,10 +49,10 @@ def one_owner(run: ScenarioRun) -> None:
     world = run.world({"t": 5}, trace=False)
     members = [sarama(world, f"m{number}") for number in range(run.parameters.members or 3)]
     world.run(15_000)
-    owners = {tp: [one.name for one in members if tp in one.owned] for tp in world.partitions()}
+    owners = {tp: [member.name for member in members if tp in member.owned] for tp in world.partitions()}
     run.result("owners", {str(tp): names for tp, names in owners.items()})
     run.claim("each partition has one owner", all(len(names) == 1 for names in owners.values()))
-    counts = [len(one.owned) for one in members]
+    counts = [len(member.owned) for member in members]
     run.claim("the partitions are spread evenly", max(counts) - min(counts) <= 1)
 
 
@@ -69,10 +69,11 @@ def leader_plans(run: ScenarioRun) -> None:
     members = [sarama(world, name) for name in ("a", "b")]
     world.run(10_000)
     plans = {
-        one.name: [len(each.assignments) for each in world.asked(one, SyncGroupRequest)] for one in members
+        member.name: [len(each.assignments) for each in world.asked(member, SyncGroupRequest)]
+        for member in members
     }
     run.result("assignments in each SyncGroup", plans)
-    last = [found[-1] for found in plans.values()]
+    last = [plan[-1] for plan in plans.values()]
     run.claim("of the last generation's SyncGroups one has the plan for both", sorted(last) == [0, 2])
 
 
@@ -160,9 +161,9 @@ def pull(run: ScenarioRun) -> None:
     world.run(8_000)
     produce(world, "t", (0,), 50, 1_000)
     world.run(2_000)
-    owner, other = sorted(members, key=lambda one: -len(one.owned))
+    owner, other = sorted(members, key=lambda member: -len(member.owned))
     world.run(1_000)
-    run.result("Fetches", {one.name: len(world.asked(one, FetchRequest)) for one in members})
+    run.result("Fetches", {member.name: len(world.asked(member, FetchRequest)) for member in members})
     run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(other, "t")) >= 50)
     run.claim("who owns nothing reads nothing now", not other.owned)
 
@@ -215,7 +216,7 @@ def one_fetch(run: ScenarioRun) -> None:
     produce(world, "t", range(4), 50, 1_000)
     world.run(3_000)
     last = world.asked(member, FetchRequest)[-1]
-    named = sorted(one.partition for topic in last.topics for one in topic.partitions)
+    named = sorted(partition.partition for topic in last.topics for partition in topic.partitions)
     run.result("partitions in one Fetch", named)
     run.result("MinBytes, MaxWaitTime", [last.min_bytes, f"{last.max_wait_ms} ms"])
     run.claim("all four are in one request", named == [0, 1, 2, 3])
@@ -416,4 +417,4 @@ def slow_child(run: ScenarioRun) -> None:
 
 
 def _partitions(request: FetchRequest) -> list[int]:
-    return sorted(one.partition for topic in request.topics for one in topic.partitions)
+    return sorted(partition.partition for topic in request.topics for partition in topic.partitions)

@@ -52,9 +52,11 @@ def describe(world: World, group: str) -> list[Row]:
     wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     fetched, _ = _ask(world, tool, admin.request(view, wanted, route, clock))
     committed = {
-        TopicPartition(topics.name(topic.topic_id) or topic.name, one.partition_index): one.committed_offset
+        TopicPartition(
+            topics.name(topic.topic_id) or topic.name, partition.partition_index
+        ): partition.committed_offset
         for topic in fetched.groups[0].topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
     ends = _ask(
         world,
@@ -68,9 +70,9 @@ def describe(world: World, group: str) -> list[Row]:
         ),
     )
     owners = {
-        tp: (one.member_id, one.client_host, one.client_id)
-        for one in described.groups[0].members
-        for tp in Assignment.decode(one.member_assignment).partitions
+        tp: (member.member_id, member.client_host, member.client_id)
+        for member in described.groups[0].members
+        for tp in Assignment.decode(member.member_assignment).partitions
     }
     return [
         Row(group, *tp, at, ends[tp].offset, ends[tp].offset - at, *owners.get(tp, ("-", "-", "-")))

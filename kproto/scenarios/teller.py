@@ -81,8 +81,8 @@ def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list
         *[row for name, value in run.results.items() for row in _result(run, name, value, wide)],
         *[
             row
-            for one in run.claims
-            for row in _wrapped(f"  {'yes' if one.holds else 'NO '}  ", one.text, wide)
+            for claim in run.claims
+            for row in _wrapped(f"  {'yes' if claim.holds else 'NO '}  ", claim.text, wide)
         ],
         "",
         *[row for why in run.because for row in _paragraph("Why:", why, width)],
@@ -103,9 +103,11 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
         "takes": list(scenario.takes),
         "holds": run.holds,
         "results": {name: _plain(value) for name, value in run.results.items()},
-        "claims": [{"text": one.text, "holds": one.holds} for one in run.claims],
+        "claims": [{"text": claim.text, "holds": claim.holds} for claim in run.claims],
         "why": run.because,
-        "moments": [{"ms": one.at, "who": one.who, "what": one.what} for one in acts.moments(run)],
+        "moments": [
+            {"ms": moment.at, "who": moment.who, "what": moment.what} for moment in acts.moments(run)
+        ],
     }
 
 
@@ -121,7 +123,7 @@ def page(scenario: Scenario, run: ScenarioRun) -> str:
         )
     ]
     rows = [f"<tr><td>{escape(name)}<td>{escape(_value(value))}</tr>" for name, value in run.results.items()]
-    claims = [f"<li>{'yes' if one.holds else 'NO'}: {escape(one.text)}</li>" for one in run.claims]
+    claims = [f"<li>{'yes' if claim.holds else 'NO'}: {escape(claim.text)}</li>" for claim in run.claims]
     parts = [
         *story,
         f"<h2>What came out</h2><div class=table><table>{''.join(rows)}</table></div>",
@@ -176,7 +178,7 @@ def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
     several = cast("list[object]", plain) if isinstance(plain, list) else []
     each = any(" " in str(one) for one in several)  # sentences, or rows of a table
     parts = [_within(one) for one in several] if each else [_value(value)]
-    below = (line for one in parts for line in _wrapped("      ", one, wide))
+    below = (line for part in parts for line in _wrapped("      ", part, wide))
     return [*_wrapped("  ", name, wide), *below]
 
 

@@ -293,7 +293,7 @@ def _pom(artifacts: tuple[str, ...]) -> str:
     listed = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{version}</version></dependency>"
-        for group, name, version in (one.split(":") for one in artifacts)
+        for group, name, version in (artifact.split(":") for artifact in artifacts)
     )
     return (
         "<project><modelVersion>4.0.0</modelVersion><groupId>kproto</groupId><artifactId>jars</artifactId>"

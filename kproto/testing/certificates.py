@@ -76,5 +76,5 @@ def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = 
         text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
         path = folder / f"{name}.pem"
         path.touch(mode=0o600)
-        path.write_bytes(text + b"".join(one.bytes() for one in made.cert_chain_pems))
-    return Certificates(**{one.name: str(folder / f"{one.name}.pem") for one in fields(Certificates)})
+        path.write_bytes(text + b"".join(pem.bytes() for pem in made.cert_chain_pems))
+    return Certificates(**{field.name: str(folder / f"{field.name}.pem") for field in fields(Certificates)})

@@ -77,7 +77,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.Config:
     """The drivers' JSON as the configuration of a client's machine: its own words go to `extra`. ConfigError:
     what is no word of it."""
-    known = {one.name for one in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
+    known = {field.name for field in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
     said = {key: value for key, value in conf.items() if key in known and value is not None}
     if isinstance(said.get("assignors"), list):
         said["assignors"] = tuple(said["assignors"])
@@ -183,7 +183,7 @@ def say(*words: object) -> None:
 
 
 def written(partitions: Iterable[TopicPartition]) -> str:
-    return " ".join(sorted(f"{one.topic}:{one.partition}" for one in partitions))
+    return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 
 def partition(text: str) -> tuple[TopicPartition, int | None]:
@@ -361,8 +361,8 @@ class Machine:
             now = f"{time.time():.6f} R "
             print(
                 "\n".join(
-                    f"{now}{one.partition.topic}:{one.partition.partition} {one.offset}"
-                    for one in polled.records
+                    f"{now}{record.partition.topic}:{record.partition.partition} {record.offset}"
+                    for record in polled.records
                 ),
                 flush=True,
             )

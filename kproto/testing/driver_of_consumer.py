@@ -119,7 +119,7 @@ class Driven(RebalanceListener):
             say("answer", what, "ok" if found is None else found)
 
     def _some(self, words: Sequence[str]) -> list[TopicPartition]:
-        return [partition(one)[0] for one in words] if words else sorted(self.consumer.assignment())
+        return [partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())
 
     def _ask(self, word: str, rest: Sequence[str]) -> Callable[[], object] | None:
         """What these commands ask, of which Java's names are the words; None for any other command."""

@@ -183,7 +183,7 @@ class Group(RuleBasedStateMachine):
     @rule(topic=_ANY)
     def grow(self, topic: int) -> None:
         name = sorted(self.topics)[topic % len(self.topics)]
-        self.world.grow(name, sum(one.topic == name for one in self.world.partitions()) + 1)
+        self.world.grow(name, sum(partition.topic == name for partition in self.world.partitions()) + 1)
 
     @precondition(lambda self: self.world.brokers)
     @rule(partition=_ANY, node=_ANY)

@@ -145,7 +145,11 @@ class Kafka:
             goals = {partition: ends[partition].offset or 0 for partition in partitions}
             found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
             consumer.assign(partitions)
-            while left := {one: at for one in partitions if (at := consumer.position(one)) < goals[one]}:
+            while left := {
+                partition: at
+                for partition in partitions
+                if (at := consumer.position(partition)) < goals[partition]
+            }:
                 records = consumer.poll(max(0.0, min(1.0, end - time.monotonic())))
                 for record in records:
                     place = TopicPartition(record.topic, record.partition)

@@ -137,4 +137,8 @@ def _at_most(lines: int) -> Generator[None]:
 @lru_cache(maxsize=1_000)
 def _stands_still(code: CodeType) -> bool:
     """A jump in it goes to itself (`while True: pass`): a line that Python 3.11 tells but once."""
-    return any(one.argval == one.offset for one in dis.get_instructions(code) if one.opcode in _JUMPS)
+    return any(
+        instruction.argval == instruction.offset
+        for instruction in dis.get_instructions(code)
+        if instruction.opcode in _JUMPS
+    )

@@ -99,7 +99,7 @@ def rest(world: World, ms: int = REST_MS) -> None:
         if not consumer.engine.closed and consumer.engine.topics:
             consumer.go_on_polling()
     options = [consumer.options for consumer in world.living(Consumer)]
-    timeouts = [max(one.max_poll_interval_ms, one.session_timeout_ms) for one in options]
+    timeouts = [max(option.max_poll_interval_ms, option.session_timeout_ms) for option in options]
     _settle(world, ms // 2, max(timeouts, default=ms))
     for consumer in world.living(Consumer):
         _resume(consumer)
@@ -107,7 +107,7 @@ def rest(world: World, ms: int = REST_MS) -> None:
         batch = BatchBuilder()
         batch.append(world.now, b"", b"the last")  # compacted topics want a key
         world.append(partition.topic, partition.partition, batch.build())
-    _settle(world, ms // 2, max((one.metadata_max_age_ms for one in options), default=ms))
+    _settle(world, ms // 2, max((option.metadata_max_age_ms for option in options), default=ms))
 
 
 def _settle(world: World, ms: int, quiet_ms: int) -> None:
@@ -133,7 +133,7 @@ def _settle(world: World, ms: int, quiet_ms: int) -> None:
 
 def _resume(consumer: Consumer) -> None:
     """Resume what is paused; what the engine finds lost at that moment is no matter."""
-    paused = [one for one in consumer.owns() if consumer.engine.partitions[one].paused]
+    paused = [own for own in consumer.owns() if consumer.engine.partitions[own].paused]
     if paused:
         with contextlib.suppress(IllegalState):
             consumer.resume(*sorted(paused))

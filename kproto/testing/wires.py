@@ -146,7 +146,7 @@ class Wires:
         if correlation != asked.correlation:
             raise KprotoError(f"an answer to request {correlation}, where {asked.correlation} was next")
         if isinstance(response, ApiVersionsResponse):
-            self.offered = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+            self.offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
             wire.ready = True
             waiting, wire.waiting = wire.waiting, []
             for action, due in waiting:

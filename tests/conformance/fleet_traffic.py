@@ -141,7 +141,7 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
         print(f"moved: {mover.moved}, {len(mover.aborted)} aborted, {mover.longest:.1f} s at most")
     for asker in askers:
         print(f"asked: {asker.answered} times, {asker.longest:.1f} s at most")
-    closed = [one.closes for one in (*readers, *movers, *plain_writers, *careful_writers)]
+    closed = [reader.closes for reader in (*readers, *movers, *plain_writers, *careful_writers)]
     print(f"closed: {max(one.longest for one in closed):.1f} s at most")
     for one in (*movers, *plain_writers, *careful_writers, *askers):
         assert not one.errors, (type(one).__name__, one.errors)

@@ -58,7 +58,7 @@ class KafkaPython:
         numbers = range(int(first), int(first) + int(count))
         sent = [producer.send(topic, b"%d" % n, key=b"%d" % n) for n in numbers]
         producer.flush()
-        tell(produced=len([one.get(30) for one in sent]))
+        tell(produced=len([request.get(30) for request in sent]))
         producer.close()
 
     @staticmethod

@@ -93,7 +93,7 @@ def _batches(scene: Scene) -> Pool:
         batch(partition_leader_epoch=5),
         batch(delete_horizon_ms=NOW),
     ]
-    odd += [batch(**one) for one in producers]
+    odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
     # A stranger of its own: Kafka remembers the sequence of a batch that it refused in a transaction.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):

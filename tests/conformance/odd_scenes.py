@@ -121,7 +121,7 @@ class Side:
             for one, n in (("t", 2), ("e", 1))
         ]
         answer = self.ask(CreateTopicsRequest(topics=made), 7)
-        scene.ids = {one.name.rpartition("-")[2]: one.topic_id for one in answer.topics}
+        scene.ids = {topic.name.rpartition("-")[2]: topic.topic_id for topic in answer.topics}
         for one, index in (("t", 0), ("t", 1), ("e", 0)):
             asked = ListOffsetsPartition(partition_index=index, timestamp=-1)
             listed = ListOffsetsRequest(
@@ -188,7 +188,7 @@ class Side:
         names += [name("x" * 249)[:249], name("t").replace("-", "_")]
         described = self.ask(
             MetadataRequest(
-                topics=[MetadataRequestTopic(name=one) for one in names], allow_auto_topic_creation=False
+                topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
             ),
             12,
         )
@@ -217,7 +217,10 @@ class Side:
         if name in FREE:
             return None
         if name == "records":  # markers have a time of their own, and producers their ids
-            return [(one.base_offset, one.count, one.is_control, one.size) for one in batches(value or b"")]
+            return [
+                (batch.base_offset, batch.count, batch.is_control, batch.size)
+                for batch in batches(value or b"")
+            ]
         if name == "session_id":
             return value > 0
         if name == "producer_id" and isinstance(value, int):

@@ -97,7 +97,7 @@ def _cache() -> Path:
 
 
 def _stale(made: Path, *sources: Path) -> bool:
-    return not made.exists() or made.stat().st_mtime < max(one.stat().st_mtime for one in sources)
+    return not made.exists() or made.stat().st_mtime < max(source.stat().st_mtime for source in sources)
 
 
 def _run(order: list[str], where: Path) -> None:

@@ -410,13 +410,13 @@ class Company:
     def _hear_the_others(self, response: Any) -> None:
         """One answer may name members that learn their ids at the same moment: listen to them first."""
         named = {response.leader, *(member.member_id for member in response.members)}
-        for other in self.actors.values():
+        for actor in self.actors.values():
             if named <= {response.member_id, *self.names}:
                 return
-            if other.waits_for == "join" and other.heard is None:
-                other.heard = other.main.receive(A_WHILE)
-                if other.heard is not None:
-                    self.names[other.heard.member_id] = other.name
+            if actor.waits_for == "join" and actor.heard is None:
+                actor.heard = actor.main.receive(A_WHILE)
+                if actor.heard is not None:
+                    self.names[actor.heard.member_id] = actor.name
 
     # What is said.
 

@@ -146,7 +146,7 @@ class Stage:
 
     def of(self, name: str) -> list[Member]:
         """The processes that had this name, in order."""
-        return [one for one in self.members if one.name == name]
+        return [member for member in self.members if member.name == name]
 
     def member(self, name: str, **conf: Any) -> Member:
         """Start a member of the play's group."""

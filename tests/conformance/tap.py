@@ -212,8 +212,8 @@ def _spoil(answer: Any, code: int) -> None:
         return
     if hasattr(answer, "topics"):
         for topic in answer.topics:
-            for one in topic.partitions:
-                one.error_code = code
+            for partition in topic.partitions:
+                partition.error_code = code
     if hasattr(answer, "error_code"):
         answer.error_code = code
 
@@ -265,24 +265,26 @@ def looked_up(heard: Iterable[Heard]) -> dict[str, set[str]]:
 
 def _list(request: Any) -> str:
     asked = [
-        f"{topic.name}:{one.partition_index}@{one.timestamp}/e{one.current_leader_epoch}"
+        f"{topic.name}:{partition.partition_index}@{partition.timestamp}/e{partition.current_leader_epoch}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     return f"isolation={request.isolation_level} {' '.join(sorted(asked))}"
 
 
 def _epochs(request: Any) -> str:
     asked = [
-        f"{topic.topic}:{one.partition}/e{one.leader_epoch} of e{one.current_leader_epoch}"
+        f"{topic.topic}:{partition.partition}/e{partition.leader_epoch} of e{partition.current_leader_epoch}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     return " ".join(sorted(asked))
 
 
 def _metadata(request: Any) -> str:
-    return "all" if request.topics is None else " ".join(sorted(one.name or "?" for one in request.topics))
+    return (
+        "all" if request.topics is None else " ".join(sorted(topic.name or "?" for topic in request.topics))
+    )
 
 
 _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch": _epochs}
@@ -319,9 +321,9 @@ def _error(answer: Any) -> int:
         return int(part.error_code)
     if getattr(answer, "error_code", 0):
         return int(answer.error_code)
-    parts = [one for topic in getattr(answer, "topics", ()) for one in topic.partitions]
+    parts = [partition for topic in getattr(answer, "topics", ()) for partition in topic.partitions]
     parts += list(getattr(answer, "members", ())) if hasattr(answer, "throttle_time_ms") else []
-    return max((int(getattr(one, "error_code", 0)) for one in parts), default=0)
+    return max((int(getattr(part, "error_code", 0)) for part in parts), default=0)
 
 
 def _who(request: Any, names: dict[str, str]) -> str:
@@ -334,7 +336,9 @@ def _find(request: Any, names: dict[str, str]) -> str:
 
 
 def _join(request: Any, names: dict[str, str]) -> str:
-    protocols = " ".join(f"{one.name}({_subscription(one.metadata)})" for one in request.protocols)
+    protocols = " ".join(
+        f"{protocol.name}({_subscription(protocol.metadata)})" for protocol in request.protocols
+    )
     times = f"session={request.session_timeout_ms} rebalance={request.rebalance_timeout_ms}"
     return f"{_who(request, names)} {times} reason={json.dumps(request.reason)} {protocols}"
 
@@ -357,7 +361,9 @@ def _partitions(found: Iterable[TopicPartition]) -> str:
 
 
 def _sync(request: Any, names: dict[str, str]) -> str:
-    plan = " ".join(sorted(_partitions(_assigned(one.assignment)) for one in request.assignments))
+    plan = " ".join(
+        sorted(_partitions(_assigned(assignment.assignment)) for assignment in request.assignments)
+    )
     return f"{_who(request, names)} plan: {plan}" if plan else f"{_who(request, names)} no plan"
 
 
@@ -370,24 +376,24 @@ def _beat(request: Any, names: dict[str, str]) -> str:
 
 
 def _leave(request: Any, names: dict[str, str]) -> str:
-    reasons = [one.reason for one in request.members]
-    ids = [one.member_id for one in request.members] or [request.member_id]
-    return f"{' '.join(names.get(one, 'id?') for one in ids)} reason={json.dumps(reasons[:1])}"
+    reasons = [member.reason for member in request.members]
+    ids = [member.member_id for member in request.members] or [request.member_id]
+    return f"{' '.join(names.get(id_, 'id?') for id_ in ids)} reason={json.dumps(reasons[:1])}"
 
 
 def _commit(request: Any, names: dict[str, str]) -> str:
     offsets = [
-        f"{topic.name}:{one.partition_index}@{one.committed_offset}/e{one.committed_leader_epoch}"
-        f"/{one.committed_metadata!r}"
+        f"{topic.name}:{partition.partition_index}@{partition.committed_offset}/e{partition.committed_leader_epoch}"
+        f"/{partition.committed_metadata!r}"
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     return f"{_who(request, names)} {' '.join(sorted(offsets)) or 'nothing'}"
 
 
 def _fetch_offsets(request: Any, names: dict[str, str]) -> str:
     body = request.groups[0] if request.groups else request
-    asked = [f"{topic.name}:{one}" for topic in body.topics or () for one in topic.partition_indexes]
+    asked = [f"{topic.name}:{index}" for topic in body.topics or () for index in topic.partition_indexes]
     return f"stable={request.require_stable} {' '.join(sorted(asked)) or 'nothing'}"
 
 

@@ -245,7 +245,7 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
             include_topic_authorized_operations=True,
         ),
         "Metadata by id": MetadataRequest(
-            topics=[MetadataRequestTopic(name=None, topic_id=one) for one in ids.values()],
+            topics=[MetadataRequestTopic(name=None, topic_id=id_) for id_ in ids.values()],
             allow_auto_topic_creation=False,
         ),
         "Metadata of all": MetadataRequest(topics=None, allow_auto_topic_creation=False),

@@ -75,7 +75,9 @@ def own(client: Socket, kind: int, name: str) -> dict[str, str | None]:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     answer = client.ask(DescribeConfigsRequest(resources=[resource]), 4)
     source = 1 if kind == TOPIC else 2
-    return {one.name: one.value for one in answer.results[0].configs if one.config_source == source}
+    return {
+        config.name: config.value for config in answer.results[0].configs if config.config_source == source
+    }
 
 
 def has_as_ours(both: tuple[Socket, Socket], kind: int, name: str) -> bool:
@@ -85,7 +87,7 @@ def has_as_ours(both: tuple[Socket, Socket], kind: int, name: str) -> bool:
 
 def heard(client: Socket, resources: list[AlterConfigsResource], only: bool) -> list[Any]:
     answer = client.ask(AlterConfigsRequest(resources=resources, validate_only=only), 2)
-    return sorted((one.resource_name, one.error_code) for one in answer.responses)
+    return sorted((response.resource_name, response.error_code) for response in answer.responses)
 
 
 @pytest.mark.parametrize("only", [False, True], ids=["done", "only-validated"])

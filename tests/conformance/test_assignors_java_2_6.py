@@ -40,7 +40,7 @@ def java() -> Iterator[Ask]:
         assert stdout is not None
 
         def ask(name: str, topics: dict[str, int], members: Members) -> Plan:
-            told = [_told(one, members[one]) for one in sorted(members)]
+            told = [_told(member, members[member]) for member in sorted(members)]
             stdin.write(json.dumps({"assignor": name, "topics": topics, "members": told}) + "\n")
             stdin.flush()
             answer = json.loads(stdout.readline())

@@ -296,7 +296,7 @@ def test_records_without_keys_are_refused_alike_by_compacted_topics(both: Both) 
             both.agree(producing(both.topic, batch), version)
         kafka, ours = both.answers(producing(both.topic, batch), 12)
         blamed = [
-            [one.batch_index for one in answer.responses[0].partition_responses[0].record_errors]
+            [error.batch_index for error in answer.responses[0].partition_responses[0].record_errors]
             for answer in (kafka, ours)
         ]
         assert blamed[0] == blamed[1] or late in times

@@ -166,9 +166,9 @@ def seen(batch: Any) -> str:
     """A batch in one line, but for what is random or of the moment."""
     records = batch.records()
     kind = "marker" if batch.is_control else "transaction" if batch.is_transactional else "plain"
-    inside = [f"{one.offset}" for one in records]
+    inside = [f"{record.offset}" for record in records]
     if not batch.is_control:
-        inside = [f"{one.offset}@{one.timestamp}:{one.key}={one.value}" for one in records]
+        inside = [f"{record.offset}@{record.timestamp}:{record.key}={record.value}" for record in records]
         inside.append(f"max {batch.max_timestamp}")
     head = f"{batch.base_offset}-{batch.last_offset} {kind} {batch.compression}"
     of = f"sequence {batch.base_sequence} epoch {batch.producer_epoch}"

@@ -512,7 +512,7 @@ def test_asyncio_clients(bootstrap: str) -> None:
             assert len(await cluster.partitions(name)) == 3
             async with AsyncProducer(bootstrap) as producer:
                 sent = [await producer.send(name, b"%d" % number) for number in range(1000)]
-                places = await asyncio.gather(*(_metadata(one) for one in sent))
+                places = await asyncio.gather(*(_metadata(request) for request in sent))
             assert {place.topic for place in places} == {name}
             seen: list[int] = []
             async with AsyncConsumer(bootstrap, group_id=name, **OPTIONS) as consumer:

@@ -57,7 +57,7 @@ def _told(prints: Iterator[tuple[int | None, str]]) -> Printed:
 
 def modelled(program: Program) -> list[Printed]:
     handler, _ = played(program)
-    return [_told(iter(one.prints)) for one in handler.requests]
+    return [_told(iter(request.prints)) for request in handler.requests]
 
 
 TRIES = 6

@@ -94,7 +94,7 @@ def _write_until(
 ) -> None:
     """Ten records a second into each of these partitions, until some of each were read."""
     end = time.monotonic() + most
-    while time.monotonic() < end and not all(reads.offsets.get(one) for one in partitions):
+    while time.monotonic() < end and not all(reads.offsets.get(partition) for partition in partitions):
         for one in partitions:
             producer.send(topic, b"x", partition=one)
         producer.flush()

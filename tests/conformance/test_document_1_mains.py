@@ -142,18 +142,18 @@ def test_main_panics_at_an_error_and_leaves_at_a_signal(place: Place) -> None:
     panic = re.sub(r"KError\(30\) ", "", story["error: panic"])
     expected = {"error": ([panic], 0, True), "signal": ([], 1, False)}
     found = at_once(
-        {(one, way): lambda r=one, w=way: ends(r, w) for one in MAINS for way in ("error", "signal")}
+        {(main, way): lambda r=main, w=way: ends(r, w) for main in MAINS for way in ("error", "signal")}
     )
     assert {case: (_said(panics), left, waited) for case, (panics, left, waited) in found.items()} == {
-        (one, way): (_said(panics), left, waited)
-        for one in MAINS
+        (main, way): (_said(panics), left, waited)
+        for main in MAINS
         for way, (panics, left, waited) in expected.items()
     }
 
 
 def _said(panics: list[str]) -> list[str]:
     """Without the sentence's end: 1.61.1 has a full stop more here and there."""
-    return [one.rstrip(".") for one in panics]
+    return [panic.rstrip(".") for panic in panics]
 
 
 def test_the_handler_has_each_message_once_over_a_growth(place: Place) -> None:
@@ -191,7 +191,7 @@ def test_the_handler_has_each_message_once_over_a_growth(place: Place) -> None:
 
     told = {"assigned": "session", "revoked": "cleanup"}
     shape = [told[one] for one in story["ready made anew: Setup and Cleanup"]]
-    expected = {(one, stale): [story["panic"]] if stale else shape for one in MAINS for stale in (0, 1)}
+    expected = {(main, stale): [story["panic"]] if stale else shape for main in MAINS for stale in (0, 1)}
     found = at_once({case: lambda one=case: handles(one[0], bool(one[1])) for case in expected})
     assert found == expected
 
@@ -224,7 +224,7 @@ def test_sigusr1_pauses_and_the_session_lives_on(place: Place) -> None:
             main.kill()
 
     expected = dict.fromkeys(MAINS, (story["read while paused"], 0, 1))
-    assert at_once({one: lambda release=one: pauses(release) for one in MAINS}) == expected
+    assert at_once({main: lambda release=main: pauses(release) for main in MAINS}) == expected
 
 
 # -- sarama-cluster ---------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Clustered(Program):
 def shared(members: Sequence[Clustered], partitions: int) -> bool:
     """Whether these members, and all of them, own so much in all."""
     names = [one for member in members for one in member.owned]
-    return all(one.owned for one in members) and len(names) == len(set(names)) == partitions
+    return all(member.owned for member in members) and len(names) == len(set(names)) == partitions
 
 
 def test_sarama_cluster_sees_growth_with_the_next_rebalance_only(place: Place) -> None:
@@ -322,14 +322,14 @@ def test_sarama_cluster_doesnt_look_at_rebalance_strategy(place: Place) -> None:
             assert eventually(lambda: shared(members, 6))
             for one in members:
                 one.write(range(3))
-            assert eventually(lambda: all(one.heard("Fetch") for one in members))
+            assert eventually(lambda: all(member.heard("Fetch") for member in members))
             offered = {
                 tuple(protocol.name for protocol in one.request.protocols)
                 for member in members
                 for one in member.heard("JoinGroup")
             }
             waits = {one.request.max_wait_ms for member in members for one in member.heard("Fetch")}
-            found = [" ".join(one.owned) for one in members]
+            found = [" ".join(member.owned) for member in members]
             for letter, topic in zip("tu", topics, strict=True):
                 found = [one.replace(topic, letter) for one in found]
             return sorted(found), offered, waits
@@ -389,7 +389,7 @@ def _same(line: str) -> str:
         r"t-\d|released|current", line.partition("current" if "start" in line else "claimed")[2]
     )
     kind = "start" if "start" in line else "OK"
-    return " ".join([kind, *("p" if one.startswith("t-") else one for one in words)])
+    return " ".join([kind, *("p" if word.startswith("t-") else word for word in words)])
 
 
 # -- confluent-kafka-go -----------------------------------------------------------------------------------

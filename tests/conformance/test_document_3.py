@@ -75,19 +75,19 @@ def _branched(place: Place, release: str, story: str, version: str) -> tuple[lis
     assert taken > 2 or story not in WAITS
     letters: dict[str, str] = {"": "none"}
     asked = [one.request.member_id for one in walk.heard("JoinGroup")]
-    ids = [letters.setdefault(one, f"id {len(letters)}") for one in asked]
+    ids = [letters.setdefault(request, f"id {len(letters)}") for request in asked]
     return ids, panics, " ".join(walk.said("setup")[:1]).partition(" ")[2]
 
 
 def _in_the_story(story: str, version: str) -> tuple[list[str], list[str], str]:
     kind, codes = BRANCHES[story]
     branch = Branch(ScenarioRun(Parameters()), kind, *codes, Version=version)
-    returned = [one for one in branch.errors if one.startswith("error ")]
+    returned = [error for error in branch.errors if error.startswith("error ")]
     return branch.ids, returned, "[0 1]" if branch.joined else ""
 
 
 def test_newsessions_branches_are_those_of_the_stories(place: Place) -> None:
-    cases = [(one, "2.0.0") for one in RELEASES] + [(OURS, "4.1.0")]
+    cases = [(release, "2.0.0") for release in RELEASES] + [(OURS, "4.1.0")]
     found = at_once(
         {
             (release, version, story): lambda r=release, v=version, s=story: _branched(place, r, s, v)
@@ -131,12 +131,12 @@ def test_who_gets_what_is_what_the_stories_say(place: Place, release: str) -> No
         )
         assert sorted(len(one.strip("[]").split()) for one in owned[topics[0]]) == sizes == [1, 2, 2]
         assert owned[topics[1]] == ["[0]", "[1]", "[]"], "S3-19k: a session without claims"
-        last = [one.heard("SyncGroup")[-1].request for one in walks[:3]]
+        last = [walk.heard("SyncGroup")[-1].request for walk in walks[:3]]
         assert sorted(len(one.assignments) for one in last) == [0, 0, 3], "S3-2: the leader has the plan"
         given = walks[0].said("setup")[-1].split()[0]
         assert re.fullmatch(f"{walks[0].name}-[0-9a-f-]{{36}}", given), "S3-25"
     finally:
-        at_once({one: one.close for one in walks})
+        at_once({walk: walk.close for walk in walks})
 
 
 # -- the two examples -------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_consume_returns_what_broke_and_the_next_call_joins(place: Place, story:
             claims = walk.until("setup")[0].partition(" ")[2]
             letters: dict[str, str] = {"": "none"}
             asked = [one.request.member_id for one in walk.heard("JoinGroup")]
-            ids = [letters.setdefault(one, f"id {len(letters)}") for one in asked]
+            ids = [letters.setdefault(request, f"id {len(letters)}") for request in asked]
             return ids, [one.split()[0] for one in walk.said("panic")], claims
         finally:
             walk.close()
@@ -81,7 +81,7 @@ def test_consume_returns_what_broke_and_the_next_call_joins(place: Place, story:
     told = results(story)
     heard = [one.removeprefix("error ") for one in told["the application hears"]]
     old = ["none", "id 1"] if api == "SyncGroup" else ["none", "none"]
-    expected = {(one, "2.0.0"): (old, heard, "[0 1]") for one in RELEASES}
+    expected = {(release, "2.0.0"): (old, heard, "[0 1]") for release in RELEASES}
     expected[OURS, "4.1.0"] = (told["member ids of the JoinGroups"], heard, "[0 1]")
     found = at_once({case: lambda one=case: breaks(*one) for case in expected})
     assert found == expected
@@ -129,7 +129,7 @@ def test_a_fetch_waits_for_who_is_fed_and_a_broken_one_begins_anew(place: Place)
             assert again.at - broken.at >= 1.9, "Consumer.Retry.Backoff is 2 s"
             assert all(walk.offsets(one) == list(range(50)) for one in (0, 1)), "nothing lost, nothing twice"
             assert len(walk.said("setup")) == 1, "the session lives on"
-            return sorted(one.split()[0] for one in errors)
+            return sorted(error.split()[0] for error in errors)
         finally:
             walk.close()
 
@@ -175,10 +175,11 @@ def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -
             assert eventually(lambda: walk.committed() == walk.ends(2))
             eventually(lambda: False, 2.5)  # two ticks with nothing that is dirty
             sent = walk.heard("OffsetCommit")
-            both = {part for one in sent[:before] for part in named(one)}
+            both = {part for request in sent[:before] for part in named(request)}
             assert both == {0, 1}
             return [
-                (one.envelope.version, one.request.retention_time_ms, named(one)) for one in sent[before:]
+                (request.envelope.version, request.request.retention_time_ms, named(request))
+                for request in sent[before:]
             ]
         finally:
             walk.close()
@@ -192,7 +193,7 @@ def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -
         (OURS, "2.0.0", 0): last("v4, Retention 0"),
         (OURS, "2.0.0", HOUR_MS): last("v4, Retention 1 h"),
         (OURS, "4.1.0", HOUR_MS): last("today's"),
-        **{(one, "2.0.0", HOUR_MS): [(2, HOUR_MS, [0])] for one in RELEASES if one != OURS},
+        **{(release, "2.0.0", HOUR_MS): [(2, HOUR_MS, [0])] for release in RELEASES if release != OURS},
     }
     assert at_once({case: lambda one=case: commits(*one) for case in expected}) == expected
 
@@ -253,17 +254,17 @@ def test_nobody_fetches_while_one_members_handlers_return(place: Place) -> None:
             assert eventually(lambda: first.write((0, 1)) or len(first.heard("JoinGroup")) >= 2)
             joined = first.heard("JoinGroup")[-1].at
             assert joined - ended >= 1, "it returns first, then it joins"
-            between = [at for one in walks for at in one.heard("Fetch") if ended < at.at < joined]
+            between = [at for walk in walks for at in walk.heard("Fetch") if ended < at.at < joined]
             assert between == []
             last = {one: end - 1 for one, end in first.ends(2).items()}
-            assert eventually(lambda: set(last.items()) <= {place for one in walks for place in one.read}), (
-                "the lag is worked off"
-            )
-            read = [place for one in walks for place in one.read]
+            assert eventually(
+                lambda: set(last.items()) <= {place for walk in walks for place in walk.read}
+            ), "the lag is worked off"
+            read = [place for walk in walks for place in walk.read]
             begun = {part: first.offsets(part)[0] for part in (0, 1)}
             return sorted(read) == [(p, at) for p in (0, 1) for at in range(begun[p], last[p] + 1)]
         finally:
-            at_once({one: one.close for one in walks})
+            at_once({walk: walk.close for walk in walks})
 
     assert find("S3-7").run().holds
     assert at_once({one: lambda release=one: stops(release) for one in RELEASES}) == dict.fromkeys(

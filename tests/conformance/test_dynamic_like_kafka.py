@@ -45,8 +45,13 @@ def told(client: Socket, broker: str, name: str) -> list[Any]:
     resource = DescribeConfigsResource(resource_type=4, resource_name=broker, configuration_keys=[name])
     answer = client.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
     return [
-        (one.value, one.read_only, one.config_source, [(it.name, it.value, it.source) for it in one.synonyms])
-        for one in answer.results[0].configs
+        (
+            config.value,
+            config.read_only,
+            config.config_source,
+            [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms],
+        )
+        for config in answer.results[0].configs
     ]
 
 

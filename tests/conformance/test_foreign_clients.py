@@ -122,24 +122,30 @@ def wait(what: str, members: list[Member], done: Any) -> None:
             one.listen()
         if done():
             return
-        crashed = any(one.process.poll() not in (None, 0, -signal.SIGKILL) for one in members)
+        crashed = any(member.process.poll() not in (None, 0, -signal.SIGKILL) for member in members)
         if crashed or time.monotonic() > end:
             states = [
-                (one.owned, len(one.read), one.refused, one.process.poll(), "".join(one.errors)[-1500:])
-                for one in members
+                (
+                    member.owned,
+                    len(member.read),
+                    member.refused,
+                    member.process.poll(),
+                    "".join(member.errors)[-1500:],
+                )
+                for member in members
             ]
             pytest.fail(f"{what}: not within {PATIENCE} s; members: {states}")
         time.sleep(0.02)
 
 
 def numbers(members: list[Member]) -> set[int]:
-    return {number for one in members for _, _, number in one.read}
+    return {number for member in members for _, _, number in member.read}
 
 
 def evenly(members: list[Member]) -> bool:
     """Does everyone own as much as anyone, and all together everything?"""
-    owned = sorted(partition for one in members for partition in one.owned)
-    return owned == list(range(PARTITIONS)) and len({len(one.owned) for one in members}) == 1
+    owned = sorted(partition for member in members for partition in member.owned)
+    return owned == list(range(PARTITIONS)) and len({len(member.owned) for member in members}) == 1
 
 
 @pytest.mark.parametrize("leaving", ["killed", "closed"])

@@ -224,8 +224,8 @@ def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_
                     kafka.produce("flights", str(sent), partition=partition)
                     sent += 1
             wanted = {str(number) for number in range(sent)}
-            first.until(lambda: wanted <= {value for one in members.values() for value in one.read})
-            assert all(one.read for one in members.values()), {
+            first.until(lambda: wanted <= {value for member in members.values() for value in member.read})
+            assert all(member.read for member in members.values()), {
                 name: len(m.read) for name, m in members.items()
             }
 

@@ -82,7 +82,7 @@ def test_franz_gos_own_tests_pass_on_the_embedded_broker() -> None:
     for name in ALWAYS:
         parts = {one for one in ended if one.startswith(f"{name}/") and "848" not in one}
         assert len(parts) >= 3
-        assert {ended[one] for one in parts} == {"PASS"}
+        assert {ended[part] for part in parts} == {"PASS"}
 
 
 def _complaints(text: str) -> str:

@@ -47,7 +47,7 @@ PARTITIONS: Final = ("flights-0", "flights-0,flights-1", "ghost-0", "flights-9",
 def drawn(dice: Random, actor: Actor, company: Company) -> tuple[str, dict[str, str]]:
     """What the member says next."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
-    if verb == "leave" and any(one.member_id and one.generation < 0 for one in company.actors.values()):
+    if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in company.actors.values()):
         # An id that was handed out and is given back: Kafka begins a rebalance for it, and ours doesn't.
         verb, low, high = "heartbeat", 0, 4
     version = dice.randint(low, high)

@@ -145,7 +145,7 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
         app.do(contract.Assign({TP: WANTED}))
         world.run(schedule.gap)
         app.do(contract.Seek(TP, WANTED))
-        refused = [one.name for one in app.reports[reports:] if one.name.startswith("_")]
+        refused = [report.name for report in app.reports[reports:] if report.name.startswith("_")]
         for _ in range(schedule.polls):
             app.poll_once(schedule.timeout)
             world.run(schedule.timeout + 1_000, until=lambda: not app.polling)

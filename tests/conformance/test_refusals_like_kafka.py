@@ -62,7 +62,7 @@ def test_who_is_refused_is_told_so_once_and_asks_no_more(kafka: Any) -> None:
         for _ in range(2):  # whoever asks again hears the same
             with pytest.raises(AuthenticationFailed, match="are sasl_username and sasl_password right"):
                 consumer.poll(20)
-    assert len([one for one in reports if "sasl_password" in str(one)]) <= 1
+    assert len([report for report in reports if "sasl_password" in str(report)]) <= 1
 
 
 def test_who_may_do_nothing_hears_which_rule_is_missing(kafka: Any) -> None:

@@ -56,7 +56,7 @@ def test_a_call_tells_once_what_is_wrong(kafka: Any, case: Case, caplog: pytest.
         assert "\n" not in said, where
         assert isinstance(told.value, AuthenticationFailed) == case.final, where
         assert took < WAIT / 2, where
-        logged = [one.getMessage() for one in caplog.records if one.name == "kproto.consumer"]
+        logged = [record.getMessage() for record in caplog.records if record.name == "kproto.consumer"]
         assert len([line for line in logged if re.search(case.words, line)]) <= 1, f"{where}: {logged}"
         assert not [secret for secret in SECRETS if secret in f"{said}{logged}"], where
 

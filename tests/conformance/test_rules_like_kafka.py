@@ -240,23 +240,23 @@ FILTERS = [
 def told_of_rules(response: Any) -> object:
     """Errors, their texts, and the rules that are named."""
     if hasattr(response, "results"):
-        return [(one.error_code, one.error_message) for one in response.results]
+        return [(result.error_code, result.error_message) for result in response.results]
     if hasattr(response, "resources"):
         found = [
-            (one.resource_type, one.resource_name, one.pattern_type, rule)
-            for one in response.resources
-            for rule in one.acls
+            (resource.resource_type, resource.resource_name, resource.pattern_type, rule)
+            for resource in response.resources
+            for rule in resource.acls
         ]
         return response.error_code, response.error_message, sorted(map(str, found))
     return [
-        (one.error_code, one.error_message, sorted(map(str, one.matching_acls)))
-        for one in response.filter_results
+        (result.error_code, result.error_message, sorted(map(str, result.matching_acls)))
+        for result in response.filter_results
     ]
 
 
 def known(side: Side) -> int:
     everything: Any = side.users["alice"].request(DescribeAclsRequest(**acl_filter()))
-    return sum(len(one.acls) for one in everything.resources)
+    return sum(len(resource.acls) for resource in everything.resources)
 
 
 def until_known(side: Side, count: int) -> None:

@@ -64,7 +64,7 @@ def left(kafka: Kafka, number: int) -> list[int]:
     partition, at, found = TopicPartition(TOPIC, number), 0, list[int]()
     end = kafka.cluster.list_offsets({partition: "latest"})[partition].offset or 0
     while at < end:
-        some = [one.offset for one in rows(kafka.cluster.fetch({partition: at})[partition].records)]
+        some = [row.offset for row in rows(kafka.cluster.fetch({partition: at})[partition].records)]
         found += [offset for offset in some if offset >= at]
         at = max(some, default=end) + 1
     return found

@@ -417,11 +417,14 @@ def test_the_feature_and_the_versions_are_advertised_alike(sides: list[Side]) ->
     kafka, ours = (side.ask(hello, 4) for side in sides)
     found = []
     for answer in (kafka, ours):
-        supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
-        levels = {
-            one.name: (one.min_version_level, one.max_version_level) for one in answer.finalized_features
+        supported = {
+            feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features
         }
-        keys = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        levels = {
+            feature.name: (feature.min_version_level, feature.max_version_level)
+            for feature in answer.finalized_features
+        }
+        keys = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         of_transactions = {key: keys[key] for key in (22, 24, 25, 26, 28, 61, 65, 66)}
         found.append((supported["transaction.version"], levels["transaction.version"], of_transactions))
     assert found[0] == found[1]
@@ -437,7 +440,10 @@ def test_coordinators_of_transactions_are_found_alike(sides: list[Side]) -> None
             else:
                 request.key = ""
                 answer = side.ask(request, version)
-                assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [
+                assert [
+                    (coordinator.key, coordinator.error_code, coordinator.node_id)
+                    for coordinator in answer.coordinators
+                ] == [
                     ("x", 0, 1),
                     ("y", 0, 1),
                 ]

@@ -109,7 +109,7 @@ def test_a_client_does_behind_it_what_it_does_without(
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr[-2000:]
-    seen = [json.loads(told) for told in (tmp_path / "seen").read_text().splitlines()]
+    seen = [json.loads(splitline) for splitline in (tmp_path / "seen").read_text().splitlines()]
     assert {"Metadata", "Produce", "JoinGroup", "SyncGroup", "Fetch", "LeaveGroup"} <= {
         one["api"] for one in seen
     }
@@ -160,7 +160,7 @@ def test_a_group_says_and_hears_behind_it_what_it_does_without(
         if watched == alone:
             break
         assert tries < TRIES or watched == alone
-    seen = [json.loads(told) for told in (tmp_path / "seen").read_text().splitlines()]
+    seen = [json.loads(splitline) for splitline in (tmp_path / "seen").read_text().splitlines()]
     names = {one["client"] for one in seen}
     said = [one for one in tapped.all[heard:] if one.api in GROUP and one.client in names]
     assert sorted(

@@ -252,7 +252,7 @@ class Side:
         if version >= 3:
             request.generation_id, request.member_id = generation, member
         answer = self.ask(request, version)
-        return [told(one.error_code) for topics in answer.topics for one in topics.partitions]
+        return [told(partition.error_code) for topics in answer.topics for partition in topics.partitions]
 
     # Looking.
 
@@ -265,7 +265,10 @@ class Side:
         (found,) = self.ask(request, 9).groups
         if found.error_code:
             return [(told(found.error_code), -1)]
-        return [(told(one.error_code), one.committed_offset) for one in found.topics[0].partitions]
+        return [
+            (told(partition.error_code), partition.committed_offset)
+            for partition in found.topics[0].partitions
+        ]
 
     def fetch(
         self, partition: int = 0, *, committed: bool = True, offset: int = 0, max_bytes: int = 1 << 20
@@ -287,7 +290,7 @@ class Side:
     def opened(self, batch: Any) -> Any:
         producer = (self.letter(batch.producer_id), batch.producer_epoch, batch.base_sequence)
         flags = (batch.is_transactional, batch.is_control, batch.partition_leader_epoch)
-        found = [(one.offset, one.key, one.value) for one in batch.records()]
+        found = [(record.offset, record.key, record.value) for record in batch.records()]
         return producer, flags, found
 
     def ends(
@@ -316,7 +319,9 @@ class Side:
     def describe(self, name: str = "x") -> Any:
         answer = self.ask(DescribeTransactionsRequest(transactional_ids=[self.name(name)]), 0)
         (state,) = answer.transaction_states
-        inside = sorted((one.topic.removeprefix(self.topic), sorted(one.partitions)) for one in state.topics)
+        inside = sorted(
+            (topic.topic.removeprefix(self.topic), sorted(topic.partitions)) for topic in state.topics
+        )
         producer = (self.letter(state.producer_id), state.producer_epoch)
         started = state.transaction_start_time_ms if state.transaction_start_time_ms < 1 else "then"
         return (
@@ -338,12 +343,12 @@ class Side:
         answer = self.ask(request, version)
         found = sorted(
             (
-                one.transactional_id.removeprefix(self.topic),
-                self.letter(one.producer_id),
-                one.transaction_state,
+                state.transactional_id.removeprefix(self.topic),
+                self.letter(state.producer_id),
+                state.transaction_state,
             )
-            for one in answer.transaction_states
-            if one.transactional_id.startswith(self.topic)
+            for state in answer.transaction_states
+            if state.transactional_id.startswith(self.topic)
         )
         return told(answer.error_code), sorted(answer.unknown_state_filters), found
 
@@ -353,14 +358,14 @@ class Side:
         (found,) = answer.topics[0].partitions
         return told(found.error_code), sorted(
             (
-                self.letter(one.producer_id),
-                one.producer_epoch,
-                one.last_sequence,
-                one.last_timestamp > 0,
-                one.coordinator_epoch,
-                one.current_txn_start_offset,
+                self.letter(producer.producer_id),
+                producer.producer_epoch,
+                producer.last_sequence,
+                producer.last_timestamp > 0,
+                producer.coordinator_epoch,
+                producer.current_txn_start_offset,
             )
-            for one in found.active_producers
+            for producer in found.active_producers
         )
 
 

@@ -172,12 +172,12 @@ class Script:
 
     def kinds(self) -> list[str]:
         """What was asked since the last time."""
-        asked, self.asked[:] = [type(one).__name__.removesuffix("Request") for one in self.asked], []
+        asked, self.asked[:] = [type(request).__name__.removesuffix("Request") for request in self.asked], []
         return asked
 
     def ends(self) -> list[bool]:
         """How each transaction ended: True for a commit."""
-        return [one.committed for one in self.asked if isinstance(one, EndTxnRequest)]
+        return [request.committed for request in self.asked if isinstance(request, EndTxnRequest)]
 
 
 class Coordinator(Script):
@@ -214,7 +214,7 @@ class Coordinator(Script):
         """Waits until it was."""
         with self._changed:
             assert self._changed.wait_for(
-                lambda: sum(isinstance(one, kind) for one in self.asked) >= times, 20
+                lambda: sum(isinstance(request, kind) for request in self.asked) >= times, 20
             ), f"{kind.__name__} never came: {self.asked}"
 
     def let_go(self, kind: type) -> None:

@@ -52,8 +52,8 @@ def refusal(request: Any, code: ErrorCode) -> Any:
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=code)
-                    for one in topic.partitions
+                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -64,7 +64,10 @@ def refusal(request: Any, code: ErrorCode) -> Any:
     ends = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,
-            partitions=[EpochEndOffset(partition=one.partition, error_code=code) for one in topic.partitions],
+            partitions=[
+                EpochEndOffset(partition=partition.partition, error_code=code)
+                for partition in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
@@ -81,9 +84,9 @@ def offsets_refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetch
                     topic_id=topic.topic_id,
                     partitions=[
                         OffsetFetchResponsePartitions(
-                            partition_index=one, committed_offset=-1, metadata="", error_code=code
+                            partition_index=index, committed_offset=-1, metadata="", error_code=code
                         )
-                        for one in topic.partition_indexes
+                        for index in topic.partition_indexes
                     ],
                 )
                 for topic in group.topics or ()
@@ -102,7 +105,10 @@ def test_offsets_that_a_leader_does_not_tell_are_asked_for_together_again(code: 
     a = world.consumer(auto_offset_reset="earliest", group_id="g")
     a.assign(dict.fromkeys(tp("t", one) for one in range(MANY)))
     assert world.run(until=lambda: all(s.known for s in a.engine.core.partitions.states.values()))
-    assert [len(one.topics[0].partitions) for one in world.asked(a, ListOffsetsRequest)] == [MANY, MANY]
+    assert [len(request.topics[0].partitions) for request in world.asked(a, ListOffsetsRequest)] == [
+        MANY,
+        MANY,
+    ]
 
 
 def committed(world: World, every: list[TopicPartition]) -> None:
@@ -123,7 +129,7 @@ def test_positions_that_a_leader_does_not_check_are_checked_together_again(code:
     a.assign(dict.fromkeys(every))
     world.run(3000)
     asked = world.asked(a, OffsetForLeaderEpochRequest)
-    assert [len(one.topics[0].partitions) for one in asked] == [MANY, MANY]
+    assert [len(request.topics[0].partitions) for request in asked] == [MANY, MANY]
 
 
 @pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetFetchRequest])

@@ -240,7 +240,7 @@ def test_large_pieces_hand_out_what_small_ones_do(limits: list[int]) -> None:
 
 
 def _starts(data: bytes) -> list[int]:
-    return [one.start for one in batches(data)] + [len(data)]
+    return [batch.start for batch in batches(data)] + [len(data)]
 
 
 def test_a_cut_last_batch_is_fetched_again() -> None:
@@ -298,9 +298,9 @@ def test_columns_too_give_what_is_before_the_last_offset() -> None:
 def answer(*fields: bytes) -> list[memoryview]:
     """Views into one buffer, as the records of a fetch's answer are."""
     body, views, at = bytearray(b"head".join(fields)), [], 0
-    for one in fields:
-        views.append(memoryview(body)[at : at + len(one)])
-        at += len(one) + 4
+    for field in fields:
+        views.append(memoryview(body)[at : at + len(field)])
+        at += len(field) + 4
     return views
 
 
@@ -371,7 +371,7 @@ def test_rows_and_then_columns_of_one_chunk_give_each_record_once(limit: int) ->
     rows = first.rows("t", 0, limit)
     rest = first.columns()
     assert rest is not None
-    assert [*(one.offset for one in rows), *rest.offset.tolist()] == list(range(700))
+    assert [*(row.offset for row in rows), *rest.offset.tolist()] == list(range(700))
     left = second.columns()
     assert left is not None
     assert left.offset.tolist() == list(range(500))

@@ -46,7 +46,7 @@ class Schedule:
         self.assigned: dict[Consumer, set[TopicPartition]] = {}
 
     def living(self) -> list[Consumer]:
-        return [one for one in self.readers if one.alive and not one.is_closing]
+        return [reader for reader in self.readers if reader.alive and not reader.is_closing]
 
     def come(self) -> None:
         random = self.random

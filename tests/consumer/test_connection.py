@@ -122,8 +122,8 @@ def test_every_open_call_fails_when_the_connection_breaks() -> None:
     for one in calls:
         made.ask(one)
     made.broken("connection reset")
-    assert [str(one.error) for one in calls] == ["no broker at broker:9092: connection reset"] * 2
-    assert all(isinstance(one.error, ConnectionFailed) for one in calls)
+    assert [str(call.error) for call in calls] == ["no broker at broker:9092: connection reset"] * 2
+    assert all(isinstance(call.error, ConnectionFailed) for call in calls)
 
 
 def test_a_late_answer_costs_the_connection_but_a_waiting_call_only_itself() -> None:

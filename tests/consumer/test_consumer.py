@@ -650,7 +650,9 @@ def test_the_lag_of_quiet_partitions_is_known_at_once() -> None:
     world = World({"t": 2})
     a = world.consumer(**SLOW)
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
-    assert world.run(1000, until=lambda: all(one.lag == 0 for one in a.engine.partitions.values()))
+    assert world.run(
+        1000, until=lambda: all(partition.lag == 0 for partition in a.engine.partitions.values())
+    )
 
 
 def filled(world: World, **options: Any) -> Consumer:
@@ -694,7 +696,9 @@ def test_who_is_drained_is_asked_for_beside_an_open_fetch_only_if_the_broker_may
     a.do(ev.Take(40))
     world.run(200)
     asked = world.asked(a, FetchRequest)[before:]
-    assert {len(topic.partitions) for one in asked if one.session_epoch < 0 for topic in one.topics} == beside
+    assert {
+        len(topic.partitions) for request in asked if request.session_epoch < 0 for topic in request.topics
+    } == beside
 
 
 def test_what_a_leader_no_longer_has_makes_nobody_wait_for_it_again() -> None:

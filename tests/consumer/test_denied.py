@@ -54,7 +54,7 @@ def test_a_heartbeat_is_followed_by_the_next_one(error: type[Exception]) -> None
     world.run(10_000)
     assert a.heard("lost") == []
     assert a.owned == {T0}
-    assert [type(one) for one in a.errors] == [error]
+    assert [type(error) for error in a.errors] == [error]
 
 
 def test_a_position_is_checked_later_and_not_believed() -> None:
@@ -65,7 +65,7 @@ def test_a_position_is_checked_later_and_not_believed() -> None:
     b.do(Broken(asking(world, b, OffsetForLeaderEpochRequest), "the password is another one", denied=True))
     assert world.run(5_000, until=lambda: len(b.records) == 8)
     assert [change.offset for change in b.heard("truncated")] == [5]
-    assert [type(one) for one in b.errors] == [AuthenticationFailed]
+    assert [type(error) for error in b.errors] == [AuthenticationFailed]
 
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
@@ -79,7 +79,8 @@ def test_a_topic_that_metadata_deny_once_is_never_planned_without(assignors: lis
     before = len(world.requests)
     denied = MetadataResponseTopic(error_code=29, name="t", topic_id=UUID(int=0), partitions=[])
     brokers = [
-        MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port) for one in world.nodes.values()
+        MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)
+        for node in world.nodes.values()
     ]
 
     def deny(client: Client, request: Any, version: int) -> Any:
@@ -90,7 +91,7 @@ def test_a_topic_that_metadata_deny_once_is_never_planned_without(assignors: lis
 
     world.tamper = deny
     world.run(10_000)
-    assert [type(one) for one in a.errors] == [NotAuthorized]
+    assert [type(error) for error in a.errors] == [NotAuthorized]
     assert a.owned == {T0, tp("t", 1)}
     joins = [one for _, one, _ in world.requests[before:] if isinstance(one, JoinGroupRequest)]
     assert len(joins) <= 1
@@ -105,4 +106,4 @@ def test_a_start_is_saved_later_and_nothing_is_handed_out_before() -> None:
     a.do(Broken(asking(world, a, OffsetCommitRequest), "the password is another one", denied=True))
     assert world.run(5_000, until=lambda: len(a.records) == 1)
     assert len(world.asked(a, OffsetCommitRequest)) == 2
-    assert [type(one) for one in a.errors] == [AuthenticationFailed]
+    assert [type(error) for error in a.errors] == [AuthenticationFailed]

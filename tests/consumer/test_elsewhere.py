@@ -247,9 +247,9 @@ def missing(told: str, kind: type) -> list[str]:
 
 def test_what_is_told_of_a_method_exists_in_the_class_it_is_told_for() -> None:
     for kind, names in METHODS.items():
-        for told in names.values():
+        for name in names.values():
             for client in KINDS[kind]:
-                assert missing(told, client) == [], (client, told)
+                assert missing(name, client) == [], (client, name)
 
 
 def test_what_is_told_of_an_option_exists_in_the_client_it_is_told_for() -> None:
@@ -262,7 +262,7 @@ def test_what_is_told_of_an_option_exists_in_the_client_it_is_told_for() -> None
 
 
 def test_no_name_of_ours_is_told_to_be_another() -> None:
-    assert not any(OURS & told.keys() for told in OPTIONS.values())
+    assert not any(OURS & option.keys() for option in OPTIONS.values())
     for kind, names in METHODS.items():
         for client in KINDS[kind]:
             found = [inspect.getattr_static(client, name, None) for name in names]

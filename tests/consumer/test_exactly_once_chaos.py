@@ -208,8 +208,8 @@ class Chaos:
     def pass_time(self, ms: int) -> None:
         """So long, in which the workers work."""
         for _ in range(-(-ms // 5)):
-            for one in list(self.workers):
-                one.act()
+            for worker in list(self.workers):
+                worker.act()
             self.world.run(min(ms, 5))
 
     def run(self) -> None:

@@ -59,7 +59,7 @@ def test_a_group_tells_its_members_with_their_partitions_and_its_lag(server: Ser
     with Cluster(server.bootstrap) as cluster, member(server, "told"):
         group = cluster.group("told")
         assert group.state == "Stable"
-        assert [(one.client_id, one.partitions) for one in group.members] == [("reader", (P0, P1))]
+        assert [(member.client_id, member.partitions) for member in group.members] == [("reader", (P0, P1))]
         assert group.total_lag == sum(group.lag.values())
         assert cluster.groups()["told"] == ListedGroup("told", "Stable", "consumer")
 

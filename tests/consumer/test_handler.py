@@ -261,7 +261,7 @@ def test_nothing_is_lost_and_nothing_doubled_when_members_come_and_go(server: Se
             fill(server, 100, partition=partition)
         total = 4 * 500
         first.until(lambda: len(first.records) + len(second.records) >= total, 20)
-    read = sorted((one.partition, one.offset) for one in [*first.records, *second.records])
+    read = sorted((record.partition, record.offset) for record in [*first.records, *second.records])
     assert read == [(partition, offset) for partition in range(4) for offset in range(500)]
 
 
@@ -331,7 +331,7 @@ def test_a_slow_handler_holds_few_records(server: Server) -> None:
     with Loop(server, notes, max_poll_records=100) as loop:
         notes.until(lambda: len(notes.records) == 1)
         time.sleep(0.5)
-        claim = next(one for one in notes.claims if one.partition == 0)
+        claim = next(claim for claim in notes.claims if claim.partition == 0)
         assert len(claim._claim.kept) < 600
         assert T0 in loop.group._group.consumer.paused()
         go.set()
@@ -358,7 +358,7 @@ def test_claims_know_where_they_are(server: Server) -> None:
     notes = Notes()
     with Loop(server, notes):
         notes.until(lambda: len(notes.records) == 7)
-        claim = next(one for one in notes.claims if one.partition == 0)
+        claim = next(claim for claim in notes.claims if claim.partition == 0)
         assert (claim.topic, claim.partition, claim.initial_offset, claim.high_water_mark) == ("t", 0, 0, 7)
 
 

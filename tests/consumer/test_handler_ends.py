@@ -176,7 +176,7 @@ def test_what_a_handler_raises_behind_its_loop_is_told(
         notes.until(lambda: len(notes.claims) == 4)
     (error,) = loop.group.errors()
     assert (str(error), error.__notes__) == ("the last flush failed", ["consume_claim of t-2"])
-    (line,) = (one for one in caplog.records if "the last flush failed" in one.getMessage())
+    (line,) = (record for record in caplog.records if "the last flush failed" in record.getMessage())
     assert "consume_claim of t-2" in line.getMessage()
     assert line.exc_info is not None  # where in the handler
 

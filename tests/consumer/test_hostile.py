@@ -125,7 +125,7 @@ class Restored(World):
             assert isinstance(answer, MetadataResponse)
             for broker in answer.brokers:
                 broker.node_id = 9
-            for partition in [one for topic in answer.topics for one in topic.partitions]:
+            for partition in [partition for topic in answer.topics for partition in topic.partitions]:
                 partition.leader_id, partition.leader_epoch = 9, 5
             body = encode_response(answer, version, correlation_id)
         super()._reply(wire, body)
@@ -289,7 +289,7 @@ def asks_for(request: FetchRequest, partition: int) -> bool:
 
 def told(request: Any, records: list[bytes]) -> FetchResponse:
     """These records of partition 0, 1, ... for whoever asks from their beginning."""
-    asked = {one.partition: one.fetch_offset for one in request.topics[0].partitions}
+    asked = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
     entries = [
         PartitionData(
             partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=data

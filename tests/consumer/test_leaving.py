@@ -24,7 +24,7 @@ def joining(**options: Any) -> tuple[World, Consumer]:
     members = [world.consumer(**{**seldom, **options}) for _ in range(2)]
     for one in members:
         one.subscribe("t")
-    assert world.run(until=lambda: all(len(one.owns()) == 2 and one.is_stable() for one in members))
+    assert world.run(until=lambda: all(len(member.owns()) == 2 and member.is_stable() for member in members))
     a, b = members
     world.run(2_000)
     for partition in PARTITIONS:

@@ -24,7 +24,7 @@ GROUP: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int, kind: str) -> list[str]:
-    said = [one.getMessage() for one in caplog.records if one.levelno == level]
+    said = [record.getMessage() for record in caplog.records if record.levelno == level]
     return [line for line in said if line.split()[1] == kind]
 
 
@@ -113,7 +113,7 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """The client hears that no broker answers, which is a warning."""
     server.down()
     deadline = time.monotonic() + 30
-    while not any("unreachable" in one.getMessage() for one in caplog.records):
+    while not any("unreachable" in record.getMessage() for record in caplog.records):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     server.up()
@@ -191,4 +191,5 @@ def test_delivery_callbacks_go_on_where_a_handler_of_logs_fails(away: None) -> N
 def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         sent_while_unreachable(server, caplog, producer)
-    assert {(one.funcName, one.filename) for one in caplog.records} == {("_note", "producer_base.py")}
+    places = {(record.funcName, record.filename) for record in caplog.records}
+    assert places == {("_note", "producer_base.py")}

@@ -394,8 +394,8 @@ def test_what_another_member_read_of_a_topic_that_was_created_anew_is_not_read_a
     for one in members:
         one.subscribe("t", "u")
         world.run(5_000)
-    [a] = [one for one in members if T0 in one.owns()]
-    [b] = [one for one in members if T0 not in one.owns()]
+    [a] = [member for member in members if T0 in member.owns()]
+    [b] = [member for member in members if T0 not in member.owns()]
     world.write("t", 0, "old")
     assert world.run(until=lambda: a.values("t") == ["old"])
     world.delete_topic("t")

@@ -118,7 +118,11 @@ def test_a_piece_of_a_paused_partition_makes_room_for_others_and_is_decoded_agai
     assert len({record.partition for record in a.records}) == PARTITIONS
     a.resume(*world.partitions())
     read_on(world, a)
-    assert len(a.records) == len({(one.partition, one.offset) for one in a.records}) == PARTITIONS * EACH
+    assert (
+        len(a.records)
+        == len({(record.partition, record.offset) for record in a.records})
+        == PARTITIONS * EACH
+    )
 
 
 @pytest.mark.parametrize("count", [2, 2_000])

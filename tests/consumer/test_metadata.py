@@ -42,8 +42,8 @@ def answer(*, leader: int = 1, epoch: int = 5, topic_id: UUID = A, code: int = 0
 
 def view(*answers: MetadataResponse, version: int = 13, everything: bool = False) -> ClusterView:
     made = ClusterView()
-    for one in answers:
-        made.update(one, 0, version=version, everything=everything)
+    for answer in answers:
+        made.update(answer, 0, version=version, everything=everything)
     return made
 
 
@@ -194,7 +194,8 @@ def test_a_topic_that_an_answer_leaves_out_is_told_and_asked_for_again(group: st
     a = world.consumer(group_id=group, auto_offset_reset="earliest")
 
     brokers = [
-        MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port) for one in world.nodes.values()
+        MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)
+        for node in world.nodes.values()
     ]
 
     def leave_out(client: Any, request: Any, version: int) -> MetadataResponse | None:
@@ -224,7 +225,8 @@ def test_a_topic_that_an_answer_leaves_out_is_asked_for_again_by_who_sends(
         producer.tick()
         assert world.run(until=lambda: wish.done)
     brokers = [
-        MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port) for one in world.nodes.values()
+        MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)
+        for node in world.nodes.values()
     ]
     world.tamper = lambda client, request, version: (
         MetadataResponse(brokers=brokers, controller_id=1, topics=[])

@@ -29,7 +29,7 @@ def test_what_was_connected_to_another_broker_is_not_asked_for_who_has_its_addre
     world.run(6_000)
     sent = [p.deliver("t", "after", partition=partition) for partition in (0, 1)]
     assert world.run(until=lambda: len(a.records) == 4)
-    assert all(one.done() for one in sent)
+    assert all(request.done() for request in sent)
     world.run(2_000)
     assert [world.committed("g", tp("t", partition)) for partition in (0, 1)] == [2, 2]
     assert not a.heard("lost")

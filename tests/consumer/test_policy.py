@@ -182,7 +182,9 @@ def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: 
     assert found[tp("t", 0)].offset == 7
     assert len(world.asked(member, FindCoordinatorRequest)) - before == look_ups
     versions = [
-        one[2] for one in world.requests if one[0] is member and isinstance(one[1], OffsetFetchRequest)
+        request[2]
+        for request in world.requests
+        if request[0] is member and isinstance(request[1], OffsetFetchRequest)
     ]
     assert max(versions) == 9
 

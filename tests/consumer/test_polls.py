@@ -29,7 +29,7 @@ def filled(count: int = 40, **options: Any) -> tuple[World, Consumer]:
     a.subscribe("t")
     states = a.engine.partitions
     assert world.run(
-        until=lambda: len(states) == 2 and all(one.chunks and one.announced for one in states.values())
+        until=lambda: len(states) == 2 and all(state.chunks and state.announced for state in states.values())
     )
     for _ in range(2):
         three(a, 1)

@@ -125,14 +125,18 @@ class Chaos:
         for node in self.world.nodes.keys() - self.world.brokers.keys():
             self.world.start_broker(node)
         self.producer.flush()
-        self.world.run(self.timeout + 100, until=lambda: all(one.delivery.done() for one in self.sent))
+        self.world.run(
+            self.timeout + 100, until=lambda: all(request.delivery.done() for request in self.sent)
+        )
         self.world.run(1_000)  # until the network has got over it
         for topic, count in self.partitions.items():
             for index in range(count):
                 value = self.next()
                 delivery = self.producer.deliver(topic, value, partition=index)
                 self.afterwards.append(self.taken(delivery, (topic, index), value))
-        self.world.run(self.timeout + 100, until=lambda: all(one.delivery.done() for one in self.sent))
+        self.world.run(
+            self.timeout + 100, until=lambda: all(request.delivery.done() for request in self.sent)
+        )
 
     def something(self) -> None:
         random, world = self.random, self.world
@@ -188,13 +192,13 @@ class Chaos:
 
 
 def every_delivery_ends_once_and_in_time(chaos: Chaos) -> None:
-    for one in chaos.sent:
-        assert len(one.ended_at) == 1, one
-        assert one.ended_at[0] - one.at <= chaos.timeout, one
+    for request in chaos.sent:
+        assert len(request.ended_at) == 1, request
+        assert request.ended_at[0] - request.at <= chaos.timeout, request
 
 
 def what_was_acknowledged_is_where_it_was_said_to_be(chaos: Chaos) -> None:
-    logs = {partition: chaos.log(partition) for partition in {one.partition for one in chaos.sent}}
+    logs = {partition: chaos.log(partition) for partition in {request.partition for request in chaos.sent}}
     for one in chaos.sent:
         if one.delivery.exception() is None:
             offset = one.delivery.result().offset
@@ -203,7 +207,7 @@ def what_was_acknowledged_is_where_it_was_said_to_be(chaos: Chaos) -> None:
 
 
 def nothing_is_there_twice_or_out_of_order(chaos: Chaos) -> None:
-    for partition in {one.partition for one in chaos.sent}:
+    for partition in {request.partition for request in chaos.sent}:
         numbers = [int(value.split("-")[0]) for value in chaos.log(partition)]
         assert numbers == sorted(set(numbers)), partition
 
@@ -216,7 +220,9 @@ def nothing_is_left(chaos: Chaos) -> None:
 def once_all_is_well_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
         return  # a connection that the broker forgot costs one request's patience, which is all there is
-    assert [one.delivery.exception() for one in chaos.afterwards] == [None] * sum(chaos.partitions.values())
+    assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
+        chaos.partitions.values()
+    )
 
 
 CLAIMS = [
@@ -241,7 +247,7 @@ def test_the_claims_hold_in_every_schedule() -> None:
     for seed in seeds(SCHEDULES):
         with repeatable(seed, "KPROTO_SCHEDULES=1"):
             chaos = check(seed)
-        ends = [one.delivery.exception() is None for one in chaos.sent]
+        ends = [request.delivery.exception() is None for request in chaos.sent]
         delivered, failed = delivered + sum(ends), failed + len(ends) - sum(ends)
     assert SCHEDULES == 1 or delivered > 5 * SCHEDULES
     assert SCHEDULES < 60 or failed > 0  # else there was no chaos

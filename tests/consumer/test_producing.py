@@ -573,9 +573,9 @@ def test_every_delivery_ends_whatever_a_broker_answers(codes: Any, idempotent: b
         world.tamper = tamper
         sent = [a.deliver("t", str(number)) for number in range(3)]
         a.flush()
-        assert world.run(2_000, until=lambda: all(one.done() for one in sent)), code  # noqa: B023
+        assert world.run(2_000, until=lambda: all(request.done() for request in sent)), code  # noqa: B023
         kept = log_of(world, "t", 0)
-        assert all(one.exception() for one in sent) or kept or code == 46, code
+        assert all(request.exception() for request in sent) or kept or code == 46, code
         refusing[0] = False
         world.run(200)
         after = a.deliver("t", "after")

@@ -551,10 +551,10 @@ def test_however_many_partitions_are_refused_the_others_are_read() -> None:
                     name=topic.name,
                     partitions=[
                         ListOffsetsPartitionResponse(
-                            partition_index=one.partition_index,
-                            error_code=10_000 + one.partition_index,  # else they were one error
+                            partition_index=partition.partition_index,
+                            error_code=10_000 + partition.partition_index,  # else they were one error
                         )
-                        for one in topic.partitions
+                        for partition in topic.partitions
                     ],
                 )
                 for topic in request.topics

@@ -44,9 +44,11 @@ class Near:
         entry: Any = self.world.entries[-1]
         node = entry.data.node
         self.asked.append((self.world.now, node))
-        found = self._one(node, request, [one for topic in request.topics for one in topic.partitions])
+        found = self._one(
+            node, request, [partition for topic in request.topics for partition in topic.partitions]
+        )
         ids = [topic.topic_id for topic in request.topics]
-        topics = [FetchableTopicResponse(topic_id=one, partitions=found) for one in ids]
+        topics = [FetchableTopicResponse(topic_id=id_, partitions=found) for id_ in ids]
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=topics)
 
     def _one(self, node: int, request: FetchRequest, asked: Iterable[FetchPartition]) -> list[PartitionData]:
@@ -58,8 +60,10 @@ class Near:
         elif code := self.leader_refuses if node == LEADER else self.refuses:
             said["error_code"] = code
         else:
-            offset = min(one.fetch_offset for one in asked)
-            said["records"] = b"".join(one.data for one in log.all_batches() if one.last_offset >= offset)
+            offset = min(request.fetch_offset for request in asked)
+            said["records"] = b"".join(
+                batch.data for batch in log.all_batches() if batch.last_offset >= offset
+            )
         return [PartitionData(**said)]
 
     def reads(self, **options: Any) -> Consumer:

@@ -59,7 +59,7 @@ def test_a_producer_begins_in_as_few_rounds(brokers: int) -> None:
     producer = world.producer()
     began = world.now
     sent = [producer.deliver("t", "x", partition=index) for index in range(3)]
-    assert world.run(60_000, until=lambda: all(one.done() for one in sent))
+    assert world.run(60_000, until=lambda: all(request.done() for request in sent))
     # Connect, versions, metadata and its id; (connect, versions;) records.
     assert (world.now - began) / (2 * ONE_WAY) <= (4 if brokers == 1 else 5.5)
 

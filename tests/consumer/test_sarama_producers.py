@@ -190,7 +190,7 @@ def test_close_behind_async_close_keeps_its_time_in_asyncio(server: Server) -> N
             await producer.close(0.2)
         server.fail("Produce", "NOT_ENOUGH_REPLICAS", 0)
         await producer.close(10)
-        assert len([one async for one in producer.successes()]) == 1
+        assert len([successe async for successe in producer.successes()]) == 1
 
     server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000_000)
     asyncio.run(work())
@@ -247,7 +247,7 @@ def test_the_one_with_queues_in_asyncio(server: Server) -> None:
             for number in range(300):
                 await producer.input(message(metadata=number))
             await producer.input(lost := message(topic="nowhere"))
-        outcome, failed = [await one for one in readers]
+        outcome, failed = [await reader for reader in readers]
         assert [one.metadata for one in outcome] == list(range(300))
         assert [error.message for error in failed] == [lost]
 

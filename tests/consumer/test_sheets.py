@@ -78,8 +78,8 @@ def test_rows_of_a_table_arrive_as_those_that_are_sent_one_by_one(broker: str) -
     def free(record: Any) -> bool:
         return record.key is None and (record.timestamp - 1_700_000_000_000) % 11 != 0
 
-    assert [shown(one, placed=True) for one in ours if not free(one)] == [
-        shown(one, placed=True) for one in theirs if not free(one)
+    assert [shown(our, placed=True) for our in ours if not free(our)] == [
+        shown(their, placed=True) for their in theirs if not free(their)
     ]
     loose = [sorted(shown(one, placed=False)[1:2] for one in some if free(one)) for some in (ours, theirs)]
     assert loose[0] == loose[1]

@@ -491,7 +491,7 @@ def test_asyncio_sends_wait_for_room_and_deliveries_are_awaited(broker: str) -> 
             sent = [await producer.send("t", b"x" * 1000, partition=0) for _ in range(100)]
             with pytest.raises(IllegalState, match="await"):
                 (await producer.send("t", b"x", partition=1)).result()
-            return [(await one).offset for one in sent]
+            return [(await request).offset for request in sent]
 
     assert asyncio.run(story()) == list(range(100))
 
@@ -563,7 +563,7 @@ def test_a_clock_that_is_set_anew_is_read_anew(broker: str, monkeypatch: pytest.
         consumer.events(changes.append)
         consumer.subscribe("t")
         assert len(consumer.poll(10)) == 10
-    assert all(abs(one.at - right() // 1_000_000) < hour_ms // 2 for one in changes)
+    assert all(abs(change.at - right() // 1_000_000) < hour_ms // 2 for change in changes)
     assert changes
 
 

@@ -56,8 +56,8 @@ def test_a_broker_that_is_behind_does_not_begin_a_topic_anew_that_was_made_anew_
 
     def behind(client: Client, request: Any, version: int) -> MetadataResponse:
         brokers = [
-            MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port)
-            for one in view.brokers.values()
+            MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port)
+            for broker in view.brokers.values()
         ]
         entry = MetadataResponsePartition(
             error_code=0, partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]

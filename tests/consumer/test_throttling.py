@@ -336,7 +336,7 @@ def test_who_asks_a_cluster_is_told_too(kind: str, caplog: pytest.LogCaptureFixt
         else:
             with Cluster(server.bootstrap, client_id="mine") as cluster:
                 cluster.topics()
-    [told] = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told.startswith("mine throttled Metadata: the broker at 127.0.0.1:")
     assert "asks for 1.0 s without requests" in told
 

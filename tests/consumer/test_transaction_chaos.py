@@ -263,8 +263,8 @@ class Chaos:
         world.heal()
         self.late = 0
         self.start()
-        for one in self.applications:
-            self.come_to_an_end(one)
+        for application in self.applications:
+            self.come_to_an_end(application)
         world.run(3 * TIMEOUT)  # the broker looks each ten seconds for those whose time is over
 
     def come_to_an_end(self, one: Application) -> None:
@@ -306,9 +306,9 @@ def check(seed: int) -> Chaos:
     there = seen(chaos)
     for partition, values in there.items():
         assert len(values) == len(set(values)), f"twice in {partition}"
-    for one in chaos.applications:
+    for application in chaos.applications:
         offsets: set[int | None] = {None}
-        for transaction in one.past:
+        for transaction in application.past:
             name = transaction.name
             found = {
                 partition: [value for value in values if value.split()[0] == name]
@@ -328,15 +328,18 @@ def check(seed: int) -> Chaos:
                     offsets = {transaction.offset}
                 elif is_there is None:
                     offsets.add(transaction.offset)
-        assert chaos.world.committed(one.group, tp("t", 0)) in offsets, one.id
+        assert chaos.world.committed(application.group, tp("t", 0)) in offsets, application.id
         order = [
-            [value.split()[0] for value in values if value.startswith(one.id)] for values in there.values()
+            [value.split()[0] for value in values if value.startswith(application.id)]
+            for values in there.values()
         ]
-        names = [transaction.name for transaction in one.past]
+        names = [transaction.name for transaction in application.past]
         for column in order:
             assert column == sorted(column, key=names.index), "transactions are out of order"
         if chaos.calm:
-            assert not one.past or all(t.committed is not None for t in one.past), "nothing was wrong"
+            assert not application.past or all(t.committed is not None for t in application.past), (
+                "nothing was wrong"
+            )
     return chaos
 
 
@@ -345,7 +348,9 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all() -> None:
     for seed in seeds(SCHEDULES):
         with repeatable(seed, "KPROTO_SCHEDULES=1"):
             chaos = check(seed)
-        ends = [transaction.committed for one in chaos.applications for transaction in one.past]
+        ends = [
+            transaction.committed for application in chaos.applications for transaction in application.past
+        ]
         known, unknown = known + len(ends) - ends.count(None), unknown + ends.count(None)
     assert SCHEDULES < 40 or known > SCHEDULES
     assert SCHEDULES < 40 or unknown > 0  # else there was no chaos

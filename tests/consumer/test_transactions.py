@@ -61,7 +61,7 @@ class Play(Script):
 
     def run_until(self, request_: type) -> None:
         """Until it was asked."""
-        assert self.world.run(until=lambda: any(isinstance(one, request_) for one in self.asked))
+        assert self.world.run(until=lambda: any(isinstance(request, request_) for request in self.asked))
 
     def numbers(self) -> list[tuple[int, int, bool]]:
         """Epoch, first sequence number and flag of each batch that was sent."""
@@ -162,8 +162,8 @@ def test_what_passes_is_tried_again(code: int, request_: type) -> None:
     play.begin()
     play.producer.must_send("t", "a", partition=0)
     assert play.call("commit") is None
-    assert sum(isinstance(one, request_) for one in play.asked) == 3
-    lookups = sum(isinstance(one, FindCoordinatorRequest) for one in play.asked)
+    assert sum(isinstance(request, request_) for request in play.asked) == 3
+    lookups = sum(isinstance(request, FindCoordinatorRequest) for request in play.asked)
     assert lookups == (3 if code in (15, 16) else 1)
 
 

@@ -229,9 +229,9 @@ def test_what_another_thread_sends_during_a_commit_is_in_the_transaction_or_refu
         [at] = [number for number, one in enumerate(broker.asked) if isinstance(one, EndTxnRequest)]
         written = [
             len(rows(entry.records))
-            for one in broker.asked[:at]
-            if isinstance(one, ProduceRequest)
-            for topic in one.topic_data
+            for request in broker.asked[:at]
+            if isinstance(request, ProduceRequest)
+            for topic in request.topic_data
             for entry in topic.partition_data
         ]
         assert sum(written) == len(sent)

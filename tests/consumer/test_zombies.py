@@ -38,7 +38,7 @@ def is_put_out(consumer: Consumer, server: Server) -> None:
         answer: LeaveGroupResponse = cluster.request(
             LeaveGroupRequest(group_id="g", members=[member]), ("group", "g")
         )
-        assert [one.error_code for one in answer.members] == [0]
+        assert [member.error_code for member in answer.members] == [0]
 
 
 def unsubscribes(consumer: Consumer, server: Server) -> None:
@@ -71,7 +71,7 @@ def test_who_was_put_out_while_it_worked_commits_nothing(
             producer.commit()
         producer.abort()
     with Cluster(server.bootstrap) as cluster:
-        assert [one.offset for one in cluster.committed_offsets("g").values()] == [0]
+        assert [offset.offset for offset in cluster.committed_offsets("g").values()] == [0]
 
 
 def test_who_reads_by_hand_is_no_member_also_after_having_been_one(server: Server) -> None:
@@ -91,4 +91,4 @@ def test_who_reads_by_hand_is_no_member_also_after_having_been_one(server: Serve
         with producer.transaction():
             producer.send_offsets(consumer.group_metadata(), {T0: 1})
     with Cluster(server.bootstrap) as cluster:
-        assert [one.offset for one in cluster.committed_offsets("g").values()] == [1]
+        assert [offset.offset for offset in cluster.committed_offsets("g").values()] == [1]

@@ -130,8 +130,8 @@ def test_a_port_that_is_used_again_takes_nothing_from_the_connection_before(tmp_
     once = capture(tmp_path / "once", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :])
     twice = tmp_path / "twice"
     twice.write_bytes(once.read_bytes() + once.read_bytes()[24:])
-    titles = [one.title for one in frames(once)]
-    assert [one.title for one in frames(twice)] == 2 * titles
+    titles = [frame.title for frame in frames(once)]
+    assert [frame.title for frame in frames(twice)] == 2 * titles
 
 
 def test_a_last_frame_that_is_cut_is_told(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_file_may_be_cut_and_says_so(tmp_path: Path, written: Callable[[bytes]
     path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])
     whole_file = written(path.read_bytes())
     path.write_bytes(whole_file)
-    assert "the file ends" not in " ".join(one.note for one in frames(path))
+    assert "the file ends" not in " ".join(frame.note for frame in frames(path))
     path.write_bytes(whole_file[:-lost])
     found = list(frames(path))
     assert read(found, "Request") == BEATS

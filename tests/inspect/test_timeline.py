@@ -84,7 +84,7 @@ def test_a_kept_partition_does_not_stand_still() -> None:
         event(5, "revoked", "a", T1),
         event(9, "assigned", "b", T1, generation=2),
     ]
-    assert [one.partition for one in standstills(events)] == [T1]
+    assert [standstill.partition for standstill in standstills(events)] == [T1]
 
 
 def test_a_new_partition_stands_still_from_its_growth_on() -> None:

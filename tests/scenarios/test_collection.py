@@ -31,7 +31,7 @@ def test_it_comes_out_as_it_has_to_and_its_text_fits_a_terminal_and_a_tired_read
     scenario: Scenario, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = scenario.run()
-    assert [one.text for one in told.claims if not one.holds] == []
+    assert [claim.text for claim in told.claims if not claim.holds] == []
     assert told.claims
     assert sum(act.stage.turns for act in told.acts) <= TURNS
     lines = teller.text(scenario, told)

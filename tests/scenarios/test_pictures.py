@@ -34,7 +34,7 @@ def test_drawing_a_story_does_not_change_it() -> None:
 
 def test_generations_in_the_timeline_are_those_of_the_answers() -> None:
     told = find(STORY).run(drawn=True)
-    assert {one.generation for one in acts.events(told.acts[0]) if one.kind == "assigned"} == {1, 2, 3}
+    assert {event.generation for event in acts.events(told.acts[0]) if event.kind == "assigned"} == {1, 2, 3}
 
 
 def test_the_requests_are_lines_in_the_order_of_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_commits_that_follow_each_other_are_told_once_with_the_last() -> None:
 
 
 def test_reading_from_another_offset_is_told_again() -> None:
-    told = [one.what for one in acts.moments(find("S0-3").run())]
+    told = [moment.what for moment in acts.moments(find("S0-3").run())]
     assert [what for what in told if what.startswith("reads")] == [
         "reads test-0 from offset 2 on",
         "reads test-0 from offset 5 on",
@@ -97,8 +97,8 @@ def test_reading_from_another_offset_is_told_again() -> None:
 
 def test_who_closes_was_not_killed() -> None:
     told = find("S3-21").run()
-    assert [one.what for one in acts.moments(told) if one.what in ("closed", "killed")] == ["closed"]
-    assert [one.kind for one in acts.events(told.acts[0])][-2:] == ["left", "ended"]
+    assert [moment.what for moment in acts.moments(told) if moment.what in ("closed", "killed")] == ["closed"]
+    assert [event.kind for event in acts.events(told.acts[0])][-2:] == ["left", "ended"]
 
 
 def test_a_world_of_one_s_own_is_drawn() -> None:

@@ -22,7 +22,9 @@ WHOLE = {
 
 @pytest.mark.parametrize("document", WHOLE)
 def test_every_entry_of_the_document_is_a_story_and_nothing_else_is(document: str) -> None:
-    assert [one.id for one in scenarios() if one.id.startswith(f"{document}-")] == WHOLE[document]
+    assert [scenario.id for scenario in scenarios() if scenario.id.startswith(f"{document}-")] == WHOLE[
+        document
+    ]
 
 
 @pytest.mark.parametrize(

@@ -349,8 +349,8 @@ def test_answers_of_a_connection_come_in_the_order_of_its_requests(broker: Serve
     for one in sent:
         wires.send(one)
     answers = heard(wires, 5)
-    assert [id(one.request) for one in answers] == [id(one.request) for one in sent]
-    assert all(isinstance(one, c.Answered) for one in answers)
+    assert [id(answer.request) for answer in answers] == [id(request.request) for request in sent]
+    assert all(isinstance(answer, c.Answered) for answer in answers)
 
 
 def test_each_lane_is_a_connection_of_its_own(broker: Server, wires: Wires) -> None:

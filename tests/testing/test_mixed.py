@@ -41,7 +41,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
 
 def test_a_mixed_story_has_members_of_other_clients_that_work() -> None:
     world = play(FIRST + 3, others=available())
-    others = {one for one in world.clients.values() if isinstance(one, Member)}
+    others = {client for client in world.clients.values() if isinstance(client, Member)}
     assert others
     assert any(seen.what == "delivered" and world.clients[seen.who] in others for seen in world.seen)
 

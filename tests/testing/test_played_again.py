@@ -74,8 +74,8 @@ class Skips:
         self.consumer = consumer
 
     def assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
-        for one in partitions:
-            self.consumer.seek(one, 2)
+        for partition in partitions:
+            self.consumer.seek(partition, 2)
 
     def records(self, records: list[Any]) -> None:
         self.consumer.commit()

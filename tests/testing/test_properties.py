@@ -111,7 +111,7 @@ def test_a_batch_with_any_byte_changed_is_taken(batch: Any, at: int, value: int)
     data[at % len(data)] = value
     a_decoder_takes_any_bytes(
         # The bound on what a batch may unpack to is 16 MiB unless said; here it is what the claim allows.
-        lambda data: [one.records(max_decompressed=1 << 20) for one in batches(data, check_crc=False)],
+        lambda data: [batch.records(max_decompressed=1 << 20) for batch in batches(data, check_crc=False)],
         bytes(data),
     )
 

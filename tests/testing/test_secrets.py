@@ -170,7 +170,7 @@ def test_nothing_tells_a_secret(
     served = [f"{type(one).__name__}: {one!r}" for one in owned(kafka.server)]
     lines = "\n".join([*seen, caplog.text, *served]).splitlines()
     for secret in (PASSWORD, TOKEN):
-        assert not [text for found in spellings(secret) for text in lines if found in text]
+        assert not [text for spelling in spellings(secret) for text in lines if spelling in text]
 
 
 def test_and_nothing_of_clients_for_asyncio_does(
@@ -194,7 +194,7 @@ def test_and_nothing_of_clients_for_asyncio_does(
 
     text = "\n".join([*asyncio.run(fails()), caplog.text])
     assert "refuses user 'alice'" in text
-    assert not [found for found in spellings(PASSWORD) if found in text]
+    assert not [spelling for spelling in spellings(PASSWORD) if spelling in text]
 
 
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{PASSWORD}"'
@@ -278,7 +278,7 @@ def test_who_is_refused_with_a_file_does_not_tell_what_is_in_it(
     caught.value.add_note("It was tried.")
     told = told_of(one, caught.value)
     assert "It was tried." in told
-    assert not [found for found in spellings(PASSWORD) if found in told + caplog.text]
+    assert not [spelling for spelling in spellings(PASSWORD) if spelling in told + caplog.text]
 
 
 def test_a_key_s_password_is_not_told_either(files: Certificates, tmp_path: Path) -> None:
@@ -315,10 +315,12 @@ def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mecha
     text = "\n".join([*(line(one) + one_line(to_json(one)) for one in told), repr(told)])
     text += "\n".join(str(frame) for *_, frame in frames)
     assert len(frames) > 4
-    assert not [found for secret in (PASSWORD, TOKEN) for found in spellings(secret) if found in text]
+    assert not [
+        spelling for secret in (PASSWORD, TOKEN) for spelling in spellings(secret) if spelling in text
+    ]
     exchanges: list[Any] = [one for one in told if one.api == "SaslAuthenticate"]
-    assert {one.request.auth_bytes for one in exchanges} == {b"[hidden]"}
-    assert {one.response.auth_bytes for one in exchanges if one.response} <= {b"", b"[hidden]"}
+    assert {exchange.request.auth_bytes for exchange in exchanges} == {b"[hidden]"}
+    assert {exchange.response.auth_bytes for exchange in exchanges if exchange.response} <= {b"", b"[hidden]"}
 
 
 @pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.sasl.jaas.config", "SSL.KEYSTORE.KEY"])
@@ -339,7 +341,7 @@ def test_a_password_that_becomes_a_setting_is_shown_to_nobody(kind: str, name: s
     assert PASSWORD not in text
     assert PASSWORD.encode() not in talk.shown(sent, exchange, asking=True)
     shown: Any = exchange.request
-    assert [one.value for one in shown.resources[0].configs] == ["[hidden]", "5000"]
+    assert [config.value for config in shown.resources[0].configs] == ["[hidden]", "5000"]
 
 
 def in_a_process(*words: str) -> subprocess.Popen[str]:
@@ -381,7 +383,9 @@ def test_a_command_that_looks_on_shows_no_proof(
             told = first + process.stdout.read()
     assert told.count("SaslAuthenticate") >= 2 * len(HOW)
     told += page.read_text() + (frames.read_bytes().decode("latin-1") if words[0] == "watch" else "")
-    assert not [found for secret in (PASSWORD, TOKEN) for found in spellings(secret) if found in told]
+    assert not [
+        spelling for secret in (PASSWORD, TOKEN) for spelling in spellings(secret) if spelling in told
+    ]
 
 
 def come_and_be_refused(place: str, mechanism: str, known: dict[str, Any]) -> None:
@@ -439,4 +443,4 @@ def test_what_pytest_shows_of_a_failure_has_no_password(more: list[str], tmp_pat
         text=True,
     )
     assert "6 failed" in done.stdout, done.stdout
-    assert not [found for found in spellings(PASSWORD) if found in done.stdout + done.stderr]
+    assert not [spelling for spelling in spellings(PASSWORD) if spelling in done.stdout + done.stderr]

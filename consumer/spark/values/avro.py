@@ -61,9 +61,9 @@ def _parsed(asked: Asked, schema: Schema) -> Node:
     others: dict[str, None] = {}
 
     def add(one: Schema) -> None:
-        for other in one.names.values():
-            add(other)
-            others[other.text] = None
+        for name in one.names.values():
+            add(name)
+            others[name.text] = None
 
     add(schema)
     return parse(asked.option("schema"), schema.text, others)
@@ -438,13 +438,13 @@ def _one(node: Node) -> Node | None:
 
 
 def _alike(writer: Node, reader: Node) -> bool:
-    return reader.kind == "union" and [one.kind for one in writer.branches] == [
-        one.kind for one in reader.branches
+    return reader.kind == "union" and [branch.kind for branch in writer.branches] == [
+        branch.kind for branch in reader.branches
     ]
 
 
 def _found(node: Node, name: str) -> Field | None:
-    return next((one for one in node.fields if one.names[0] == name), None)
+    return next((field for field in node.fields if field.names[0] == name), None)
 
 
 def _written(writer: Node, read: Field) -> Field | None:

@@ -67,7 +67,7 @@ class Node:
         """As Spark's type."""
         match self.kind:
             case "record":
-                inner = ", ".join(f"{quoted(one.names[0])}: {one.node.ddl}" for one in self.fields)
+                inner = ", ".join(f"{quoted(field.names[0])}: {field.node.ddl}" for field in self.fields)
                 return f"STRUCT<{inner}>"
             case "array":
                 return f"ARRAY<{self.inner[0].ddl}>"
@@ -168,7 +168,7 @@ class _Reader:
         null = [n for n, one in enumerate(branches) if one.kind == "null"]
         if len(null) > 1 or len(null) == len(branches):
             raise self.wrong(given, "a union has null at most once, and something else")
-        rest = tuple(one for one in branches if one.kind != "null")
+        rest = tuple(branch for branch in branches if branch.kind != "null")
         return Node("union", inner=rest, null=null[0] if null else -1)
 
     def new(self, kind: str, given: Mapping[str, Any], space: str, place: str) -> Node:

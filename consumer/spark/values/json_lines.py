@@ -68,10 +68,10 @@ def _look_through(option: str, ddl: str) -> None:
             columns.append("")
         else:
             columns[-1] += character
-    for one in columns:
-        found = _FIELD.match(one)
+    for column in columns:
+        found = _FIELD.match(column)
         if found is None or found[1].lower() not in _TYPES:
-            raise ConfigError(option, ddl, f"{one.strip()!r} is no name and type, such as id BIGINT")
+            raise ConfigError(option, ddl, f"{column.strip()!r} is no name and type, such as id BIGINT")
 
 
 def decoder(asked: Asked, kind: spark.DataType) -> Decode:
@@ -85,8 +85,8 @@ def decoder(asked: Asked, kind: spark.DataType) -> Decode:
 
 def _check(option: str, kind: spark.DataType, place: str = "") -> None:
     if isinstance(kind, spark.StructType):
-        for one in kind.fields:
-            _check(option, one.dataType, f"{place}.{one.name}" if place else one.name)
+        for field in kind.fields:
+            _check(option, field.dataType, f"{place}.{field.name}" if place else field.name)
     elif isinstance(kind, spark.ArrayType):
         _check(option, kind.elementType, f"{place}[]")
     elif isinstance(kind, spark.MapType):
@@ -195,7 +195,7 @@ class _Parsed:
         if self.apart:
             objects = self.raw.decode_lines(lines)
             for n, (name, read) in enumerate(self.apart.items()):
-                columns[name] = read([getattr(one, f"f{n}") for one in objects])
+                columns[name] = read([getattr(object_, f"f{n}") for object_ in objects])
         arrays = [_shaped(columns[one.name], one.type) for one in self.kind]
         return pa.StructArray.from_arrays(arrays, fields=list(self.kind))
 

@@ -40,7 +40,10 @@ def arrow(option: str, kind: spark.DataType, place: str = "") -> Kind:
             if not one.nullable:
                 _promised(option, f"{place}{one.name}")
         return pa.struct(
-            [pa.field(one.name, arrow(option, one.dataType, f"{place}{one.name}.")) for one in kind.fields]
+            [
+                pa.field(field.name, arrow(option, field.dataType, f"{place}{field.name}."))
+                for field in kind.fields
+            ]
         )
     if isinstance(kind, spark.ArrayType):
         if not kind.containsNull:
@@ -51,7 +54,7 @@ def arrow(option: str, kind: spark.DataType, place: str = "") -> Kind:
             _promised(option, f"{place}value")
         key = arrow(option, kind.keyType, f"{place}key.")
         return pa.map_(key, arrow(option, kind.valueType, f"{place}value."))
-    names = ", ".join(one.__name__.removesuffix("Type").lower() for one in _SCALARS)
+    names = ", ".join(scalar.__name__.removesuffix("Type").lower() for scalar in _SCALARS)
     shown = f"{place.rstrip('.')} {kind.simpleString()}".strip()
     raise ConfigError(option, shown, f"allowed: {names}, decimal, array, map, struct")
 

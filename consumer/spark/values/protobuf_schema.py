@@ -153,7 +153,7 @@ def _ddl(asked: Asked, message: Any, within: tuple[str, ...]) -> str:
         why = "Spark has no type that holds itself; name the columns: .schema('value STRUCT<...>')"
         raise ConfigError(asked.option("message"), message.full_name, why)
     inner = (*within, message.full_name)
-    fields = (f"{quoted(one.name)}: {_field_ddl(asked, one, inner)}" for one in message.fields)
+    fields = (f"{quoted(field.name)}: {_field_ddl(asked, field, inner)}" for field in message.fields)
     return f"STRUCT<{', '.join(fields)}>"
 
 

@@ -79,7 +79,7 @@ def assignments(strategy: str, plan: Plan, generation: int) -> dict[str, bytes]:
 
 
 def _range(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
-    for topic in sorted({topic for one in members.values() for topic in one.topics}):
+    for topic in sorted({topic for member in members.values() for topic in member.topics}):
         takers = sorted(member_id for member_id, one in members.items() if topic in one.topics)
         each, extra = divmod(counts.get(topic, 0), len(takers))
         start = 0

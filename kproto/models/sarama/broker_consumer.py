@@ -317,9 +317,9 @@ def _fetched(fetcher: Fetcher, answer: Answer) -> None:
         return
     fetcher.move(FEEDING)
     blocks = {
-        (topic.topic, one.partition_index): one
+        (topic.topic, partition.partition_index): partition
         for topic in answer.response.responses
-        for one in topic.partitions
+        for partition in topic.partitions
     }
     fetcher.acks = len(consumer.subscriptions) + 1
     for child, subscription in list(consumer.subscriptions.items()):

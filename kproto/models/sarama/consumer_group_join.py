@@ -240,10 +240,11 @@ def _joined(join: Join, response: JoinGroupResponse) -> None:
         _send_sync(join, {})
     else:
         join.members = {
-            one.member_id: read_subscription(one.metadata, one.group_instance_id) for one in response.members
+            member.member_id: read_subscription(member.metadata, member.group_instance_id)
+            for member in response.members
         }
         join.move(S.planning)
-        topics = sorted({topic for one in join.members.values() for topic in one.topics})
+        topics = sorted({topic for member in join.members.values() for topic in member.topics})
         join.counts = dict.fromkeys(topics, 0)
         join.group.client.metadata.want(join, topics)
 

@@ -222,12 +222,12 @@ def _listed(query: LogOffset, answer: Answer) -> None:
         _failed(query, answer.error or errors.INCOMPLETE)
         return
     for topic in response.topics:
-        for one in topic.partitions:
-            if (topic.name, one.partition_index) == query.partition:
-                if one.error_code:
-                    _failed(query, errors.kafka(one.error_code))
+        for partition in topic.partitions:
+            if (topic.name, partition.partition_index) == query.partition:
+                if partition.error_code:
+                    _failed(query, errors.kafka(partition.error_code))
                 else:
-                    _found(query, one.offset)
+                    _found(query, partition.offset)
                 return
     answer.broker.close()
     _failed(query, errors.INCOMPLETE)

@@ -107,7 +107,7 @@ class Metadata:
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
-            return [one.open() for one in self.seeds[:1]]
+            return [seed.open() for seed in self.seeds[:1]]
         first = int(self.client.settings.random() * len(brokers)) if len(brokers) > 1 else 0
         chosen = brokers.pop(first)
         return [chosen, chosen, *brokers, chosen.open()]
@@ -144,7 +144,7 @@ class Metadata:
         """updateMetadata: whether to ask again, and what is wrong with which topic."""
         for one in answer.brokers:
             self.register(one.node_id, one.host, one.port)
-        present = {one.node_id for one in answer.brokers}
+        present = {broker.node_id for broker in answer.brokers}
         for node_id in [node_id for node_id in self.brokers if node_id not in present]:
             self.brokers.pop(node_id).close()
         before = self.topics
@@ -174,13 +174,13 @@ class Metadata:
         self.ids[name] = topic.topic_id
         known = self.topics[name] = {}
         again = bool(code)
-        for one in topic.partitions:
-            newer = cached.get(one.partition_index)
-            if newer is not None and same and 0 <= one.leader_epoch < newer.leader_epoch:
-                known[one.partition_index] = newer
+        for partition in topic.partitions:
+            newer = cached.get(partition.partition_index)
+            if newer is not None and same and 0 <= partition.leader_epoch < newer.leader_epoch:
+                known[partition.partition_index] = newer
             else:
-                known[one.partition_index] = one
-            if known[one.partition_index].error_code == _LEADERLESS:
+                known[partition.partition_index] = partition
+            if known[partition.partition_index].error_code == _LEADERLESS:
                 troubles[name] = errors.kafka(_LEADERLESS)
                 again = True
         return again

@@ -199,9 +199,9 @@ class Offsets(Routine):
     def answered(self, broker: Broker, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         """handleResponse: every partition by its own code."""
         codes = {
-            TopicPartition(topic.name, one.partition_index): one.error_code
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
         release = False
         for topic in request.topics:

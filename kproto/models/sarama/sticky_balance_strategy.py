@@ -158,7 +158,7 @@ class _Work:
 
     def _all_want_the_same(self) -> bool:
         return (
-            len({frozenset(one) for one in self.takers.values()}) <= 1
+            len({frozenset(taker) for taker in self.takers.values()}) <= 1
             and len({frozenset(one) for one in self.may.values()}) <= 1
         )
 
@@ -246,7 +246,7 @@ def _claims(members: Mapping[str, Subscription], cooperative: bool) -> tuple[Has
 def _score(has: Has) -> int:
     """The sum of the differences between all pairs; 0 is perfect."""
     loads = [len(partitions) for partitions in has.values()]
-    return sum(abs(one - other) for place, one in enumerate(loads) for other in loads[place + 1 :])
+    return sum(abs(one - load) for place, one in enumerate(loads) for load in loads[place + 1 :])
 
 
 def _withhold(has: Has, members: Mapping[str, Subscription]) -> None:
@@ -258,4 +258,6 @@ def _withhold(has: Has, members: Mapping[str, Subscription]) -> None:
         for partition in owned[member_id].difference(has.get(member_id, ()))
     )
     for member_id, partitions in has.items():
-        has[member_id] = [one for one in partitions if one in owned[member_id] or one not in revoked]
+        has[member_id] = [
+            partition for partition in partitions if partition in owned[member_id] or partition not in revoked
+        ]

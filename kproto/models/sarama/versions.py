@@ -92,9 +92,9 @@ def key(request: type[Message]) -> int:
 def parse(text: str) -> Kafka:
     """ParseKafkaVersion, for groups: "0.10.2.1", "2.0.0". Raises ConfigError for what is none or too old."""
     parts = text.split(".")
-    if not all(one.isdigit() for one in parts) or not 3 <= len(parts) <= 4:
+    if not all(part.isdigit() for part in parts) or not 3 <= len(parts) <= 4:
         raise ConfigError("Version", text, 'a version of Kafka, such as "0.10.2.1" or "2.8.0"')
-    found = tuple(int(one) for one in parts)
+    found = tuple(int(part) for part in parts)
     if found < GROUPS_SINCE[: len(found)]:
         raise ConfigError("Version", text, "consumer groups need 0.10.2.0 or later")
     return found

@@ -24,12 +24,12 @@ def subscription(topics: Iterable[str]) -> bytes:
 
 def read_members(joined: JoinGroupResponse) -> dict[str, Subscription]:
     """What a leader is told."""
-    return {one.member_id: read_subscription(one.metadata) for one in joined.members}
+    return {member.member_id: read_subscription(member.metadata) for member in joined.members}
 
 
 def topics_of(members: Mapping[str, Subscription]) -> list[str]:
     """All topics that somebody wants."""
-    return sorted({topic for one in members.values() for topic in one.topics})
+    return sorted({topic for member in members.values() for topic in member.topics})
 
 
 def divide(

@@ -336,7 +336,7 @@ def _synced(consumer: Consumer, found: Message | Trouble) -> None:
         return
     assert isinstance(found, SyncGroupResponse)
     claims = sorted(Assignment.decode(found.assignment).partitions)
-    consumer.partitions = {one: Partition(consumer, one, Managed(-1, -1, "")) for one in claims}
+    consumer.partitions = {claim: Partition(consumer, claim, Managed(-1, -1, "")) for claim in claims}
     consumer.loops = [HeartbeatLoop(consumer, consumer.client.settings.group_heartbeat_interval)]
     consumer.move(S.fetching)
     version = consumer.client.version(key(OffsetFetchRequest))
@@ -394,7 +394,7 @@ def _consume(consumer: Consumer) -> None:
 def _look(consumer: Consumer, what: object) -> None:
     """A loop may have ended before the cycle began to wait for that."""
     heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
-    closed = any(one.is_closed for one in consumer.partitions.values())
+    closed = any(partition.is_closed for partition in consumer.partitions.values())
     if consumer.dying or not heartbeats or closed:
         consumer.wind_up()
 

@@ -228,14 +228,14 @@ class Release(Routine):
     def start(self) -> None:
         """The caller goes on into it; `Consumer.look` makes it look whether all have stopped."""
         self.consumer.release = self
-        for one in self.consumer.partitions.values():
-            one.stop()
+        for partition in self.consumer.partitions.values():
+            partition.stop()
         _look_stopped(self, None)
 
 
 def _look_stopped(release: Release, what: object) -> None:
     consumer = release.consumer
-    if all(one.is_closed for one in consumer.partitions.values()):
+    if all(partition.is_closed for partition in consumer.partitions.values()):
         release.move(R.dwelling)
         consumer.client.sleep(release, consumer.client.now + consumer.client.settings.dwell_time)
         _look_dwelling(release, None)

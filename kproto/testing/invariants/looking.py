@@ -46,7 +46,9 @@ def consumers(world: World) -> list[Consumer]:
 
 def stories(world: World) -> Iterator[tuple[str, list[Seen]]]:
     """Each subscribing consumer's own part of what was seen."""
-    found: dict[str, list[Seen]] = {one.name: [] for one in consumers(world) if one.group is not None}
+    found: dict[str, list[Seen]] = {
+        consumer.name: [] for consumer in consumers(world) if consumer.group is not None
+    }
     for seen in world.seen:
         if seen.who in found:
             found[seen.who].append(seen)

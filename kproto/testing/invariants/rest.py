@@ -36,8 +36,8 @@ def every_record_was_delivered(world: World) -> None:
     Not of those that a leader of another client can't see (sarama-cluster's: S1-9).
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
-        members = [one for one in consumers(world) if one.group == group]
-        if not any(one.alive and one.is_polling and not one.is_over for one in members):
+        members = [consumer for consumer in consumers(world) if consumer.group == group]
+        if not any(member.alive and member.is_polling and not member.is_over for member in members):
             continue
         given: dict[TopicPartition, set[int]] = {}
         skipped = {partition for name, partition in passed_over_by_others(world) if name == group}
@@ -49,10 +49,10 @@ def every_record_was_delivered(world: World) -> None:
                 given.setdefault(seen.partitions[0], set()).update(seen.detail)
             elif seen.what == "sought":
                 skipped.update(seen.partitions or world.partitions())
-        if any(one.options.auto_offset_reset != "earliest" for one in members):
+        if any(member.options.auto_offset_reset != "earliest" for member in members):
             continue
         skipped |= _unseen(world, group)
-        wanted = {topic for one in members if one.alive for topic in one.engine.topics}
+        wanted = {topic for member in members if member.alive for topic in member.engine.topics}
         for partition in world.partitions():
             if partition.topic in wanted and partition not in skipped | world.disturbed:
                 end = world.log(partition).end_offset
@@ -73,11 +73,15 @@ def _unseen(world: World, group_id: str) -> set[TopicPartition]:
 
 def the_group_converges(world: World) -> None:
     """I9, I17, I19: the group is stable, and each partition that is wanted is with one of its members."""
-    for group_id in {one.group for one in world.clients.values() if one.alive and one.group is not None}:
-        members = [one for one in consumers(world) if one.group == group_id and one.alive]
-        able = [one for one in members if one.is_polling and one.engine.topics and not one.is_over]
+    for group_id in {
+        client.group for client in world.clients.values() if client.alive and client.group is not None
+    }:
+        members = [consumer for consumer in consumers(world) if consumer.group == group_id and consumer.alive]
+        able = [
+            member for member in members if member.is_polling and member.engine.topics and not member.is_over
+        ]
         others = [one for one in world.living(Member) if one.group == group_id]
-        if not able or others or len(able) < len([one for one in members if one.engine.topics]):
+        if not able or others or len(able) < len([member for member in members if member.engine.topics]):
             continue
         group = world.cluster.coordinator.groups.get(group_id)
         if not world.is_stable(group_id) or group is None:

@@ -138,7 +138,9 @@ def what_is_committed_was_delivered(world: World) -> None:
     groups = {name: client.group for name, client in world.clients.items()}
     given: dict[tuple[str, TopicPartition], set[int]] = {}
     excused = passed_over_by_others(world)
-    late = {one.name for one in consumers(world) if one.options.auto_offset_reset != "earliest"}
+    late = {
+        consumer.name for consumer in consumers(world) if consumer.options.auto_offset_reset != "earliest"
+    }
     grown: set[TopicPartition] = set()
     for seen in world.seen:
         if seen.what == "stored":

@@ -35,7 +35,9 @@ class Exchange:
     def open(self, client: Client, key: Any, host: str, port: int) -> None:
         """A client connects."""
         world = self._world
-        node = next((one.id for one in world.nodes.values() if (one.host, one.port) == (host, port)), None)
+        node = next(
+            (node.id for node in world.nodes.values() if (node.host, node.port) == (host, port)), None
+        )
         if node is None:
             world.push(world.now + 1, client.guarded, client.refused, key, f"no route to {host}:{port}")
         else:
@@ -166,7 +168,7 @@ class Exchange:
                 world.coordinated(node, action)
             case LogsCleaned(partitions=partitions):
                 world.disturbed.update(
-                    one for one in world.partitions() if world.partition(one) in partitions
+                    partition for partition in world.partitions() if world.partition(partition) in partitions
                 )
             case TransactionCoordinatorStep():
                 pass

@@ -77,7 +77,7 @@ def kept(method: M) -> M:
                 world.turns,
                 on,
                 method.__name__,
-                tuple(_noted(one) for one in args),
+                tuple(_noted(argument) for argument in args),
                 {key: _noted(one) for key, one in kwargs.items()},
             )
         )
@@ -180,7 +180,7 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
     """What `save` wrote, with these `assignors` where it has their names. Raises ConfigError for anything
     else, and for an assignor that is missing.
     """
-    own = {one.name: one for one in assignors}
+    own = {assignor.name: assignor for assignor in assignors}
     made: dict[str, Any] | None = None
     commands: list[Command] = []
     for number, line in enumerate(lines, 1):

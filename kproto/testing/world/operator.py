@@ -105,7 +105,7 @@ class Operator:
         """Raises ConfigError when there is no such topic."""
         if self._world.cluster.topics.named(name) is None:
             raise ConfigError("topic", name, "a topic that there is")
-        self._world.disturbed.update(one for one in self.partitions() if one.topic == name)
+        self._world.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
         self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._up())
 
     @kept
@@ -201,7 +201,9 @@ class Operator:
         world.brokers[node] = world.made_broker(world.nodes[node])
         for name in dict.fromkeys(self._nodes_first(node)):
             world.cluster.nodes[name] = world.nodes[name]
-        for other in [one for one in world.cluster.nodes if one not in world.brokers]:  # the last that went
+        for other in [
+            node for node in world.cluster.nodes if node not in world.brokers
+        ]:  # the last that went
             self._move_all_away_from(other)
         for group in list(world.cluster.coordinator.groups):
             if world.cluster.group_coordinator_of(group) == node:
@@ -299,7 +301,7 @@ class Operator:
             stored = _stored(world, request, response)
             if stored:
                 world.saw(request.group_id, "stored", tuple(stored), stored)
-            codes = {one.error_code for topic in response.topics for one in topic.partitions}
+            codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
             said = (request.member_id, request.generation_id_or_member_epoch)
         elif isinstance(request, HeartbeatRequest | SyncGroupRequest):
             codes = {cast(Any, response).error_code}
@@ -348,10 +350,10 @@ def _stored(
     world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
 ) -> dict[TopicPartition, int]:
     fine = {
-        (topic.name, topic.topic_id, one.partition_index)
+        (topic.name, topic.topic_id, partition.partition_index)
         for topic in response.topics
-        for one in topic.partitions
-        if one.error_code == ErrorCode.NONE
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.NONE
     }
     taken: dict[TopicPartition, int] = {}
     for asked in request.topics:

@@ -215,7 +215,7 @@ class World(Operator, Exchange):
 
     def living(self, kind: type[C]) -> list[C]:
         """The clients of a kind that are alive, in the order in which they came; `Client` is every kind."""
-        return [one for one in self.clients.values() if one.alive and isinstance(one, kind)]
+        return [client for client in self.clients.values() if client.alive and isinstance(client, kind)]
 
     def _enter(self, client: C) -> C:
         if client.name in self.clients:
@@ -384,7 +384,7 @@ class World(Operator, Exchange):
         """
         made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
         try:
-            whole = sum(one.args[0] for one in commands if one.name == "replay_turns")
+            whole = sum(command.args[0] for command in commands if command.name == "replay_turns")
             return replayed(made, commands, whole if turn is None else turn, None)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ConfigError("journal", os.fspath(path), f"what World.save wrote ({error})") from error
@@ -483,8 +483,8 @@ class World(Operator, Exchange):
     @kept
     def heal(self) -> None:
         """End all faults of the network."""
-        for made in list(self.network.faults):
-            self.network.heal(made)
+        for active in list(self.network.faults):
+            self.network.heal(active)
 
     @checked
     def cut(self, client: Client | str) -> None:
@@ -527,7 +527,7 @@ def replayed(
             call = getattr(world.client(command.on) if command.on else world, command.name, None)
             if not hasattr(call, journals.KEPT) and call != world.later:
                 raise ConfigError("call", command.name, "a call that a journal keeps")
-            args = [_back(world, one) for one in command.args]
+            args = [_back(world, argument) for argument in command.args]
             kwargs = {key: _back(world, one) for key, one in command.kwargs.items()}
             with _raising(command):
                 cast("Any", call)(*args, **kwargs)

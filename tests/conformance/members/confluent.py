@@ -34,7 +34,7 @@ def say(*words: object) -> None:
 
 
 def written(partitions: list[Any]) -> str:
-    return " ".join(sorted(f"{one.topic}:{one.partition}" for one in partitions))
+    return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 
 def failed(what: str, error: Any) -> None:

@@ -24,7 +24,7 @@ def say(*words: object) -> None:
 
 
 def written(partitions: Iterable[Any]) -> str:
-    return " ".join(sorted(f"{one.topic}:{one.partition}" for one in partitions))
+    return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 
 def options(bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def named(
     key = KEYS[kind]()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     today = datetime.datetime.now(datetime.UTC)
-    begin, end = (today + datetime.timedelta(days=one) for one in days)
+    begin, end = (today + datetime.timedelta(days=day) for day in days)
     made = x509.CertificateBuilder(
         issuer_name=by.certificate.subject if by else subject,
         subject_name=subject,

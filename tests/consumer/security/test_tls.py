@@ -196,7 +196,7 @@ def test_a_name_that_differs_is_let_pass_by_who_says_so() -> None:
 def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
     own = CA.issue_cert("client@example.com")
     own.private_key_pem.write_to_path(tmp_path / "key.pem")
-    chain = "".join(one.bytes().decode() for one in own.cert_chain_pems)
+    chain = "".join(pem.bytes().decode() for pem in own.cert_chain_pems)
     for options in ({"certfile": pem(own)}, {"certfile": chain, "keyfile": str(tmp_path / "key.pem")}):
         client, server = trusting(**options).pipe("kafka"), Server(asks=True)
         shake(client, server)

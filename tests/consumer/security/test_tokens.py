@@ -252,7 +252,7 @@ def test_the_last_token_is_used_to_its_end_where_there_is_no_new_one(
     today[0] += 3599
     passed[0] += 3_599_000
     assert ask() is first
-    assert [one.getMessage() for one in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "https://idp answers HTTP 503: the last one is used, which holds for 1 s more"
     ]
     passed[0] += 2000  # and the clock of the day was set back

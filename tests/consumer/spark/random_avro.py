@@ -30,7 +30,7 @@ def kind(node: avro_schema.Node) -> Any:
                 return kind(node.merged)
             return pa.struct([(f"member{n}", kind(one)) for n, one in enumerate(node.branches)])
         case "record":
-            return pa.struct([(one.names[0], kind(one.node)) for one in node.fields])
+            return pa.struct([(field.names[0], kind(field.node)) for field in node.fields])
         case "array":
             return pa.list_(pa.field("element", kind(node.inner[0])))
         case "map":

@@ -394,7 +394,7 @@ def test_what_was_fetched_is_let_go_without_the_garbage_collector(filled: Filled
     at = {TopicPartition("t", 0): 0}
 
     def calls() -> int:
-        return sum(isinstance(one, Call) for one in gc.get_objects())
+        return sum(isinstance(object_, Call) for object_ in gc.get_objects())
 
     filled.cluster.fetch(at)
     gc.collect()

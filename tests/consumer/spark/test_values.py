@@ -230,7 +230,7 @@ def test_base64_in_json_becomes_bytes() -> None:
     kind = StructType().add("raw", BinaryType()).add("all", ArrayType(BinaryType()))
     rng = random.Random(3)
     pieces = [rng.randbytes(size) for size in [*range(50), 0, 1000]]
-    texts = [base64.b64encode(one).decode() for one in pieces]
+    texts = [base64.b64encode(piece).decode() for piece in pieces]
     written = [
         json.dumps({"raw": one, "all": [one, None, *texts[: n % 4]]}).encode() for n, one in enumerate(texts)
     ]
@@ -441,7 +441,7 @@ def test_what_a_maps_entry_leaves_out_has_its_default() -> None:
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 
-    field = {one.name: one.number << 3 | 2 for one in proto.top().fields}
+    field = {field.name: field.number << 3 | 2 for field in proto.top().fields}
     written = b"".join(
         bytes([field[name] & 0x7F | 0x80, field[name] >> 7, len(entry)]) + entry
         for name, entry in (("mq", b"\x08\x07"), ("mq", b""), ("mp", b"\x10\x05"), ("mp", b"\x0a\x01k"))

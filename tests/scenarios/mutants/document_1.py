@@ -29,7 +29,7 @@ def _at_the_end(finder: Any, state: Any, *, others: bool) -> None:
 
 
 def _more_partitions(consumer: Any) -> bool:
-    held = [one.topic for one in consumer.partitions]
+    held = [partition.topic for partition in consumer.partitions]
     return any(len(consumer.client.metadata.partitions(topic)) > held.count(topic) for topic in held)
 
 

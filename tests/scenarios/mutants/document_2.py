@@ -83,7 +83,7 @@ def _once(state: State, event: c.Poll, out: Any) -> None:
 
 
 def _fetched_by_the_next_poll(state: State, out: Any) -> None:
-    asked = {tp: at for one in state.sessions.values() for tp, at in one.partitions.items()}
+    asked = {tp: at for session in state.sessions.values() for tp, at in session.partitions.items()}
     moved = any(tp in asked and asked[tp][0] != one.offset for tp, one in state.assigned.items())
     if not moved or state.polls.last == state.now:
         _fetch(state, out)
