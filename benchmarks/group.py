@@ -25,11 +25,11 @@ from kproto.group.classic import coordinator as broker
 from kproto.group.classic.member import (
     Close,
     CoordinatorFound,
-    Event,
     FindCoordinator,
     Left,
     Member,
     MemberConfig,
+    MemberEvent,
     MemberState,
     Metadata,
     PollBegan,
@@ -71,7 +71,7 @@ class Group:
         self.topics = {f"topic-{number}": partitions // 10 for number in range(10)}
         self._strategy = strategy
         self._sent = sent
-        self._events: deque[tuple[int, Event]] = deque()
+        self._events: deque[tuple[int, MemberEvent]] = deque()
         self._times: list[tuple[int, int]] = []
         self._due: dict[int, int] = {}
         self._tokens: dict[int, tuple[int, Message, int]] = {}
@@ -88,7 +88,7 @@ class Group:
     def leave(self, number: int) -> None:
         self._events.append((number, Close()))
 
-    def _tell(self, number: int, event: Event) -> None:
+    def _tell(self, number: int, event: MemberEvent) -> None:
         member = self.members[number]
         for action in step(member, event, self.now):
             match action:

@@ -29,6 +29,7 @@ from typing import Any
 from uuid import UUID
 
 from kproto.errors import ConfigError, IllegalState, KprotoError
+from kproto.group.members import DEFAULT_PROTOCOL
 from kproto.group.subscription import TopicPartition
 from kproto.patterns import compiled
 
@@ -66,6 +67,7 @@ class ConsumerEngine:
         *,
         wall: Callable[[], int] | None = None,
         random: Random | None = None,
+        group_protocol: str = DEFAULT_PROTOCOL,
     ) -> None:
         random = random or Random()
         network = NetworkClient(
@@ -93,7 +95,13 @@ class ConsumerEngine:
         self._topics = TopicChanges(self.core, self.finder)
         self.deliveries = FetchCollector()
         self.group = Membership(
-            self.core, self.metadata, self.coordinator, self.finder, self.committer, self._group_left
+            self.core,
+            self.metadata,
+            self.coordinator,
+            self.finder,
+            self.committer,
+            self._group_left,
+            group_protocol,
         )
         self.runner = PlanRunner(network, self.core.clock, self.core.backoff.after)
         self.runner.heard = self._metadata_heard

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from kproto.errors import IllegalState
-from kproto.group.classic.member.reasons import POLL_TIMEOUT
+from kproto.group.protocol import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
 from ..addresses import addresses

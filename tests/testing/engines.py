@@ -23,8 +23,7 @@ from consumer.engine.positions.offset_lookup import OffsetLookup
 from consumer.engine.positions.partition_states import OffsetReset, PartitionState, SubscriptionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
-from kproto.group.classic import member as machine
-from kproto.group.classic.member import rebalance
+from kproto.group.classic.member import rebalance, table
 from kproto.testing import invariants as claims
 
 Patch = pytest.MonkeyPatch
@@ -51,7 +50,7 @@ def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
         who.prepared = who.prepared or not who.cooperative
         original(who, out)
 
-    for module in (machine, rebalance):
+    for module in (table, rebalance):
         if hasattr(module, "prepare"):
             patch.setattr(module, "prepare", prepare)
 

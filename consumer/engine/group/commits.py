@@ -41,7 +41,7 @@ from kproto.errors import (
     RequestTimedOut,
     Retriable,
 )
-from kproto.group.classic.member import Identity
+from kproto.group.protocol import Identity
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 

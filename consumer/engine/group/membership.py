@@ -25,17 +25,12 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kproto.error_codes import RETRIABLE, ErrorCode, describe
+from kproto.error_codes import ErrorCode, describe
 from kproto.errors import KprotoError
-from kproto.group.assignors import chosen, is_cooperative
-from kproto.group.classic import member as machine
-from kproto.group.classic.member import Identity, Member, MemberConfig, MemberState
-from kproto.group.classic.member.reasons import NOT_OUR_SUBSCRIPTION, REVOKED_SOME
-from kproto.group.classic.member.state import STABLE
+from kproto.group import protocol
+from kproto.group.members import create_member
+from kproto.group.protocol import ClientMember, Identity, MemberConfig, Purpose
 from kproto.group.subscription import TopicPartition
-from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ...errors import broker_error, helpful
 from ...options import ConsumerOptions
@@ -53,23 +48,6 @@ from .coordinator import Coordinator
 from .status import Place
 from .subscription import Interests
 
-# A coordinator that is silent for longer than the session has given the partitions to others by now.
-OURS = machine.Policy(lose_on_session_timeout=True, finish_revocations=True, check_inherited_plan=True)
-# What a member joins again after, without telling anybody; asking for a member id is none.
-REFUSED = RETRIABLE | {
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-}
-# Answers to a heartbeat that a member acts upon; after any other one it only tries again, as Java's.
-UNDERSTOOD = {
-    ErrorCode.NONE,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.FENCED_INSTANCE_ID,
-}
-AS_JAVA = machine.Policy(fenced_join_again=True)
 # What coordinators answer to commits of a generation when the next one begins.
 NEXT_BEGINS = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -97,6 +75,7 @@ class Membership:
         finder: OffsetLookup,
         committer: Committer,
         left: Callable[[], None],
+        group_protocol: str,
     ) -> None:
         self._core = core
         self._standing = core.standing
@@ -105,6 +84,7 @@ class Membership:
         self._finder = finder
         self._committer = committer
         self._left = left
+        self._group_protocol = group_protocol
         self.interests = Interests(core, metadata, self.feed)
         # Why the last commit before a revocation or the end failed; told by close.
         self.uncommitted: KprotoError | None = None
@@ -122,7 +102,7 @@ class Membership:
         self._before = False  # a commit is under way, behind which the group is left
 
     @property
-    def member(self) -> Member | None:
+    def member(self) -> ClientMember | None:
         return self._standing.member
 
     # ---- the application
@@ -131,9 +111,9 @@ class Membership:
         if self.member is None:
             self._standing.member = self._made()
             if self._coordinator.node is not None:
-                self.feed(machine.CoordinatorFound(self._coordinator.node))
+                self.feed(protocol.CoordinatorFound(self._coordinator.node))
             if self._unsubscribed:
-                self.feed(machine.Unsubscribe())
+                self.feed(protocol.Unsubscribe())
         self._standing.place = Place.group
         self.interests.become(topics, pattern)
         self._committer.start_timer()
@@ -141,10 +121,11 @@ class Membership:
             self._alive()
         self.interests.tell()
 
-    def _made(self) -> Member:
+    def _made(self) -> ClientMember:
         options = self._core.options
         assert options.group_id is not None
-        return Member(
+        return create_member(
+            self._group_protocol,
             MemberConfig(
                 group_id=options.group_id,
                 group_instance_id=options.group_instance_id,
@@ -156,9 +137,9 @@ class Membership:
                 retry_backoff_max_ms=options.retry_backoff_max_ms,
                 assignors=options.partition_assignment_strategy,
                 rack_id=options.client_rack or None,
-                policy=AS_JAVA if options.as_java else OURS,
+                as_java=options.as_java,
                 spread=self._core.backoff.spread,
-            )
+            ),
         )
 
     def unsubscribe_by_hand(self) -> None:
@@ -169,7 +150,7 @@ class Membership:
         """Starts letting go; `settled` says when it is over."""
 
         def go() -> None:
-            self.feed(machine.Unsubscribe())
+            self.feed(protocol.Unsubscribe())
             if self.interests.any:  # subscribed again meanwhile
                 self.interests.tell()
 
@@ -184,7 +165,7 @@ class Membership:
             return False
         if self.member is None or self._standing.over is not None:
             return True
-        return self.member.state is not MemberState.unsubscribing
+        return not self.member.is_unsubscribing
 
     @property
     def wanted(self) -> bool:
@@ -194,7 +175,7 @@ class Membership:
     def close(self, leave: bool, timeout_ms: int) -> None:
         until = self._core.now + timeout_ms
         self._save_before(
-            lambda: self.feed(machine.Close(leave, max(1, until - self._core.now))),
+            lambda: self.feed(protocol.Close(leave, max(1, until - self._core.now))),
             min(timeout_ms // 2, FIRST_RESPONSE_TIMEOUT_MS),
         )
 
@@ -203,7 +184,8 @@ class Membership:
         generation. Until that begins a coordinator takes the commits of the one before."""
         member, options = self.member, self._core.options
         may = options.enable_auto_commit and not options.as_java and member is not None
-        if not may or member is None or member.generation is None or self._standing.identity is not None:
+        who = None if member is None else member.joined_identity
+        if not may or who is None or self._standing.identity is not None:
             leave()
             return
         states = self._committer.consumed(tuple(self._core.partitions))
@@ -211,7 +193,6 @@ class Membership:
             leave()
             return
         self._before, until = True, self._core.now + timeout_ms
-        who = Identity(member.generation, member.member_id, options.group_instance_id, member.protocol or "")
 
         def overtaken(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_BEGINS and until > self._core.now:
@@ -229,7 +210,7 @@ class Membership:
         self._committer.commit_as(who, offsets_of(states), timeout_ms, overtaken)
 
     def rejoin(self, reason: str) -> None:
-        self.feed(machine.RequestRejoin(reason))
+        self.feed(protocol.RequestRejoin(reason))
 
     def poll_began(self) -> None:
         self._in_poll = True
@@ -247,12 +228,12 @@ class Membership:
         failure = self._failure
         untold = failure is not None and (type(failure), str(failure)) in self._core.errors
         waits = self._in_poll and self._running is None and not untold and self._standing.over is None
-        self.feed(machine.PollBegan() if waits else machine.PollEnded())
+        self.feed(protocol.PollBegan() if waits else protocol.PollEnded())
 
     @property
     def undecided(self) -> bool:
         """Whether the group may be about to assign something."""
-        return self.member is None or self.member.state is not MemberState.stable
+        return self.member is None or not self.member.is_stable
 
     def later(self, partition: TopicPartition, seek: Apply) -> None:
         """A seek for a partition that is not assigned yet."""
@@ -281,7 +262,7 @@ class Membership:
     def steady(self) -> bool:
         """Nothing waits for the application, and a poll means no more to the member than that it is alive."""
         member = self.member
-        return not self.busy and (member is None or member.state is STABLE)
+        return not self.busy and (member is None or member.is_stable)
 
     @property
     def losing(self) -> bool:
@@ -310,7 +291,7 @@ class Membership:
 
     # ---- letting go
 
-    def _revoke(self, action: machine.Revoke) -> None:
+    def _revoke(self, action: protocol.Revoke) -> None:
         for partition in action.partitions:
             if (state := self._core.partitions.get(partition)) is not None:
                 state.revoke()
@@ -320,8 +301,7 @@ class Membership:
             self._call(callback)
             return
         callback.committed = True
-        assert self.member is not None
-        if self.member.state in (MemberState.releasing, MemberState.closing):
+        if action.precedes_join_or_close:
             self._commit_then(callback, self._call)
         else:
             self._call(callback)  # Java's unsubscribe, and its second step of a cooperative rebalance
@@ -365,9 +345,9 @@ class Membership:
                 self._core.report(
                     "revoked", callback.partitions, owned=self._core.partitions, reason=callback.reason
                 )
-        self.feed(machine.Released())
+        self.feed(protocol.Released())
 
-    def _lose(self, action: machine.Lose) -> None:
+    def _lose(self, action: protocol.Lose) -> None:
         core = self._core
         for partition in action.partitions:
             if (state := core.partitions.drop(partition)) is not None:
@@ -385,11 +365,11 @@ class Membership:
 
     # ---- the member
 
-    def feed(self, event: machine.Event) -> None:
+    def feed(self, event: protocol.MemberEvent) -> None:
         if self.member is None:
             return
         self._due_known = False
-        actions = machine.step(self.member, event, self._core.now)
+        actions = self.member.step(event, self._core.now)
         for action in actions:
             self._do(action)
         if actions:
@@ -398,64 +378,60 @@ class Membership:
     def tick(self) -> None:
         at = self.due()
         if at is not None and at <= self._core.now:
-            self.feed(machine.Tick())
+            self.feed(protocol.Tick())
 
     def lost_at(self) -> int | None:
         """When the partitions are lost if neither the coordinator nor the application is heard of again."""
-        member = self.member
-        if member is None:
-            return None
-        session_at = None if self._core.options.as_java else machine.session_ends(member)
-        return min((at for at in (session_at, member.poll_at) if at is not None), default=None)
+        return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
         """Asked several times in each step, and another one only after `feed`."""
         if not self._due_known and self.member is not None:
-            self._due_at, self._due_known = machine.next_deadline(self.member), True
+            self._due_at, self._due_known = self.member.next_deadline(), True
         return self._due_at
 
-    def _do(self, action: machine.Action) -> None:
+    def _do(self, action: protocol.MemberAction) -> None:
         core = self._core
         match action:
-            case machine.Send(request=JoinGroupRequest()):
+            case protocol.Send(purpose=Purpose.JOIN):
                 self._join(action)
-            case machine.Send():
+            case protocol.Send():
                 self._send(action)
-            case machine.FindCoordinator():
+            case protocol.FindCoordinator():
                 self._coordinator.again("the coordinator is looked up again")
-            case machine.Revoke():
+            case protocol.Revoke():
                 self._revoke(action)
-            case machine.Lose():
+            case protocol.Lose():
                 self._lose(action)
-            case machine.Assign():
+            case protocol.Assign():
                 self._assign(action)
-            case machine.WantMetadata():
+            case protocol.WantMetadata():
                 self.interests.watch()
                 self._metadata.need()
-            case machine.Rejoining(reason=reason):
-                if reason == NOT_OUR_SUBSCRIPTION or (reason == REVOKED_SOME and self._endless):
+            case protocol.Rejoining(reason=reason, after_unusable_assignment=unusable):
+                if unusable:
                     core.refused("Assignment", reason, again="Assignment" in self._in_vain)
                     self._in_vain.add("Assignment")
                 core.report("rejoining", owned=core.partitions, reason=reason)
-            case machine.Fatal(error=error, final=final):
+            case protocol.Fatal(error=error, final=final):
                 error = helpful(error)
                 if final:
                     self._standing.over = error
                 self._failure = error
                 core.fail(error)
-            case machine.Left():
+            case protocol.Left():
                 core.report("left")
                 self._left()
 
-    def _assign(self, action: machine.Assign) -> None:
+    def _assign(self, action: protocol.Assign) -> None:
         core = self._core
-        if not self._endless:
+        assert self.member is not None
+        if not self.member.is_rejoining_repeatedly:
             self._in_vain.discard("Assignment")
         self._finder.first = action.first
         self._finder.existed = action.existed
         owned = set(action.owned)
-        last = not is_cooperative(chosen(core.options.partition_assignment_strategy))
-        if over := self._seeks.over(owned, core.now, last=last):
+        if over := self._seeks.over(owned, core.now, last=not self.member.cooperative):
             core.report("unsought", over, owned=action.owned, reason="the group gave them to another member")
         for partition in [partition for partition in core.partitions if partition not in owned]:
             core.partitions.drop(partition)
@@ -469,69 +445,65 @@ class Membership:
         core.report("assigned", action.added, owned=action.owned)
         self._call(_Callback("assigned", action.added, ""))
 
-    def _join(self, action: machine.Send) -> None:
+    def _join(self, action: protocol.Send) -> None:
         """As Java: who keeps partitions over the join commits first, and joins when that is over."""
         core, member = self._core, self.member
         assert member is not None
-        states = core.partitions.processed_at_all()
+        states, who = core.partitions.processed_at_all(), member.joined_identity
         options = core.options
-        if not (options.as_java and options.enable_auto_commit and states and member.generation is not None):
+        if not (options.as_java and options.enable_auto_commit and states and who is not None):
             self._send(action)
             return
-        who = Identity(member.generation, member.member_id, options.group_instance_id, member.protocol or "")
         timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
 
         def done(error: KprotoError | None) -> None:
             if error is not None:
                 self.not_committed(states, error)
-            if member.open is action.request:
+            if member.is_pending(action.request):
                 self._send(action)
 
         self._committer.commit_as(who, offsets_of(states), timeout, done)
 
-    def _send(self, action: machine.Send) -> None:
-        core, request = self._core, action.request
+    def _send(self, action: protocol.Send) -> None:
+        core, request, member = self._core, action.request, self.member
+        assert member is not None
         node = self._coordinator.node
         if node is None:
-            self.feed(machine.Failed(request, "the coordinator is not known"))
+            self.feed(protocol.Failed(request, "the coordinator is not known"))
             return
-        if isinstance(request, JoinGroupRequest):
+        if action.purpose is Purpose.JOIN:
             core.network.prepare(node, core.now)  # where the commits of what it gets are looked up
         core.ask(
-            Prepared(type(request), lambda version: machine.in_version(request, version)),
+            Prepared(type(request), lambda version: member.in_version(request, version)),
             lambda call: self._answered(action, call),
             node=node,
             lane=MAIN if action.urgent else GROUP,
             timeout_ms=max(core.options.request_timeout_ms, action.timeout_ms or 0),
         )
 
-    def _answered(self, action: machine.Send, call: Call) -> None:
-        self._note(call)
+    def _answered(self, action: protocol.Send, call: Call) -> None:
+        self._note(action, call)
         if call.response is not None:
-            self.feed(machine.Received(action.request, call.response))
+            self.feed(protocol.Received(action.request, call.response))
         elif call.how is Outcome.silent or call.error is None:
-            self.feed(machine.Failed(action.request, str(call.error)))
-        elif call.message is HeartbeatRequest:  # which ends no membership; the next one may be answered
+            self.feed(protocol.Failed(action.request, str(call.error)))
+        elif action.purpose is Purpose.HEARTBEAT:  # which ends no membership; the next one may be answered
             self._core.fail(call.error)
-            self.feed(machine.Failed(action.request, str(call.error)))
+            self.feed(protocol.Failed(action.request, str(call.error)))
         else:
-            self.feed(machine.Refused(action.request, call.error))
+            self.feed(protocol.Refused(action.request, call.error))
 
-    @property
-    def _endless(self) -> bool:
-        """It joins again and again."""
-        return self.member is not None and self.member.joins > machine.JOINS_AT_ONCE
-
-    def _note(self, call: Call) -> None:
+    def _note(self, action: protocol.Send, call: Call) -> None:
         """Whether joining, or staying, is in vain."""
-        if isinstance(call.response, HeartbeatResponse):
-            code, why = call.response.error_code, ""
-            if code not in UNDERSTOOD:
+        assert self.member is not None
+        why = ""
+        if call.response is not None:
+            code = self.member.retried_error(call.response)
+            if code is None:
+                return
+            if code:
                 why = ": ".join(filter(None, (describe(code), broker_error(code, call.name).detail)))
-        elif isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
-            code = call.response.error_code
-            why = describe(code) if code in REFUSED or (code and self._endless) else ""
-        elif call.message in (JoinGroupRequest, SyncGroupRequest) and call.how is Outcome.silent:
+        elif action.purpose in (Purpose.JOIN, Purpose.SYNC) and call.how is Outcome.silent:
             why = str(call.error)
         else:
             return
@@ -542,11 +514,11 @@ class Membership:
             self._in_vain.discard(call.name)
 
     def commit_answered(self, code: int, identity: Identity) -> None:
-        self.feed(machine.CommitAnswered(code, identity.generation, identity.member_id))
+        self.feed(protocol.CommitAnswered(code, identity.generation, identity.member_id))
 
     def coordinator_found(self, node: int) -> None:
         # Also when nobody is subscribed just now: the member has asked, and waits for it.
-        self.feed(machine.CoordinatorFound(node))
+        self.feed(protocol.CoordinatorFound(node))
 
     def coordinator_lost(self, why: str) -> None:
-        self.feed(machine.CoordinatorLost(why))
+        self.feed(protocol.CoordinatorLost(why))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from kproto.errors import IllegalState, KprotoError
-from kproto.group.classic.member import Identity, Member
+from kproto.group.protocol import ClientMember, Identity
 
 
 class Place(Enum):
@@ -25,7 +25,7 @@ class Standing:
 
     def __init__(self) -> None:
         self.place = Place.nowhere
-        self.member: Member | None = None
+        self.member: ClientMember | None = None
         # Why the member will never join again, or commit (as Java); every poll says so, as silence would look
         # like an empty topic.
         self.over: KprotoError | None = None
@@ -60,7 +60,8 @@ class Standing:
     def reads_as(self) -> tuple[str, int]:
         """(member id, generation) as which it was last given partitions, also when these are lost: the group
         refuses whom it put out, and asks nobody who names no member. ("", -1) before, and by hand."""
-        return ("", -1) if self.member is None or self.by_hand else self.member.last_as
+        identity = None if self.member is None or self.by_hand else self.member.assigned_identity
+        return ("", -1) if identity is None else (identity.member_id, identity.generation)
 
     def must_be_somewhere(self) -> None:
         """Raises IllegalState when there is nothing to read."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproto.group.classic import member as machine
-from kproto.group.classic.member import MemberState
+from kproto.group import protocol
 from kproto.patterns import compiled
 
 from ...options import ConsumerOptions
@@ -28,7 +27,7 @@ class Interests:
         self,
         core: ClientCore[ConsumerOptions],
         metadata: MetadataUpdater,
-        feed: Callable[[machine.Event], None],
+        feed: Callable[[protocol.MemberEvent], None],
     ) -> None:
         self._core = core
         self._standing = core.standing
@@ -48,7 +47,7 @@ class Interests:
     def tell(self) -> None:
         """The member hears of what is wanted now."""
         if self.pattern is None:
-            self._feed(machine.Subscribe(self.topics))
+            self._feed(protocol.Subscribe(self.topics))
             self.watch()
         else:
             self._metadata.watch(frozenset(), everything=True)
@@ -70,7 +69,7 @@ class Interests:
             racks = {name: self._racks(name) for name in names if name in known}
         self._match()
         self._feed(
-            machine.Metadata(
+            protocol.Metadata(
                 core.view.counts(names),
                 asked=asked,
                 complete=asked is None,
@@ -104,7 +103,6 @@ class Interests:
             if topic.partitions and not (hide and topic.internal) and wanted.fullmatch(name)
         )
         assert member is not None
-        known = (topics, self.pattern) == (self.topics, member.pattern)
-        if not known or member.state is MemberState.idle:
+        if (topics, self.pattern) != (self.topics, member.pattern):
             self.topics = topics
-            self._feed(machine.Subscribe(topics, self.pattern))
+            self._feed(protocol.Subscribe(topics, self.pattern))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import cast
 
 from ...group.classic.member import leadership
-from ...group.classic.member.events import Metadata
+from ...group.protocol import Metadata
 from ...messages.metadata import MetadataResponse
 from ..common import metadata_request
 from . import offset_fetcher

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
-from ...group.classic.member.reasons import ALREADY_REBALANCING, LEFT_BY_ITSELF, POLL_TIMEOUT
+from ...group.classic.member.reasons import ALREADY_REBALANCING, LEFT_BY_ITSELF
+from ...group.protocol import POLL_TIMEOUT
 from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...messages.leave_group import LeaveGroupRequest, MemberIdentity
 from . import coordinator_lookup

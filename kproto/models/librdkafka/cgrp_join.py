@@ -19,7 +19,7 @@ from ...error_codes import ErrorCode as E
 from ...errors import KprotoError
 from ...group.assignors import Assignor
 from ...group.classic.member import leadership
-from ...group.classic.member.events import Metadata
+from ...group.protocol import Metadata
 from ...group.subscription import Assignment, Subscription, TopicPartition, sticky_user_data
 from ...messages.heartbeat import HeartbeatRequest
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

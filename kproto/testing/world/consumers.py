@@ -18,7 +18,6 @@ from consumer.options import consumer_options
 from consumer.records import GroupChange
 
 from ...errors import IllegalState
-from ...group.classic.member.state import MemberState
 from ...group.subscription import TopicPartition
 from ...validation import checked
 from .clients import EngineClient
@@ -96,7 +95,7 @@ class Consumer(EngineClient):
     @property
     def joins(self) -> bool:
         member = self.engine.group.member
-        return member is not None and member.state is MemberState.joining
+        return member is not None and member.is_joining
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
@@ -502,4 +501,4 @@ class Consumer(EngineClient):
 
     def is_stable(self) -> bool:
         member = self.engine.group.member
-        return self.alive and member is not None and member.state.value == "stable"
+        return self.alive and member is not None and member.is_stable

@@ -1,26 +1,26 @@
-"""A member of a classic group: `step` is in `table`, its states in `state`, its events in `events`."""
+"""A member of a classic group: `step` is in `table`, its states in `state`, the client's view in `member`."""
 
 from __future__ import annotations
 
-from .events import (
-    JAVA,
-    Action,
+from ...protocol import (
     Assign,
     Close,
     CommitAnswered,
     CoordinatorFound,
     CoordinatorLost,
-    Event,
     Failed,
     Fatal,
     FindCoordinator,
+    Identity,
     Left,
     Lose,
+    MemberAction,
     MemberConfig,
+    MemberEvent,
     Metadata,
-    Policy,
     PollBegan,
     PollEnded,
+    Purpose,
     Received,
     Refused,
     Rejoining,
@@ -33,22 +33,45 @@ from .events import (
     Unsubscribe,
     WantMetadata,
 )
-from .leave import in_version
-from .state import EDGES, JOINS_AT_ONCE, Identity, Member, MemberState
-from .table import TABLE, kind, next_deadline, session_ends, step
+from .leave import (
+    in_version,
+)
+from .member import (
+    ClassicMember,
+)
+from .policy import (
+    AS_JAVA,
+    JAVA,
+    KPROTO,
+    Policy,
+)
+from .state import (
+    EDGES,
+    JOINS_AT_ONCE,
+    Member,
+    MemberState,
+)
+from .table import (
+    TABLE,
+    kind,
+    next_deadline,
+    session_ends,
+    step,
+)
 
 __all__ = [
+    "AS_JAVA",
     "EDGES",
     "JAVA",
     "JOINS_AT_ONCE",
+    "KPROTO",
     "TABLE",
-    "Action",
     "Assign",
+    "ClassicMember",
     "Close",
     "CommitAnswered",
     "CoordinatorFound",
     "CoordinatorLost",
-    "Event",
     "Failed",
     "Fatal",
     "FindCoordinator",
@@ -56,12 +79,15 @@ __all__ = [
     "Left",
     "Lose",
     "Member",
+    "MemberAction",
     "MemberConfig",
+    "MemberEvent",
     "MemberState",
     "Metadata",
     "Policy",
     "PollBegan",
     "PollEnded",
+    "Purpose",
     "Received",
     "Refused",
     "Rejoining",

@@ -8,13 +8,13 @@ from __future__ import annotations
 from ....error_codes import ErrorCode
 from ....messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ...protocol import CommitAnswered, MemberAction, Purpose, Received, Refused, Send
 from . import leadership
-from .events import Action, CommitAnswered, Received, Refused, Send
 from .leave import encountered, fence, lose_coordinator, reset
 from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, METADATA_CHANGED, NO_ANSWER
 from .state import Member, S, heard, heartbeat_failed, is_present, keeps, want_rejoin
 
-Out = list[Action]
+Out = list[MemberAction]
 
 
 def heartbeat_answered(member: Member, event: Received, now: int, out: Out) -> None:
@@ -74,14 +74,14 @@ def commit_answered(member: Member, event: CommitAnswered, now: int, out: Out) -
             want_rejoin(member, COMMIT_WHILE_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         # Java's only has its commit raise: whether it is a member still is the next heartbeat's to say.
-        if not member.config.policy.fenced_join_again:
+        if not member.policy.fenced_join_again:
             fence(member, "OffsetCommit", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         encountered(member, code, "OFFSET_COMMIT", out)
 
 
 def session_timed_out(member: Member, now: int, out: Out) -> None:
-    if member.config.policy.lose_on_session_timeout:
+    if member.policy.lose_on_session_timeout:
         reset(member, NO_ANSWER, out, keep_id=True)
     lose_coordinator(member, now)
 
@@ -96,4 +96,4 @@ def beat(member: Member, now: int, out: Out) -> None:
     )
     member.heartbeat = request
     member.heartbeat_at = now + member.config.heartbeat_interval_ms
-    out.append(Send(request, urgent=member.state is S.joining))
+    out.append(Send(request, urgent=member.state is S.joining, purpose=Purpose.HEARTBEAT))

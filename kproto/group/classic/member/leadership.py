@@ -24,8 +24,8 @@ from ....messages.sync_group import SyncGroupRequestAssignment
 from ....wire.message import Message, Struct
 from ....wire.types import Int32, String
 from ...assignors import Assignor
+from ...protocol import Metadata
 from ...subscription import Assignment, Subscription, TopicPartition, read_subscription
-from .events import Metadata
 
 MAGIC = b"kproto\0\1"  # name and version of our user data
 

@@ -9,8 +9,8 @@ from ....errors import BrokerError, Fenced, KprotoError, NotAuthorized
 from ....messages.join_group import JoinGroupResponse
 from ....messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ....wire.message import Message
+from ...protocol import Close, Fatal, Left, Lose, MemberConfig, Received, Released, Revoke, Send
 from ...subscription import TopicPartition
-from .events import Close, Fatal, Left, Lose, MemberConfig, Received, Released, Revoke, Send
 from .reasons import (
     BEING_CLOSED,
     ENCOUNTERED,
@@ -27,11 +27,19 @@ LEAVE_SEVERAL = 3
 # Letting go
 
 
-def let_go(member: Member, partitions: Iterable[TopicPartition], lost: bool, reason: str, out: Out) -> None:
+def let_go(
+    member: Member,
+    partitions: Iterable[TopicPartition],
+    lost: bool,
+    reason: str,
+    out: Out,
+    *,
+    precedes_join_or_close: bool = False,
+) -> None:
     going = tuple(sorted(partitions))
     member.letting_go = going
     member.given_back.update(going)
-    out.append(Lose(going, reason) if lost else Revoke(going, reason))
+    out.append(Lose(going, reason) if lost else Revoke(going, reason, precedes_join_or_close))
 
 
 def forget_let_go(member: Member) -> None:
@@ -49,7 +57,8 @@ def let_go_then(member: Member, then: MemberState, reason: str, now: int, out: O
     if member.letting_go is not None:
         return
     if member.owned:
-        let_go(member, member.owned, member.generation is None, reason, out)
+        closes = then is S.closing
+        let_go(member, member.owned, member.generation is None, reason, out, precedes_join_or_close=closes)
     elif then is S.unsubscribing:
         leave_unsubscribed(member, now, out)
     else:
@@ -59,7 +68,15 @@ def let_go_then(member: Member, then: MemberState, reason: str, now: int, out: O
 def released_to_leave(member: Member, event: Released, now: int, out: Out) -> None:
     forget_let_go(member)
     if member.owned:  # what was let go of was only a part
-        let_go(member, member.owned, member.generation is None, UNSUBSCRIBED, out)
+        closes = member.state is S.closing
+        let_go(
+            member,
+            member.owned,
+            member.generation is None,
+            UNSUBSCRIBED,
+            out,
+            precedes_join_or_close=closes,
+        )
     elif member.state is S.unsubscribing:
         leave_unsubscribed(member, now, out)
     else:
@@ -168,7 +185,7 @@ def fail(member: Member, error: KprotoError, reason: str, out: Out) -> None:
 
 def fence(member: Member, request: str, out: Out) -> None:
     code = ErrorCode.FENCED_INSTANCE_ID
-    final = not member.config.policy.fenced_join_again
+    final = not member.policy.fenced_join_again
     reason = FAILED_WITH.format(JAVA_EXCEPTIONS[code])
     refused = request != "Heartbeat"  # a JoinGroup or SyncGroup, that is: Java's goes on as whom it was
     if not final and not refused:

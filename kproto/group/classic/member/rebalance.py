@@ -9,9 +9,9 @@ from ....errors import BrokerError, IllegalState, KprotoError
 from ....messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ...assignors import Assignor
+from ...protocol import Assign, Metadata, Purpose, Received, Rejoining, Send, WantMetadata
 from ...subscription import Assignment, Subscription
 from . import leadership
-from .events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
 from .leave import error, fail, fence, join_later, let_go, lose_coordinator, reset
 from .reasons import (
     FAILED_WITH,
@@ -62,7 +62,7 @@ def prepare(member: Member, out: Out) -> None:
             going = tuple(tp for tp in member.owned if tp.topic in unwanted)
         # Java's eager members call the callback with nothing too, but not before the first generation.
         if member.generation is not None and (going or not member.cooperative):
-            let_go(member, going, False, member.reason, out)
+            let_go(member, going, False, member.reason, out, precedes_join_or_close=True)
             move(member, S.releasing)
             return
         member.prepared = True
@@ -99,10 +99,12 @@ def join(member: Member, out: Out) -> None:
         reason=member.reason[:MAX_REASON],
     )
     member.open, member.retry_at = request, None
-    if not config.policy.lose_on_session_timeout:
+    if not member.policy.lose_on_session_timeout:
         member.session_at = member.poll_at = None
-    out.append(Rejoining(member.reason))
-    out.append(Send(request, timeout_ms=config.rebalance_timeout_ms + JOIN_GRACE_MS))
+    moved_again = member.reason == REVOKED_SOME and member.is_rejoining_repeatedly
+    out.append(Rejoining(member.reason, member.reason == NOT_OUR_SUBSCRIPTION or moved_again))
+    timeout_ms = config.rebalance_timeout_ms + JOIN_GRACE_MS
+    out.append(Send(request, timeout_ms=timeout_ms, purpose=Purpose.JOIN))
     move(member, S.joining)
 
 
@@ -146,7 +148,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     untold = _leads_untold(member, answer)
     leads = untold or answer.leader == answer.member_id
     static = member.config.group_instance_id is not None
-    skips = untold or (answer.skip_assignment and (static or not member.config.policy.check_inherited_plan))
+    skips = untold or (answer.skip_assignment and (static or not member.policy.check_inherited_plan))
     if leads and not skips and all(m.member_id != answer.member_id for m in answer.members):
         detail = f"this member shall lead, and is none of the {len(answer.members)} members in the answer"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
@@ -163,7 +165,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     member.snapshot = None
     if not member.leads:
         member.inherited = False  # another has planned since
-        if config.policy.every_member_watches:
+        if member.policy.every_member_watches:
             member.snapshot = leadership.snapshot(member.topics, member.metadata, config.rack_id is not None)
         sync(member, [], out)
         return
@@ -182,7 +184,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
 def _leads_untold(member: Member, answer: JoinGroupResponse) -> bool:
     """Before v9 a static leader that comes back is told its own former member id as the leader's."""
     instance_id = member.config.group_instance_id
-    if instance_id is None or not member.config.policy.check_inherited_plan:
+    if instance_id is None or not member.policy.check_inherited_plan:
         return False
     former = re.fullmatch(re.escape(instance_id) + "-" + UUID, answer.leader)
     return former is not None and answer.leader != answer.member_id
@@ -200,7 +202,7 @@ def plan(member: Member, out: Out) -> None:
     if not member.skip_assignment:
         member.inherited, member.planned_with = False, member.metadata
     elif member.planned_with is None:
-        member.inherited, member.planned_with = member.config.policy.check_inherited_plan, member.metadata
+        member.inherited, member.planned_with = member.policy.check_inherited_plan, member.metadata
     member.snapshot = leadership.snapshot(topics, member.planned_with, member.config.rack_id is not None)
     assignments: list[SyncGroupRequestAssignment] = []
     if not member.skip_assignment:
@@ -232,7 +234,7 @@ def sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Out
         assignments=assignments,
     )
     member.open = request
-    out.append(Send(request))
+    out.append(Send(request, purpose=Purpose.SYNC))
     move(member, S.syncing)
 
 
@@ -298,7 +300,7 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         return
     member.rejoin_needed, member.prepared, member.reason = False, False, ""
     assert member.generation is not None
-    member.last_as = member.member_id, member.generation
+    member.assigned_identity = member.joined_identity
     if not all(wants(member, topic) for topic in {tp.topic for tp in assignment.partitions}):
         want_rejoin(member, NOT_OUR_SUBSCRIPTION)
         move(member, S.stable)
@@ -323,7 +325,7 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         move(member, S.adopting)
         return
     adopt(member, assignment, out)
-    if nobodys and member.config.policy.finish_revocations:
+    if nobodys and member.policy.finish_revocations:
         want_rejoin(member, REVOKED_SOME)
     else:
         member.joins = 0

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-import msgspec
-
 from ....errors import ConfigError
 from ....patterns import compiled
 from ....wire.message import Message
 from ...assignors import chosen, is_cooperative
+from ...protocol import Identity, MemberAction, MemberConfig, Metadata
 from ...subscription import Assignment, Subscription, TopicPartition
 from . import leadership
-from .events import Action, MemberConfig, Metadata
+from .policy import JAVA, Policy
 
-Out = list[Action]
+Out = list[MemberAction]
 
 
 class MemberState(Enum):
@@ -78,15 +77,6 @@ JOINS_AT_ONCE = 5
 member that lets go of something joins again for another."""
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """Who this member is to the coordinator: what an OffsetCommit has to carry."""
-
-    generation: int
-    member_id: str
-    group_instance_id: str | None
-    protocol: str
-
-
 class Member:
     """One member of one group. Only `step` changes it; read what you like.
 
@@ -94,9 +84,10 @@ class Member:
     other, and instance ids that no broker takes.
     """
 
-    def __init__(self, config: MemberConfig) -> None:
+    def __init__(self, config: MemberConfig, policy: Policy = JAVA) -> None:
         _check(config)
         self.config = config
+        self.policy = policy
         self.assignors = chosen(config.assignors)
         self.cooperative = is_cooperative(self.assignors)
         self.state = MemberState.idle
@@ -109,7 +100,9 @@ class Member:
         self.adopting: Assignment | None = None
         self.last_assigned: tuple[TopicPartition, ...] | None = None  # the sticky assignors' memory
         self.last_generation = -1
-        self.last_as: tuple[str, int] = ("", -1)  # as whom it was last given a plan: member id and generation
+        # The identity with which the member last received an assignment. It is kept after partitions are
+        # lost.
+        self.assigned_identity: Identity | None = None
         self.planned: int | None = None  # the generation of the last plan
         self.given_back: set[TopicPartition] = set()  # revoked or lost since that plan came
         self.put_out = False  # a static member that has been none since then: the group may not know of it
@@ -160,14 +153,27 @@ class Member:
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None
-        if self.rebalancing:
+        return None if self.rebalancing else self.joined_identity
+
+    @property
+    def joined_identity(self) -> Identity | None:
+        """Like `identity`, but kept during a rebalance.
+
+        The coordinator accepts commits with it until the next generation begins.
+        """
+        if self.generation is None:
             return None
-        return Identity(self.generation, self.member_id, self.config.group_instance_id, self.protocol)
+        return Identity(self.generation, self.member_id, self.config.group_instance_id, self.protocol or "")
 
     @property
     def rebalancing(self) -> bool:
         """JoinGroup or SyncGroup is open: a commit now is refused by Java with RebalanceInProgress."""
         return self.state in (S.joining, S.planning, S.syncing)
+
+    @property
+    def is_rejoining_repeatedly(self) -> bool:
+        """Whether the coordinator has made the member rejoin several times without a final assignment."""
+        return self.joins > JOINS_AT_ONCE
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
@@ -211,7 +217,7 @@ def heartbeats(member: Member) -> bool:
 
 def keeps(member: Member) -> bool:
     """Whether it has partitions that it goes on with while it joins, and for no longer than a session."""
-    return bool(member.owned) and member.config.policy.lose_on_session_timeout
+    return bool(member.owned) and member.policy.lose_on_session_timeout
 
 
 def heard(member: Member, now: int) -> None:

@@ -43,36 +43,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from .events import (
-    JAVA,
-    Action,
-    Assign,
-    Close,
-    CommitAnswered,
+from ...protocol import (
+    POLL_TIMEOUT,
     CoordinatorFound,
     CoordinatorLost,
-    Event,
     Failed,
-    Fatal,
     FindCoordinator,
-    Left,
-    Lose,
-    MemberConfig,
-    Metadata,
-    Policy,
+    MemberAction,
+    MemberEvent,
     PollBegan,
     PollEnded,
     Received,
     Refused,
-    Rejoining,
     Released,
     RequestRejoin,
-    Revoke,
-    Send,
     Subscribe,
     Tick,
     Unsubscribe,
-    WantMetadata,
 )
 from .heartbeat import (
     beat,
@@ -89,7 +76,6 @@ from .leave import (
     fail,
     forget_let_go,
     forget_membership,
-    in_version,
     join_answered_leaving,
     leave_answered,
     let_go,
@@ -103,20 +89,16 @@ from .reasons import (
     BEING_CLOSED,
     LEFT_BY_ITSELF,
     METADATA_CHANGED,
-    POLL_TIMEOUT,
     REVOKED_SOME,
     UNSUBSCRIBED,
 )
 from .rebalance import adopt, join_answered, metadata, metadata_for_plan, prepare, sync_answered, watch
 from .state import (
-    EDGES,
     JOINING,
-    JOINS_AT_ONCE,
     LOOKING,
     POLL_WATCHED,
     STABLE,
     UNJOINED,
-    Identity,
     Member,
     MemberState,
     S,
@@ -130,59 +112,16 @@ from .state import (
     want_rejoin,
 )
 
-__all__ = [
-    "EDGES",
-    "JAVA",
-    "JOINS_AT_ONCE",
-    "TABLE",
-    "Action",
-    "Assign",
-    "Close",
-    "CommitAnswered",
-    "CoordinatorFound",
-    "CoordinatorLost",
-    "Event",
-    "Failed",
-    "Fatal",
-    "FindCoordinator",
-    "Identity",
-    "Left",
-    "Lose",
-    "Member",
-    "MemberConfig",
-    "MemberState",
-    "Metadata",
-    "Policy",
-    "PollBegan",
-    "PollEnded",
-    "Received",
-    "Refused",
-    "Rejoining",
-    "Released",
-    "RequestRejoin",
-    "Revoke",
-    "Send",
-    "Subscribe",
-    "Tick",
-    "Unsubscribe",
-    "WantMetadata",
-    "in_version",
-    "kind",
-    "next_deadline",
-    "session_ends",
-    "step",
-]
 
-
-def step(member: Member, event: Event, now: int) -> list[Action]:
+def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order. Raises TypeError for what
     is no event.
     """
-    out: list[Action] = []
+    out: list[MemberAction] = []
     row = TABLE.get(kind(event))
     if row is None:
         raise TypeError(
-            f"event={event!r}: a member hears {', '.join(one.__name__ for one in get_args(Event))}"
+            f"event={event!r}: a member hears {', '.join(one.__name__ for one in get_args(MemberEvent))}"
         )
     row[member.state](member, event, now, out)
     _go_on(member, now, out)
@@ -213,7 +152,7 @@ def session_ends(member: Member) -> int | None:
     """When the coordinator has been silent for too long, in the same milliseconds; None where that doesn't
     count. It is looked up again then, and with `Policy.lose_on_session_timeout` everything is lost.
     """
-    loses = member.config.policy.lose_on_session_timeout
+    loses = member.policy.lose_on_session_timeout
     if heartbeats(member):
         return member.session_at if loses or member.coordinator is not None else None
     return member.session_at if member.state is UNJOINED and keeps(member) else None
@@ -225,7 +164,7 @@ ANSWERED = {
 }
 
 
-def kind(event: Event) -> str:
+def kind(event: MemberEvent) -> str:
     """The row of the table: the event's name, and for answers the request's."""
     if isinstance(event, Received):
         asked = type(event.request).__name__
@@ -233,7 +172,7 @@ def kind(event: Event) -> str:
     return type(event).__name__
 
 
-Out = list[Action]
+Out = list[MemberAction]
 
 
 # Wanting and not wanting
@@ -316,7 +255,7 @@ def _released_to_adopt(member: Member, event: Released, now: int, out: Out) -> N
 def _coordinator_found(member: Member, event: CoordinatorFound, now: int, out: Out) -> None:
     member.coordinator, member.finding, member.find_at = event.node, False, None
     member.finds_failed = 0
-    if member.session_at is not None and not member.config.policy.lose_on_session_timeout:
+    if member.session_at is not None and not member.policy.lose_on_session_timeout:
         member.session_at = now + member.config.session_timeout_ms
 
 
@@ -387,7 +326,7 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
 
 def _has_to_poll(member: Member) -> bool:
     """Whether max.poll.interval.ms counts."""
-    joins = member.config.policy.lose_on_session_timeout and member.state in JOINING
+    joins = member.policy.lose_on_session_timeout and member.state in JOINING
     return joins or member.state in POLL_WATCHED
 
 
@@ -417,7 +356,7 @@ def _go_on(member: Member, now: int, out: Out) -> None:
         prepare(member, out)
 
 
-def _ignored(member: Member, event: Event, now: int, out: Out) -> None:
+def _ignored(member: Member, event: MemberEvent, now: int, out: Out) -> None:
     """It changes nothing here."""
 
 

@@ -14,15 +14,15 @@ from typing import Any
 
 from kproto.group.classic import coordinator as broker
 from kproto.group.classic.member import (
-    Action,
     Assign,
     Close,
     CoordinatorFound,
-    Event,
     FindCoordinator,
     Lose,
     Member,
+    MemberAction,
     MemberConfig,
+    MemberEvent,
     MemberState,
     Metadata,
     PollBegan,
@@ -42,7 +42,7 @@ from kproto.wire.message import Message
 
 VERSIONS = {"JoinGroupRequest": 9, "SyncGroupRequest": 5, "HeartbeatRequest": 4, "LeaveGroupRequest": 5}
 
-Step = Callable[[Member, Event, int], list[Action]]
+Step = Callable[[Member, MemberEvent, int], list[MemberAction]]
 
 
 @dataclass
@@ -62,8 +62,8 @@ class Actor:
         self.alive = True
         self.asleep = False  # the application neither polls nor lets go
         self.normal, self.urgent = Connection(), Connection()
-        self.events: deque[Event] = deque()  # answers and metadata that have not arrived yet
-        self.told: list[Action] = []
+        self.events: deque[MemberEvent] = deque()  # answers and metadata that have not arrived yet
+        self.told: list[MemberAction] = []
         self.holds: set[TopicPartition] = set()  # what the application works on
         self.ever_asked: frozenset[str] = frozenset()
 
@@ -122,7 +122,7 @@ class Crowd:
 
     # What happens.
 
-    def tell(self, actor: Actor, event: Event) -> list[Action]:
+    def tell(self, actor: Actor, event: MemberEvent) -> list[MemberAction]:
         actions = self.step_member(actor.member, event, self.now)
         for action in actions:
             actor.told.append(action)
@@ -130,7 +130,7 @@ class Crowd:
         self.check(self)
         return actions
 
-    def _do(self, actor: Actor, action: Action) -> None:
+    def _do(self, actor: Actor, action: MemberAction) -> None:
         match action:
             case FindCoordinator():
                 actor.normal, actor.urgent = Connection(), Connection()

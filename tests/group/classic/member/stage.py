@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.member import (
-    Action,
+    JAVA,
     Assign,
     CommitAnswered,
     CoordinatorFound,
-    Event,
     Fatal,
     Left,
     Lose,
     Member,
+    MemberAction,
     MemberConfig,
+    MemberEvent,
     MemberState,
     Metadata,
     PollBegan,
@@ -70,17 +71,18 @@ class Solo:
             "retry_backoff_ms": BACKOFF,
             "assignors": assignors,
         }
-        self.member = Member(MemberConfig(**{**defaults, **options}))
+        policy = options.pop("policy", JAVA)
+        self.member = Member(MemberConfig(**{**defaults, **options}), policy)
         self.now = 1_000_000
-        self.said: list[Action] = []
-        self.all: list[Action] = []
+        self.said: list[MemberAction] = []
+        self.all: list[MemberAction] = []
         self.tell(Metadata({"t": 3} if topics is None else dict(topics)))
 
     @property
     def state(self) -> MemberState:
         return self.member.state
 
-    def tell(self, event: Event) -> list[Action]:
+    def tell(self, event: MemberEvent) -> list[MemberAction]:
         done = self.state is MemberState.closed
         said = step(self.member, event, self.now)
         assert not (done and said), f"{said} after Left"
@@ -145,7 +147,7 @@ class Solo:
         protocol_type: str | None = "consumer",
         skip: bool = False,
         request: JoinGroupRequest | None = None,
-    ) -> list[Action]:
+    ) -> list[MemberAction]:
         """Answer the open JoinGroup; `members` makes this member the leader."""
         request = request or self.request(JoinGroupRequest)
         listed = [
@@ -172,7 +174,7 @@ class Solo:
         protocol_type: str | None = "consumer",
         user_data: bytes | None = None,
         request: SyncGroupRequest | None = None,
-    ) -> list[Action]:
+    ) -> list[MemberAction]:
         request = request or self.request(SyncGroupRequest)
         answer = SyncGroupResponse(
             error_code=code,
@@ -187,19 +189,19 @@ class Solo:
         self.wait(INTERVAL)
         return self.request(HeartbeatRequest)
 
-    def answer_heartbeat(self, code: int = 0, request: HeartbeatRequest | None = None) -> list[Action]:
+    def answer_heartbeat(self, code: int = 0, request: HeartbeatRequest | None = None) -> list[MemberAction]:
         return self.tell(Received(request or self.beat(), HeartbeatResponse(error_code=code)))
 
-    def answer_leave(self, code: int = 0) -> list[Action]:
+    def answer_leave(self, code: int = 0) -> list[MemberAction]:
         request = self.request(LeaveGroupRequest)
         return self.tell(Received(request, LeaveGroupResponse(error_code=code)))
 
-    def answer_commit(self, code: int, generation: int = 1, member_id: str = "me") -> list[Action]:
+    def answer_commit(self, code: int, generation: int = 1, member_id: str = "me") -> list[MemberAction]:
         return self.tell(CommitAnswered(code, generation, member_id))
 
     # The application's part.
 
-    def let_go(self) -> list[Action]:
+    def let_go(self) -> list[MemberAction]:
         return self.tell(Released())
 
     def poll(self) -> None:

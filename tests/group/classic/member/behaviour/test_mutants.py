@@ -15,8 +15,20 @@ import msgspec
 import pytest
 
 from kproto.group.assignors import ASSIGNORS, Assignor, sticky
-from kproto.group.classic.member import heartbeat, leadership, leave, rebalance, state, table
-from kproto.group.classic.member.table import EDGES, Close, Fatal, Member, MemberState, Unsubscribe
+from kproto.group.classic.member import (
+    EDGES,
+    Close,
+    Fatal,
+    Member,
+    MemberState,
+    Unsubscribe,
+    heartbeat,
+    leadership,
+    leave,
+    rebalance,
+    state,
+    table,
+)
 from kproto.group.subscription import Claim
 from tests.group.classic.behaviour import test_groups
 from tests.group.classic.member import (

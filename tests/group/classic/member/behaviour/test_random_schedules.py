@@ -18,8 +18,8 @@ from kproto.group.classic.member import (
     CommitAnswered,
     CoordinatorFound,
     CoordinatorLost,
-    Event,
     Failed,
+    MemberEvent,
     MemberState,
     Metadata,
     PollBegan,
@@ -52,7 +52,7 @@ def test_the_table_says_what_every_event_does_in_every_state() -> None:
 
 
 def test_the_table_has_a_row_for_every_event() -> None:
-    events = {one.__name__ for one in Event.__args__} - {"Received"}
+    events = {one.__name__ for one in MemberEvent.__args__} - {"Received"}
     asked = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")
     answers = {f"{api}Answered" for api in asked}
     assert TABLE.keys() == events | answers

@@ -1,0 +1,74 @@
+"""The classic member behind the seam of `kproto.group.protocol`."""
+
+from __future__ import annotations
+
+from ....error_codes import RETRIABLE, ErrorCode
+from ....messages.heartbeat import HeartbeatResponse
+from ....messages.join_group import JoinGroupResponse
+from ....messages.sync_group import SyncGroupResponse
+from ....wire.message import Message
+from ...protocol import MemberAction, MemberConfig, MemberEvent
+from . import leave, table
+from .policy import AS_JAVA, KPROTO
+from .state import Member, MemberState
+
+# After these errors of JoinGroup and SyncGroup the member rejoins without an error to the application.
+# MEMBER_ID_REQUIRED is not among them: it is part of every first join (KIP-394).
+REJOINED_ERRORS = RETRIABLE | {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+}
+# The error codes of Heartbeat that change the member. After any other code it only tries again, as Java does.
+HANDLED_HEARTBEAT_ERRORS = {
+    ErrorCode.NONE,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
+
+
+class ClassicMember(Member):
+    """A `Member` with the methods of `kproto.group.protocol.ClientMember`."""
+
+    def step(self, event: MemberEvent, now: int) -> list[MemberAction]:
+        return table.step(self, event, now)
+
+    def next_deadline(self) -> int | None:
+        return table.next_deadline(self)
+
+    @property
+    def is_stable(self) -> bool:
+        return self.state is MemberState.stable
+
+    @property
+    def is_joining(self) -> bool:
+        return self.state is MemberState.joining
+
+    @property
+    def is_unsubscribing(self) -> bool:
+        return self.state is MemberState.unsubscribing
+
+    def assignment_deadline(self) -> int | None:
+        session_at = table.session_ends(self) if self.policy.lose_on_session_timeout else None
+        return min((at for at in (session_at, self.poll_at) if at is not None), default=None)
+
+    def is_pending(self, request: Message) -> bool:
+        return self.open is request
+
+    def in_version(self, request: Message, version: int) -> Message:
+        return leave.in_version(request, version)
+
+    def retried_error(self, response: Message) -> int | None:
+        if isinstance(response, HeartbeatResponse):
+            return 0 if response.error_code in HANDLED_HEARTBEAT_ERRORS else response.error_code
+        if isinstance(response, JoinGroupResponse | SyncGroupResponse):
+            code = response.error_code
+            return code if code in REJOINED_ERRORS or self.is_rejoining_repeatedly else 0
+        return None
+
+
+def create_classic_member(config: MemberConfig) -> ClassicMember:
+    """Return a new member of the classic protocol (`group.protocol=classic`)."""
+    return ClassicMember(config, AS_JAVA if config.as_java else KPROTO)

@@ -1,0 +1,145 @@
+"""A consumer runs with a group protocol that is not the classic one: engine and world know the seam only."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.group import protocol
+from kproto.group.members import MEMBERS, create_member
+from kproto.group.protocol import ClientMember, Identity, MemberConfig
+from kproto.group.subscription import TopicPartition
+from kproto.testing.world import World, tp
+from kproto.wire.message import Message
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class SoloMember:
+    """A member that is alone in its group: it owns every partition of its topics and sends no request.
+
+    Its commits carry neither a member id nor a generation, as those of a consumer without a group membership.
+    """
+
+    member_id = ""
+    generation: int | None = None
+    identity: Identity | None = Identity(-1, "", None, "solo")
+    joined_identity = identity
+    assigned_identity = identity
+    pattern: str | None = None
+    cooperative = False
+    is_joining = False
+    is_rejoining_repeatedly = False
+
+    def __init__(self, config: MemberConfig) -> None:
+        self.topics: frozenset[str] = frozenset()
+        self.partitions: dict[str, int] = {}
+        self.owned: tuple[TopicPartition, ...] = ()
+        self.is_unsubscribing = False
+        self.is_closing = False
+
+    @property
+    def topics_of_interest(self) -> frozenset[str]:
+        return self.topics
+
+    @property
+    def is_stable(self) -> bool:
+        return bool(self.owned) and not self.is_unsubscribing
+
+    def step(self, event: protocol.MemberEvent, now: int) -> list[protocol.MemberAction]:
+        match event:
+            case protocol.Subscribe(topics=topics):
+                self.topics = topics
+                return self._assign()
+            case protocol.Metadata(partitions=partitions):
+                self.partitions |= partitions
+                return self._assign()
+            case protocol.Unsubscribe() | protocol.Close():
+                self.topics, self.is_unsubscribing = frozenset(), True
+                self.is_closing = isinstance(event, protocol.Close)
+                return [protocol.Revoke(self.owned, "the consumer stops", precedes_join_or_close=True)]
+            case protocol.Released():
+                self.owned, self.is_unsubscribing = (), False
+                return [protocol.Left()] if self.is_closing else []
+            case _:
+                return []
+
+    def _assign(self) -> list[protocol.MemberAction]:
+        owned = tuple(
+            TopicPartition(topic, index)
+            for topic in sorted(self.topics)
+            for index in range(self.partitions.get(topic, 0))
+        )
+        if owned == self.owned or self.is_unsubscribing:
+            return []
+        added = tuple(partition for partition in owned if partition not in self.owned)
+        self.owned = owned
+        return [protocol.Assign(added, owned, -1)]
+
+    def next_deadline(self) -> int | None:
+        return None
+
+    def assignment_deadline(self) -> int | None:
+        return None
+
+    def is_pending(self, request: Message) -> bool:
+        return False
+
+    def in_version(self, request: Message, version: int) -> Message:
+        return request
+
+    def retried_error(self, response: Message) -> int | None:
+        return None
+
+
+def test_a_toy_protocol_is_a_client_member() -> None:
+    member: ClientMember = SoloMember(MemberConfig(group_id="g"))
+    assert member.step(protocol.Subscribe(frozenset({"t"})), 0) == []
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setitem(MEMBERS, "classic", SoloMember)
+    return World({"t": 2})
+
+
+def test_a_consumer_reads_and_commits_with_another_group_protocol(world: World) -> None:
+    consumer = world.consumer(group_id="g", auto_offset_reset="earliest")
+    consumer.subscribe("t")
+    world.write("t", 0, "x", "y")
+    world.write("t", 1, "z")
+    assert world.run(until=lambda: sorted(consumer.values()) == ["x", "y", "z"])
+    token = consumer.commit()
+    assert world.run(until=lambda: token in consumer.done)
+    assert consumer.done[token] == (None, None)
+    assert [world.committed("g", tp("t", partition)) for partition in range(2)] == [2, 1]
+
+
+def test_a_consumer_closes_with_another_group_protocol(world: World) -> None:
+    consumer = world.consumer(group_id="g", auto_offset_reset="earliest")
+    consumer.subscribe("t")
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: consumer.values() == ["x"])
+    token = consumer.close()
+    assert world.run(until=lambda: token in consumer.done)
+    assert [kind for kind, _ in consumer.calls] == ["assigned", "revoked"]
+    assert world.committed("g", tp("t", 0)) == 1
+
+
+def test_an_unknown_group_protocol_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"group\.protocol.*one of classic"):
+        create_member("consumer", MemberConfig(group_id="g"))
+
+
+@pytest.mark.parametrize("folder", ["consumer", "kproto/testing/world", "kproto/cli"])
+def test_engine_world_and_command_line_do_not_import_the_classic_member(folder: str) -> None:
+    importers = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and "group.classic.member" in (node.module or "")
+    ]
+    assert importers == []
