@@ -13,6 +13,8 @@ from tests.conformance.judges import free_port, real_kafka
 TOPIC = "flights"
 PARTITIONS = 3
 
+# As kafka-server-start.sh starts it. That of the tests has neither G1 nor the JVM's better compiler: it is
+# there sooner, and then takes more CPU for everything.
 IN_PRODUCTION = (
     "-Xms1g",
     "-Xmx1g",
@@ -23,8 +25,6 @@ IN_PRODUCTION = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""As kafka-server-start.sh starts it. That of the tests has neither G1 nor the JVM's better compiler: it is
-there sooner, and then takes more CPU for everything."""
 
 
 @contextmanager

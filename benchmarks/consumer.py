@@ -423,8 +423,7 @@ def from_kafka(arguments: argparse.Namespace) -> None:
 # ---- many partitions
 
 
-PACE = 0.03
-"""Seconds from a record to the next."""
+PACE = 0.03  # Seconds from a record to the next.
 
 
 def consumers_cpu() -> float:

@@ -41,8 +41,8 @@ from . import report
 
 GOAL = 100_000
 YARDSTICK = "kafka-go"
+# An event, when it was, which of the machine's requests it answers, and what the machine did.
 Step = tuple[c.Event, int, int | None, list[c.Action]]
-"""An event, when it was, which of the machine's requests it answers, and what the machine did."""
 
 
 @dataclass
@@ -50,11 +50,10 @@ class Life:
     """What one member lived through."""
 
     config: c.Config
-    random: Callable[[], Callable[[], float]]
-    """A fresh source of what the member drew."""
+    random: Callable[[], Callable[[], float]]  # A fresh source of what the member drew.
     steps: list[Step] = field(default_factory=list)
+    # By identity: which of its requests it is. The steps keep them alive.
     requests: dict[int, int] = field(default_factory=dict)
-    """By identity: which of its requests it is. The steps keep them alive."""
 
 
 class Recorder:

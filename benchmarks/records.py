@@ -260,8 +260,8 @@ def build_table(size: int, rounds: int) -> Ratios:
 
 
 Mean = Callable[[Iterable[float]], float]
+# The inputs of the prototypes that the goals come from; the others were added as they are harder.
 PROTOTYPES = ("short", "long", "headers")
-"""The inputs of the prototypes that the goals come from; the others were added as they are harder."""
 
 
 def _has_them(name: str) -> bool:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-Taken = Mapping[str, Sequence[float]]
-"""Seconds per call of every candidate, a figure for each round."""
+Taken = Mapping[str, Sequence[float]]  # Seconds per call of every candidate, a figure for each round.
 
 
 def measure(

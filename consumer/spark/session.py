@@ -60,8 +60,8 @@ exec {python} "$@"
 """
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+# What state of one's own (transformWithState) needs: to be given in the `settings` of `session`.
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""What state of one's own (transformWithState) needs: to be given in the `settings` of `session`."""
 
 _RAW_FILES = "spark.hadoop.fs.file.impl"
 DAEMON = "spark.python.daemon.module"

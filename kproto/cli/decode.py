@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from ..inspect.dissect import Dissection
     from ..inspect.exchanges import Conversation, Exchange
 
-_CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
-"""How pcap and pcapng files begin."""
-_LAST = 253_402_300_799
-"""The last second of the year 9999, for captures with broken times."""
+_CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")  # How pcap and pcapng files begin.
+_LAST = 253_402_300_799  # The last second of the year 9999, for captures with broken times.
 
 
 def add(commands: Commands) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..scenarios import Parameters, Scenario
 
 
+# What people write for each of `Parameters`.
 OPTIONS: dict[str, str] = {
     "client": "--client",
     "reset": "--reset",
@@ -30,15 +31,13 @@ OPTIONS: dict[str, str] = {
     "members": "--members",
     "seed": "--seed",
 }
-"""What people write for each of `Parameters`."""
+# What is no single story, and the parameters that it takes.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
     "race": (),
 }
-"""What is no single story, and the parameters that it takes."""
-FORMS = ("--requests", "--html", "--svg")
-"""How a single story may be told."""
+FORMS = ("--requests", "--html", "--svg")  # How a single story may be told.
 
 
 def add(commands: Commands) -> None:

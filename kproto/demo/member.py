@@ -40,11 +40,11 @@ class Options:
     topic: str
     group: str
     eager: bool
+    # How long letting go takes, as it would with state to write out: what a rebalance costs in earnest.
     release_ms: int = 300
-    """How long letting go takes, as it would with state to write out: what a rebalance costs in earnest."""
     session_timeout_ms: int = 6_000
+    # Where it says how to get in: secrets are not handed from process to process.
     command_config: Path | None = None
-    """Where it says how to get in: secrets are not handed from process to process."""
 
     @property
     def security(self) -> SecurityConfig:

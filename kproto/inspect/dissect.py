@@ -342,6 +342,7 @@ def _content(value: bytes | None) -> str:
     return shown(text if text is None or text.isprintable() else value)
 
 
+# What the int16 in a control record's key means, behind its int16 version: Kafka's ControlRecordType.
 _MARKERS = {
     0: "ABORT",
     1: "COMMIT",
@@ -351,7 +352,6 @@ _MARKERS = {
     5: "KRAFT_VERSION",
     6: "KRAFT_VOTERS",
 }
-"""What the int16 in a control record's key means, behind its int16 version: Kafka's ControlRecordType."""
 
 
 def _moment(milliseconds: int) -> str:

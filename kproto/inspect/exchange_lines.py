@@ -27,12 +27,10 @@ from .exchanges import Exchange
 # What topics' ids mean, while a line is made.
 _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
 
+# Of a member id's UUID, the beginning is enough.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""Of a member id's UUID, the beginning is enough."""
-_MOST = 6
-"""Of a list, so many are shown."""
-_LONG = 60
-"""A text is cut behind so many characters."""
+_MOST = 6  # Of a list, so many are shown.
+_LONG = 60  # A text is cut behind so many characters.
 
 
 def line(exchange: Exchange, began: int = 0) -> str:

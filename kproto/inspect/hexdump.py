@@ -23,9 +23,9 @@ _ROW = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s{2,}|\s*$)(.*)")
 _ROW_OF_SEVERAL = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s+|$)(.*)")  # od has one space
 _SWAPPED = re.compile(r"0000000( [0-9A-Fa-f]{4})+\s*$", re.MULTILINE)
 _TYPED = 12
+# Text of at least `_TYPED` digits, of which at most one in `_RARE` is none, is mistyped hex: of base64 texts
+# that long two in a million are like that.
 _RARE = 8
-"""Text of at least `_TYPED` digits, of which at most one in `_RARE` is none, is mistyped hex: of base64 texts
-that long two in a million are like that."""
 _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]\"'-]")
 
 

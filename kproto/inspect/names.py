@@ -6,8 +6,7 @@ from typing import Any
 
 from .exchanges import Exchange
 
-_OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
-"""What only a member itself asks: the connection is its own."""
+_OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}  # What only a member itself asks: the connection is its own.
 
 
 class Names:

@@ -29,18 +29,13 @@ from .transactions import aborts
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
-MOST = 240
-"""Exchanges that are drawn."""
+MOST = 240  # Exchanges that are drawn.
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
-"""What tells something else each time."""
-_ONCE = ("Metadata", "FindCoordinator")
-"""What is not news behind a JoinGroup."""
-_PAUSE = 250
-"""So long (ms) must nothing be drawn before it is said what went on meanwhile."""
-_FINE = {"MEMBER_ID_REQUIRED"}
-"""Errors of conversations that go well."""
+_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}  # What tells something else each time.
+_ONCE = ("Metadata", "FindCoordinator")  # What is not news behind a JoinGroup.
+_PAUSE = 250  # So long (ms) must nothing be drawn before it is said what went on meanwhile.
+_FINE = {"MEMBER_ID_REQUIRED"}  # Errors of conversations that go well.
 _NEVER_ENDS = 1 << 62
 
 

@@ -11,8 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from .picking import Picked, Row
 
-WIDE, NARROW = 1080, 366
-"""Pixels across, for a desk and for a telephone."""
+WIDE, NARROW = 1080, 366  # Pixels across, for a desk and for a telephone.
 STYLE = """
 .sequence text { font: 12px system-ui, sans-serif; fill: currentColor }
 .sequence.small text { font-size: 11px }
@@ -37,6 +36,7 @@ COLOURS = """
   :root { --paper: #16181c; --ink: #e6e6e6; --ask: #7db1ff; --error: #ff8f87; --note: #2b3324;
     --rebalance: #c9a2272e } }
 """
+# How the words of a row look.
 _TEXT = {
     "ask": "",
     "answer": "",
@@ -45,7 +45,6 @@ _TEXT = {
     "quiet": "quiet",
     "rebalance": "begin",
 }
-"""How the words of a row look."""
 _ARROW, _OTHER = 32, 25  # the heights of rows
 _HEAD = 40
 _AGAIN = 900  # the lanes' names stand again after so many pixels

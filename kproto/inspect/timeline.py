@@ -60,8 +60,7 @@ class Standstill:
     end: int
     found: bool = False
     before: str = ""
-    after: str = ""
-    """Who had it before, and who afterwards, where both had it in one generation."""
+    after: str = ""  # Who had it before, and who afterwards, where both had it in one generation.
 
     @property
     def ms(self) -> int:

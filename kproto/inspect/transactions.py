@@ -24,8 +24,7 @@ class _Told:
     aborted: int = 0
     longest: int = 0
     began: int | None = None
-    ending: bool = False
-    """An EndTxn had no answer."""
+    ending: bool = False  # An EndTxn had no answer.
 
 
 class Transactions:

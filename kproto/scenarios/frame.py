@@ -31,15 +31,16 @@ from ..models.index import available, client
 from ..testing.world import World
 from ..testing.world.machines import Machine
 
+# The documents, by the beginning of their ids, and the modules that tell them.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000", "offset_minus_1000_around"),
     "S1": ("new_partitions", "new_partitions_lost", "new_partitions_sarama", "new_partitions_programs"),
     "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete", "java_assigned"),
     "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
 }
-"""The documents, by the beginning of their ids, and the modules that tell them."""
 
 
+# What a story can be told with before whoever asked has gone for coffee: the least and the most.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "refresh_ms": (10, 3_600_000),  # not sooner than an answer comes
     "rate": (1, 10_000),
@@ -50,7 +51,6 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "poll_timeout_ms": (1, 60_000),
     "members": (1, 200),
 }
-"""What a story can be told with before whoever asked has gone for coffee: the least and the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,7 @@ class Parameters:
     client: str | None = None
     reset: str | None = None
     refresh_ms: int | None = None
-    rate: int | None = None
-    """Records a second, into each new partition."""
+    rate: int | None = None  # Records a second, into each new partition.
     grow_at_ms: int | None = None
     join_after_ms: int | None = None
     rejoin_after_ms: int | None = None

@@ -95,8 +95,7 @@ def unknown_assignor(run: ScenarioRun) -> None:
     run.claim("it was never called back", not member.calls)
 
 
-ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
-"""t-0, as a leader writes it."""
+ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")  # t-0, as a leader writes it.
 
 
 @scenario(

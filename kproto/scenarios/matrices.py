@@ -13,11 +13,11 @@ from ..group.subscription import TopicPartition
 from ..testing.world import World
 from .frame import Parameters, clients, join, lost_and_doubled, produce
 
+# How a client may see that a topic grew; the others always look.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
-"""How a client may see that a topic grew; the others always look."""
 MOST_RECORDS = 500_000
+# What is assumed unless said otherwise.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
-"""What is assumed unless said otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,11 @@ class Loss:
     written: int
     lost: int
     doubled: int
-    seen_after_ms: int | None
-    """From the growth to the assignment of the new partitions; None: never."""
-    every_ms: int = 50
-    """Records were written in batches this far apart."""
+    seen_after_ms: int | None  # From the growth to the assignment of the new partitions; None: never.
+    every_ms: int = 50  # Records were written in batches this far apart.
 
     rate: int = 100
-    new: int = 2
-    """Partitions that the topic gained."""
+    new: int = 2  # Partitions that the topic gained.
 
     @property
     def formula(self) -> int:

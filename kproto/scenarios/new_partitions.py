@@ -15,8 +15,8 @@ from .frame import ScenarioRun, clients, join, lost_and_doubled, offsets, produc
 from .matrices import Loss, loss
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
+# A run that shows whether, and not how much.
 QUICK: dict[str, Any] = {"rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
-"""A run that shows whether, and not how much."""
 GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 

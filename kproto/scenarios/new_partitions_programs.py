@@ -159,6 +159,7 @@ def _notification(name: str, text: str) -> str:
 
 # -- confluent's example ----------------------------------------------------------------------------------
 
+# The document's newConsumer, with a password of ours.
 CONFLUENT: Final = {
     "bootstrap.servers": "yz-cen048.kafka.data.cn:9120,bx-mq002.kafka.data.cn:9120",
     "group.id": "g",
@@ -168,7 +169,6 @@ CONFLUENT: Final = {
     "sasl.password": "secret",
     "auto.offset.reset": "earliest",
 }
-"""The document's newConsumer, with a password of ours."""
 
 
 class ReadMessage:

@@ -23,8 +23,7 @@ from .frame import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
-COORDINATOR = 2
-"""Its node, where it has one of its own."""
+COORDINATOR = 2  # Its node, where it has one of its own.
 LONGEST_MS = 10 * 60_000
 RACE = ("join_after_ms", "rejoin_after_ms", "polls", "poll_timeout_ms")
 
@@ -36,8 +35,8 @@ class Request:
     assigned: int | None
     first: int | None
     seek: str
+    # What each poll printed: where the partition was assigned at, and the event.
     prints: tuple[tuple[int | None, str], ...] = field(default=(), compare=False)
-    """What each poll printed: where the partition was assigned at, and the event."""
 
     @property
     def printed(self) -> str:
@@ -140,8 +139,7 @@ def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
     return assigned, event.partition(" ")[0]
 
 
-REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")
-"""What a seek may say."""
+REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")  # What a seek may say.
 GOOD = Request(WANTED, WANTED, "ok")
 BAD = Request(STORED, COMMITTED, "ok")
 EVENT = (

@@ -24,6 +24,7 @@ from .frame import ScenarioRun, offsets, scenario
 from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
 
 SOUGHT = 3
+# The document's getConsumer.
 GET_CONSUMER: Final = {
     "metadata.broker.list": "localhost:9092",
     "group.id": "test",
@@ -34,12 +35,11 @@ GET_CONSUMER: Final = {
     "enable.partition.eof": True,
     "debug": "msg",
 }
-"""The document's getConsumer."""
+# What its comment says debug may be.
 CONTEXTS: Final = (
     "generic, broker, topic, metadata, feature, queue, msg, protocol, cgrp, security, fetch, interceptor, "
     "plugin, consumer, admin, eos, mock, assignor, conf, all"
 )
-"""What its comment says debug may be."""
 
 
 def _committed(world: World) -> None:

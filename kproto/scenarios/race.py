@@ -20,12 +20,9 @@ class Program:
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
-    inside: bool = False
-    """Each request subscribes; else the program does, at its beginning."""
-    sleep_ms: int = 0
-    """Between subscribe and seek; nobody polls in it."""
-    waits: tuple[int, ...] = (0,)
-    """Before each request."""
+    inside: bool = False  # Each request subscribes; else the program does, at its beginning.
+    sleep_ms: int = 0  # Between subscribe and seek; nobody polls in it.
+    waits: tuple[int, ...] = (0,)  # Before each request.
     polls: int = 4
 
 

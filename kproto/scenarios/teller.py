@@ -15,19 +15,13 @@ from . import acts
 from .frame import Act, Moment, Scenario, ScenarioRun
 
 WIDTH = 80
-NARROW = 20
-"""Lines are not made shorter than this, however narrow the terminal is."""
-BAR = 60
-"""Columns of the timeline."""
-MANY = 60
-"""Moments that are told; of more, the middle is left out."""
-AGAIN = 8
-"""So often one client says one thing, and each is told."""
-MANY_RUNS = 12
-"""Runs that are told; of more, the first ones."""
+NARROW = 20  # Lines are not made shorter than this, however narrow the terminal is.
+BAR = 60  # Columns of the timeline.
+MANY = 60  # Moments that are told; of more, the middle is left out.
+AGAIN = 8  # So often one client says one thing, and each is told.
+MANY_RUNS = 12  # Runs that are told; of more, the first ones.
 FEW_RUNS = 4
-NAMES = 44
-"""Columns that names of results may take."""
+NAMES = 44  # Columns that names of results may take.
 
 
 def line(scenario: Scenario) -> str:

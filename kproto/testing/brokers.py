@@ -34,8 +34,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from consumer.security import SecurityConfig
 
-KAFKA: Final = "4.3.1"
-"""The Kafka that is started unless another version is named."""
+KAFKA: Final = "4.3.1"  # The Kafka that is started unless another version is named.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 

@@ -49,15 +49,13 @@ from .wires import BOOTSTRAP, Wires
 
 POLL_MS = 50
 AFTER_ERROR_MS = 300
-CONNECT_MS = 100
-"""How long to wait before the next bootstrap address is tried."""
+CONNECT_MS = 100  # How long to wait before the next bootstrap address is tried.
+# How long a member looks for a broker until it says that there is none, and ends if nothing comes behind.
 GIVE_UP_MS = 2_000
-"""How long a member looks for a broker until it says that there is none, and ends if nothing comes behind."""
+# How long a driver polls on after unsubscribe, where the callback needs a poll.
 LINGERS = {"librdkafka": 1_500}
-"""How long a driver polls on after unsubscribe, where the callback needs a poll."""
 
-NAMES = ("kproto", *available())
-"""Who can be driven."""
+NAMES = ("kproto", *available())  # Who can be driven.
 
 
 def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any]) -> None:
@@ -93,8 +91,8 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
     return c.Config(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
 
 
+# What the configuration says to the application and not to its client.
 DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
-"""What the configuration says to the application and not to its client."""
 
 _SARAMA = {
     "ChannelBufferSize",
@@ -119,6 +117,7 @@ _SARAMA = {
     "Version",
 }
 
+# What `extra` may have, in JSON, for each client.
 WORDS: Mapping[str, set[str]] = {
     "java": set(),
     "java-2.6": set(),
@@ -133,7 +132,6 @@ WORDS: Mapping[str, set[str]] = {
     "sarama": _SARAMA,
     "sarama-cluster": _SARAMA | {"Blacklist", "PartitionStrategy", "Return.Notifications", "Whitelist"},
 }
-"""What `extra` may have, in JSON, for each client."""
 
 
 def hears_disconnects(module: Client) -> bool:

@@ -27,8 +27,8 @@ from ..group.subscription import TopicPartition
 from ..models.contract import OURS
 from .driver import AFTER_ERROR_MS, DRIVERS_OWN, POLL_MS, Commands, partition, say, written
 
+# The drivers' words -> the consumer's options. Any other word is an option by its own name.
 OPTIONS = {**OURS, "max_records": "max_poll_records"}
-"""The drivers' words -> the consumer's options. Any other word is an option by its own name."""
 
 
 def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def java_name(error: KprotoError) -> str:
     return names.get(type(error), type(error).__name__)
 
 
+# Commands that are answered in a line `answer COMMAND WHAT`, also when they fail.
 ASKS = frozenset(
     {"seek", "seek-to-beginning", "seek-to-end", "paused", "position", "committed", "begins", "ends", "times"}
 )
-"""Commands that are answered in a line `answer COMMAND WHAT`, also when they fail."""
 
 
 class Driven(RebalanceListener):

@@ -65,21 +65,18 @@ _ANY = st.integers(0, 99)
 class Group(RuleBasedStateMachine):
     """Derive from it, and set what is yours; the class attributes are the defaults."""
 
-    topics: ClassVar[Mapping[str, int]] = {"t": 4}
-    """Topics and how many partitions they begin with."""
+    topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Topics and how many partitions they begin with.
 
+    # Options of `consumer.Consumer`. Of several, each member that joins has some: a rolling upgrade.
     options: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
-    """Options of `consumer.Consumer`. Of several, each member that joins has some: a rolling upgrade."""
 
     most_members: ClassVar[int] = 4
 
     brokers: ClassVar[int] = 2
 
-    trouble: ClassVar[bool] = True
-    """Whether members die and sleep, brokers stop, and the network breaks."""
+    trouble: ClassVar[bool] = True  # Whether members die and sleep, brokers stop, and the network breaks.
 
-    claims: ClassVar[Sequence[Claim]] = ()
-    """More of them, for the end."""
+    claims: ClassVar[Sequence[Claim]] = ()  # More of them, for the end.
 
     def application(self, consumer: Consumer) -> object | None:
         """What this member's application does; None for one that only reads."""

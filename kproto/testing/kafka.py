@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     from ..broker.server import Server
 
-NOT_YET: Final = (AssertionError, UnknownTopic)
-"""What a condition may raise until it comes true."""
+NOT_YET: Final = (AssertionError, UnknownTopic)  # What a condition may raise until it comes true.
 
 # pytest shows where a test called, and not how a call here ended.
 __tracebackhide__ = True

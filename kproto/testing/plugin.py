@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 OPTION = "--kafka"
 CONFIG: Final = "--kafka-command-config"
+# Of the embedded broker: tests are in a hurry, and a misspelt name makes no topic, as with the others.
 SETTINGS: Final = {"group.min.session.timeout.ms": "100", "auto.create.topics.enable": "false"}
-"""Of the embedded broker: tests are in a hurry, and a misspelt name makes no topic, as with the others."""
 ALLOWED = "embedded, docker, jars or HOST:PORT"
+# What lies between a test's call and an error of ours.
 BELOW: Final = frozenset({"kproto", "consumer"}) | sys.stdlib_module_names
-"""What lies between a test's call and an error of ours."""
 RUNNER: Final = frozenset({"_pytest", "pluggy"})
 
 

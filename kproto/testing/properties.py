@@ -29,14 +29,13 @@ from ..validation import checked
 from .invariants import Broken
 from .world.code import ran
 
+# Lines of Python that an assignor may take; a thousand partitions for a hundred members take a tenth.
 MOST_LINES: Final = 2_000_000
-"""Lines of Python that an assignor may take; a thousand partitions for a hundred members take a tenth."""
 
+# What a decoder may take for each byte that it is given: lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
-"""What a decoder may take for each byte that it is given: lines, and bytes of memory."""
 
-LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
-"""What it may take for none at all: compiling, imports."""
+LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20  # What it may take for none at all: compiling, imports.
 
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 

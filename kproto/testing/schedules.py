@@ -28,6 +28,7 @@ from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World
 from .world.machines import Machine
 
+# Options under which a story of seconds holds what takes others minutes.
 QUICK: Final[dict[str, Any]] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",
@@ -40,8 +41,8 @@ QUICK: Final[dict[str, Any]] = {
     "auto_commit_interval_ms": 400,
     "socket_connection_setup_timeout_ms": 1_000,
 }
-"""Options under which a story of seconds holds what takes others minutes."""
 
+# Which assignors the members of one story offer: any two of a line have one in common.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -49,15 +50,14 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("range",), ("cooperative-sticky", "range")),  # the first half of a rolling upgrade, and its way back
     (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # the second half
 )
-"""Which assignors the members of one story offer: any two of a line have one in common."""
 
+# What members offer in a mixed group: all clients have range.
 WITH_OTHERS: Final = (("range",), ("cooperative-sticky", "range"))
-"""What members offer in a mixed group: all clients have range."""
 
 PAUSES: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 REST_MS: Final = 30_000
+# A connection that lost bytes is silent until a timeout tells, which is a minute with librdkafka.
 REST_WITH_OTHERS_MS: Final = 150_000
-"""A connection that lost bytes is silent until a timeout tells, which is a minute with librdkafka."""
 
 
 @checked

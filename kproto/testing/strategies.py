@@ -53,8 +53,7 @@ from ..wire.types import ZERO_UUID, Primitive, Versions
 
 M = TypeVar("M", bound=Message)
 
-LONG = (126, 127, 128, 300)
-"""Lengths on both sides of where a varint takes its second byte."""
+LONG = (126, 127, 128, 300)  # Lengths on both sides of where a varint takes its second byte.
 
 INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -240,9 +239,9 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 # --- records ------------------------------------------------------------------------------------------------
 
-NOW = 1_700_000_000_000
-"""A moment in ms, near which most timestamps are drawn."""
+NOW = 1_700_000_000_000  # A moment in ms, near which most timestamps are drawn.
 
+# Keys and values: none, short ones, and lengths on both sides of where their varint grows.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -250,12 +249,11 @@ contents = (
         operator.mul, st.binary(min_size=1, max_size=1), st.sampled_from([63, 64, 100, 8191, 8192, 20000])
     )
 )
-"""Keys and values: none, short ones, and lengths on both sides of where their varint grows."""
 
+# Moments in ms, with -1 for none, as Kafka's builder takes them.
 timestamps = st.integers(NOW, NOW + 300) | st.sampled_from(
     [-1, 0, NOW - 9000, NOW + 9000, NOW + (1 << 21), NOW + (1 << 35)]
 )
-"""Moments in ms, with -1 for none, as Kafka's builder takes them."""
 
 headers: st.SearchStrategy[Headers] = st.lists(
     st.tuples(st.text(_characters, max_size=6), st.none() | st.binary(max_size=6) | st.just(b"x" * 200)),
@@ -276,10 +274,9 @@ class RecordBatch:
     Without compression magic 0 and 1 have no batches: there it is one message after the other.
     """
 
-    written: Sequence[Record]
-    """With the timestamps that the producer gave them."""
+    written: Sequence[Record]  # With the timestamps that the producer gave them.
+    # What the header says: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
     header: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the header says: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1."""
     magic: int = 2
 
     @property

@@ -23,8 +23,7 @@ from ..wire.frame import frame
 from ..wire.message import Message
 
 API_VERSIONS = 18
-BOOTSTRAP = "bootstrap"
-"""The lane on which the broker is asked what it offers, before the machine starts."""
+BOOTSTRAP = "bootstrap"  # The lane on which the broker is asked what it offers, before the machine starts.
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +41,8 @@ class _Wire:
     key: int
     address: Address
     ready: bool = False
+    # What came before the broker had said its versions, with the time at which it will be late.
     waiting: list[tuple[Send, int]] = field(default_factory=list[tuple[Send, int]])
-    """What came before the broker had said its versions, with the time at which it will be late."""
     open: deque[_Open] = field(default_factory=deque[_Open])
     correlation: int = 0
 

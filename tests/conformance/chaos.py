@@ -41,10 +41,10 @@ class Book:
     doubled: int = 0
     count: int = 0
     last_at: float = 0.0
+    # From when to when nothing came, where that was longer than a second.
     silences: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    """From when to when nothing came, where that was longer than a second."""
+    # Without the time that the broker was away, from each death to the first answer.
     longest_silence: float = 0.0
-    """Without the time that the broker was away, from each death to the first answer."""
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
         with self.lock:

@@ -18,8 +18,7 @@ from kproto.testing import brokers
 from kproto.testing.brokers import KAFKA as KAFKA
 from kproto.testing.brokers import free_port as free_port
 
-OLD_KAFKA = "3.9.1"
-"""The last line of Kafka that converts records between magics."""
+OLD_KAFKA = "3.9.1"  # The last line of Kafka that converts records between magics.
 
 
 def missing(judge: str) -> NoReturn:

@@ -40,13 +40,13 @@ from tests.conformance.odd_requests import NO_ID, NOW, SOME_ID, Scene, drawn
 
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
+# Seconds after which a request is taken for one that waits, where the other broker is as silent; one that is
+# silent alone may be slow, and is given PATIENCE.
 SILENCE = 4.0
-"""Seconds after which a request is taken for one that waits, where the other broker is as silent; one that is
-silent alone may be slow, and is given PATIENCE."""
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
+# Numbers of tagged fields that nobody declares; what is in them is passed over.
 STRANGE_TAGS: Final = (99, 2**31 - 1)
-"""Numbers of tagged fields that nobody declares; what is in them is passed over."""
 
 NOT_READY: Final = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -61,13 +61,13 @@ FREE: Final = {
     "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
     "finalized_features", "finalized_features_epoch", "log_dir", "total_bytes", "usable_bytes",
 }  # fmt: skip
+# Answers that tell of everything there is, and where.
 ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
-"""Answers that tell of everything there is, and where."""
+# Those that do where this is null.
 IF_NULL: Final = {
     "DescribeLogDirs": ("topics", "results"),
     "ElectLeaders": ("topic_partitions", "replica_election_results"),
 }
-"""Those that do where this is null."""
 
 
 class Side:

@@ -16,10 +16,9 @@ SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
 BESIDES = {"franz-go": "franzgo"}
+# These three have no machine here; they obey subscribe, commit and close only.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-"""These three have no machine here; they obey subscribe, commit and close only."""
-SECURED = "secured"
-"""sarama and franz-go over TLS and SASL: words of its own, see its source."""
+SECURED = "secured"  # sarama and franz-go over TLS and SASL: words of its own, see its source.
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 

@@ -448,6 +448,7 @@ def pattern(stage: Stage) -> None:
 
 
 Play = Callable[[Stage], None]
+# Name -> the play, and the ability that it needs.
 PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "join": (join, ""),
     "second": (second, ""),
@@ -468,4 +469,3 @@ PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "commit-while-joining": (commit_while_joining, ""),
     "pattern": (pattern, "pattern"),
 }
-"""Name -> the play, and the ability that it needs."""

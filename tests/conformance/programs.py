@@ -24,8 +24,8 @@ from tests.conformance.plays import SEED
 from tests.conformance.tap import Heard, Tap
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
+# sarama's: whose source document 003 reads, the last one of its old name, and the one our machine is.
 RELEASES = (NAMED, LAST, OURS)
-"""sarama's: whose source document 003 reads, the last one of its old name, and the one our machine is."""
 
 PATIENCE = 60.0
 RUNS = count(1)

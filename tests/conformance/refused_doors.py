@@ -40,10 +40,8 @@ from kproto.errors import KprotoError
 
 Door = Callable[[str, dict[str, Any]], None]
 T0 = TopicPartition("flights", 0)
-WAIT = 30.0
-"""Seconds that each call would wait for a broker."""
-SOON = {"max_block_ms": 3_000}
-"""Of producers: who is not refused for good is waited for so long."""
+WAIT = 30.0  # Seconds that each call would wait for a broker.
+SOON = {"max_block_ms": 3_000}  # Of producers: who is not refused for good is waited for so long.
 
 
 def message() -> ProducerMessage:

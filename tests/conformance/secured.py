@@ -23,6 +23,9 @@ pytest.importorskip("trustme")
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 _SECURITY = "org.apache.kafka.common.security."
 SESSION_MS = 2_000
+# All but PLAINTEXT, with their protocols; MTLS wants a client's certificate, EXPIRED and ELSEWHERE show a
+# wrong one, PLAIN_ONLY has one mechanism, SKEWED takes tokens that ran out within `SKEW_MS`. Where there is
+# an issuer, those of `SIGNED` take its tokens.
 LISTENERS = {
     "SSL": "SSL",
     "MTLS": "SSL",
@@ -33,9 +36,6 @@ LISTENERS = {
     "SKEWED": "SASL_PLAINTEXT",
     "SASL_SSL": "SASL_SSL",
 }
-"""All but PLAINTEXT, with their protocols; MTLS wants a client's certificate, EXPIRED and ELSEWHERE show a
-wrong one, PLAIN_ONLY has one mechanism, SKEWED takes tokens that ran out within `SKEW_MS`. Where there is an
-issuer, those of `SIGNED` take its tokens."""
 SIGNED = {"SIGNED": "SASL_SSL", "SIGNED_PLAINTEXT": "SASL_PLAINTEXT"}
 SKEW_MS = 60_000
 

@@ -140,6 +140,7 @@ while not over.is_set():
 consumer.close()
 """
 PYTHON = {"librdkafka": LIBRDKAFKA, "kproto": OWN, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
+# Who logs in how in one group; `ALL` of them can by each mechanism.
 MIXED = {
     "librdkafka": "SCRAM-SHA-256",
     "kproto": "SCRAM-SHA-512",
@@ -149,7 +150,6 @@ MIXED = {
     "franz": "PLAIN",
     "java": "SCRAM-SHA-256",
 }
-"""Who logs in how in one group; `ALL` of them can by each mechanism."""
 ALL = {*MIXED}
 
 

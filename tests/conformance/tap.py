@@ -53,8 +53,7 @@ class Heard:
     answer: Any = None
     injected: bool = False
     at: float = field(default_factory=time.monotonic)
-    answered_at: float = 0
-    """When the broker has answered."""
+    answered_at: float = 0  # When the broker has answered.
 
     @property
     def request(self) -> Any:

@@ -70,25 +70,24 @@ def played(
     }
 
 
-TRIES = 3
-"""What falls into one millisecond comes in this order or that, also with two runs of one original."""
+TRIES = 3  # What falls into one millisecond comes in this order or that, also with two runs of one original.
 
+# So large a part of the plays may need another try: a true difference would be among them each time.
 MORE_THAN_ONCE = 0.15
-"""So large a part of the plays may need another try: a true difference would be among them each time."""
 
 TRIED: dict[tuple[str, str], int] = {}
 
+# librdkafka looks its coordinator up again whenever a connection comes up, which is not always the same.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
-"""librdkafka looks its coordinator up again whenever a connection comes up, which is not always the same."""
 
 
+# What an original draws by lot: Go's select takes any of two channels that are ready, and here both the
+# reader of notifications and the consumer's end are. Our machine always takes the end.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
-"""What an original draws by lot: Go's select takes any of two channels that are ready, and here both the
-reader of notifications and the consumer's end are. Our machine always takes the end."""
 
 
+# Whose machines have the very assignors of their originals, down to the order of hash tables.
 SAME_ONES_MOVE = ("java", "java-2.6")
-"""Whose machines have the very assignors of their originals, down to the order of hash tables."""
 
 
 def plain(lines: list[str], stage: Stage, client: str, play: str) -> list[str]:

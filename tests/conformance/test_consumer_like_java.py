@@ -72,8 +72,8 @@ def sought(everything: list[Heard]) -> dict[str, set[str]]:
     return found
 
 
+# What Java's application isn't told: close() waits for the commit, and drops its callback. Ours is told.
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
-"""What Java's application isn't told: close() waits for the commit, and drops its callback. Ours is told."""
 
 
 def heard(members: Mapping[str, Mapping[str, list[str]]], play: str) -> dict[str, list[list[str]]]:

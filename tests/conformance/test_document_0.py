@@ -29,8 +29,7 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-LEAD_MS = 500
-"""The program has connected when its first request comes: a quick join would race with that."""
+LEAD_MS = 500  # The program has connected when its first request comes: a quick join would race with that.
 
 Printed = list[tuple[int | None, str]]
 
@@ -60,8 +59,8 @@ def modelled(program: Program) -> list[Printed]:
     return [_told(iter(request.prints)) for request in handler.requests]
 
 
+# So often a program is run at most: its steps are milliseconds apart, on a machine that others use.
 TRIES = 6
-"""So often a program is run at most: its steps are milliseconds apart, on a machine that others use."""
 
 
 def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed], int]:

@@ -28,9 +28,10 @@ pytestmark = pytest.mark.originals
 
 USER, PASSWORD = "adEngine", "secret"
 OLD, NEW = (0, 1), (2, 3)
+# How long a client may take to read the old partitions, and how long it is waited for to find new ones.
 JOINS_S, SEES_S = 12.0, 16.0
-"""How long a client may take to read the old partitions, and how long it is waited for to find new ones."""
 
+# What is read of new partitions, from the first record on or later, and whether anything is committed.
 FOUND: dict[str, tuple[str, bool]] = {
     "sarama": ("some", False),
     "sarama-retention": ("some", True),
@@ -39,16 +40,15 @@ FOUND: dict[str, tuple[str, bool]] = {
     "kafka-go-watch": ("some", True),
     "confluent": ("all", True),
 }
-"""What is read of new partitions, from the first record on or later, and whether anything is committed."""
 
 
+# What is changed of the document's main() around sarama; its V0_10_2_1 stands in the last one only.
 MAIN: dict[str, dict[str, Any]] = {
     "sarama": {},
     "sarama-retention": {"retention_ms": 3_600_000},
     "sarama-once": {"once": True},
     "sarama-old": {"version": "0.10.2.1"},
 }
-"""What is changed of the document's main() around sarama; its V0_10_2_1 stands in the last one only."""
 
 
 def _words(client: str, bootstrap: str, topic: str, sasl: bool) -> list[str]:

@@ -39,8 +39,7 @@ from tests.conformance.programs import (
 pytestmark = pytest.mark.originals
 
 MAINS = (LAST, OURS)
-HOUR_MS = 3_600_000
-"""With a retention 1.38.1's commits are of a version that brokers know still."""
+HOUR_MS = 3_600_000  # With a retention 1.38.1's commits are of a version that brokers know still.
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])

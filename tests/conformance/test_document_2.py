@@ -26,8 +26,7 @@ from tests.conformance.programs import RUNS, Place, eventually, tapped
 pytestmark = pytest.mark.originals
 
 DELAY_MS = 1_000
-LONG_MS = 900
-"""What it is called with."""
+LONG_MS = 900  # What it is called with.
 SETTINGS = {"group.initial.rebalance.delay.ms": str(DELAY_MS)}
 
 

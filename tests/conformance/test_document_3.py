@@ -54,8 +54,7 @@ BRANCHES: dict[str, tuple[type[Message], tuple[int, ...]]] = {
     "S3-19g": (JoinGroupRequest, (30,)),
     "S3-19j": (SyncGroupRequest, (25, 22, 27)),
 }
-WAITS = {"S3-19a", "S3-19f"}
-"""Their member joins behind the backoff of 2 s."""
+WAITS = {"S3-19a", "S3-19f"}  # Their member joins behind the backoff of 2 s.
 
 
 def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:

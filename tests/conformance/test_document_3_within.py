@@ -31,8 +31,7 @@ from tests.conformance.test_kafka_tools import tool
 pytestmark = pytest.mark.originals
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
-HOUR_MS = 3_600_000
-"""With a retention, the older releases' commits are of a version that brokers know still."""
+HOUR_MS = 3_600_000  # With a retention, the older releases' commits are of a version that brokers know still.
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -198,8 +197,8 @@ def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -
     assert at_once({case: lambda one=case: commits(*one) for case in expected}) == expected
 
 
+# Messages of each partition. A Commit waits behind the Fetch that is open on its broker's connection.
 EACH = 5
-"""Messages of each partition. A Commit waits behind the Fetch that is open on its broker's connection."""
 
 
 def test_a_manual_commit_is_a_request_for_each_call_with_something_new(place: Place) -> None:

@@ -23,6 +23,8 @@ from tests.conformance.plays import SEED
 
 pytestmark = pytest.mark.originals
 
+# What needs what `help(kproto.broker)` says is not there. Parts of others with 848 in their name skip
+# themselves.
 LACKS: Final = {
     "TestConsumeRegex": "there is no __consumer_offsets to be skipped",
     "TestConsumeRegexShareSkipsInternal": "share groups",
@@ -32,11 +34,9 @@ LACKS: Final = {
     "TestShareGroupOffsetsAdmin": "share groups",
     "Test848RegexBrokerResolves": "KIP-848",
 }
-"""What needs what `help(kproto.broker)` says is not there. Parts of others with 848 in their name skip
-themselves."""
 TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # skips itself on Kafka 4, too
+# Every assignor, with and without static members; and the same exactly once.
 ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
-"""Every assignor, with and without static members; and the same exactly once."""
 
 
 def suite() -> tuple[Path, Path]:

@@ -27,8 +27,8 @@ NAMES = _words(
     "flights flights-1 flights.eu Flights FLIGHTS f a aa ab ba abc a1 a-1 a_b 1 12 123 0 . .. - _ a.b A aB "
     "x0 q z zz aaa aab orders orders-2024 orders.v2 ORDERS-2 i I s S k K A-Z b d"
 )
+# What Spark's users write, and the corners of the grammar; the last one is empty.
 PATTERNS = (Path(__file__).parent / "java_patterns.txt").read_text().split("\n")
-"""What Spark's users write, and the corners of the grammar; the last one is empty."""
 
 ATOMS = _words(
     r"a b 1 . - _ A Z \d \w \W "

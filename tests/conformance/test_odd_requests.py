@@ -52,8 +52,8 @@ TOGETHER: Final = (
      "Metadata", "ElectLeaders"),
 )  # fmt: skip
 CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
+# Scenes in which a difference was found: they are played in every run.
 FOUND: Final = ((411834, TOGETHER[3], 1),)
-"""Scenes in which a difference was found: they are played in every run."""
 
 
 @pytest.fixture(scope="module")

@@ -36,14 +36,13 @@ pytestmark = pytest.mark.clients
 
 EXAMPLES = {"quick": 2, "ci": 6, "soak": 200}[os.environ.get("KPROTO_PROFILE", "quick")]
 
+# Read a message and write it again: the peer's object, and its bytes.
 Codec = Callable[[bytes], tuple[Any, bytes]]
-"""Read a message and write it again: the peer's object, and its bytes."""
 
 
 class Peer(Protocol):
     package: str
-    pairs: int
-    """How many pairs of a message and a version are judged, at least."""
+    pairs: int  # How many pairs of a message and a version are judged, at least.
 
     def codec(self, name: str, version: int) -> Codec | None:
         """None for what the peer doesn't have."""
@@ -136,12 +135,10 @@ class Defect:
 
     package: str
     what: str
-    narrow: Callable[[Any, str], None]
-    """Of a struct, wherever it stands in the message of this name."""
+    narrow: Callable[[Any, str], None]  # Of a struct, wherever it stands in the message of this name.
     example: Message
     version: int
-    shown: str
-    """What the peer raises; empty if it reads the example and writes something else."""
+    shown: str  # What the peer raises; empty if it reads the example and writes something else.
 
 
 def drop_unknown_tags(struct: Struct, _: str) -> None:

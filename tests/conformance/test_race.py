@@ -45,10 +45,8 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-FETCH_WAIT_MS = 50
-"""A fetch under way holds up the next one: how long is a tie, too."""
-SETTLES_MS = 500
-"""From the beginning of a client to its first request: connections are made."""
+FETCH_WAIT_MS = 50  # A fetch under way holds up the next one: how long is a tie, too.
+SETTLES_MS = 500  # From the beginning of a client to its first request: connections are made.
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,9 @@ class Schedule:
 
     inside: bool
     session: int
-    pauses: tuple[int, ...]
-    """Before each request."""
-    naps: tuple[int, ...]
-    """In each request, between subscribing and assigning."""
-    gap: int
-    """Between assigning and seeking."""
+    pauses: tuple[int, ...]  # Before each request.
+    naps: tuple[int, ...]  # In each request, between subscribing and assigning.
+    gap: int  # Between assigning and seeking.
     polls: int
     timeout: int
 

@@ -24,8 +24,8 @@ BROKERS = {
     },
 }
 
+# So often a play with waits is given where it fails: its sessions take seconds, and machines stand still.
 TRIES = 3
-"""So often a play with waits is given where it fails: its sessions take seconds, and machines stand still."""
 
 every_play = pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.title)
 

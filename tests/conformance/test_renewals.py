@@ -19,8 +19,7 @@ from tests.conformance.secured_members import ALL, Member, members, order
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-NEVER = {"aiokafka"}
-"""Comes back on another connection when it was cut, see test_sessions_like_kafka."""
+NEVER = {"aiokafka"}  # Comes back on another connection when it was cut, see test_sessions_like_kafka.
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")
 SESSION_MS = 3_000

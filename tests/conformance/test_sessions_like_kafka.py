@@ -29,8 +29,8 @@ from tests.conformance.secured_members import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured")
 pytestmark = pytest.mark.java
+# Knows nothing of KIP-368: the broker cuts its connections, and it comes back on others.
 NEVER = {"aiokafka"}
-"""Knows nothing of KIP-368: the broker cuts its connections, and it comes back on others."""
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])

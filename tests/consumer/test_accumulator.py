@@ -19,8 +19,8 @@ from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+# Not one of them is the same object, as of a clock that is looked at again and again.
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]
-"""Not one of them is the same object, as of a clock that is looked at again and again."""
 
 ROWS = st.tuples(
     st.sampled_from(MOMENTS),

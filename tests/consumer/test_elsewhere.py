@@ -224,6 +224,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "cluster": (Cluster, AsyncCluster),
     "delivery": (Delivery,),
 }
+# What has the name behind "name(...).".
 RETURNED: dict[str, object] = {
     "Cluster": Cluster,
     "send": Delivery,
@@ -231,7 +232,6 @@ RETURNED: dict[str, object] = {
     "group": Group("g", "Empty"),
     "group_metadata": GroupMetadata("g", 1, "m", None),
 }
-"""What has the name behind "name(...)."."""
 
 
 def missing(told: str, kind: type) -> list[str]:

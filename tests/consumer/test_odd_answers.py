@@ -37,13 +37,13 @@ CHANGES: dict[str, Change] = {
     "null": lambda found: None,
 }
 OF_LISTS, OF_NAMES = ("empty", "left out", "twice"), ("another",)
+# What happens to an answer as a whole; "undone": the request is answered with nothing, and not done.
 WHOLE = ("cut", "denied", "undone")
-"""What happens to an answer as a whole; "undone": the request is answered with nothing, and not done."""
 DONE = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
 
 Change = Callable[[Any], Any]
+# API, place, change: one of those above, or a way to change what is there.
 Odd = tuple[str, str, str | Change]
-"""API, place, change: one of those above, or a way to change what is there."""
 
 
 def places(message: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -234,8 +234,7 @@ CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
     ),
 }
 ASKED = [(call, change) for call, (_, apis) in CALLS.items() for change in odd("ApiVersions", *apis)]
-KEPT = ("leader", "list offsets", "epochs", "produce", "commit", "committed")
-"""What may be asked twice."""
+KEPT = ("leader", "list offsets", "epochs", "produce", "commit", "committed")  # What may be asked twice.
 
 
 def claims(world: Mad, call: str, said: Any) -> bool:

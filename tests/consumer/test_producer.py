@@ -380,8 +380,8 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_open_to_all(broker: str) 
         producer.flush(5)
 
 
+# Most records are plain ones; by some the producer has to keep more of each.
 KINDS: list[dict[str, Any]] = [{}] * 9 + [{"partition": 0}, {"key": b"k"}, {"timestamp": 7}]
-"""Most records are plain ones; by some the producer has to keep more of each."""
 
 
 @pytest.mark.parametrize("kinds", [KINDS[:1], KINDS[1:], KINDS[-3:]])

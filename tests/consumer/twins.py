@@ -83,8 +83,8 @@ class Sent:
         return self.delivery.done()
 
 
+# How to make a producer that is called as `Producer` is.
 TWINS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": Awaited}
-"""How to make a producer that is called as `Producer` is."""
 
 OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
 

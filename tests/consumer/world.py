@@ -9,6 +9,7 @@ from kproto.testing.world import Client, Consumer, Producer, World, tp
 
 __all__ = ["QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
 
+# Options of a producer that gets over a fault within tenths of a second.
 QUICK_AGAIN: Final[dict[str, int]] = {
     "retry_backoff_ms": 10,
     "retry_backoff_max_ms": 80,
@@ -17,4 +18,3 @@ QUICK_AGAIN: Final[dict[str, int]] = {
     "metadata_max_age_ms": 500,
     "socket_connection_setup_timeout_ms": 100,
 }
-"""Options of a producer that gets over a fault within tenths of a second."""

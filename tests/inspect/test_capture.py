@@ -40,6 +40,7 @@ def ethernet(packet: bytes, tag: bytes = b"") -> bytes:
     return bytes(12) + tag + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
 
 
+# Kinds of captures: their number, and what stands in front of an IP packet.
 LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "ethernet": (1, ethernet),
     "vlan": (1, lambda packet: ethernet(packet, b"\x81\x00\x00\x05")),
@@ -52,7 +53,6 @@ LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     ),
     "raw": (101, lambda packet: packet),
 }
-"""Kinds of captures: their number, and what stands in front of an IP packet."""
 
 
 def packet(segment: Segment, syn: bool, v6: bool) -> bytes:

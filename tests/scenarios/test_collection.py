@@ -16,8 +16,7 @@ from kproto.testing.world import World
 
 ALL = scenarios()
 MOST_LINES = 140
-TURNS = 20_000
-"""Of all worlds of one scenario: about a second of CPU."""
+TURNS = 20_000  # Of all worlds of one scenario: about a second of CPU.
 MANY_TURNS = {"S1-21", "S1-25", "S2-42", "S2-43", "S2-46"}
 
 
@@ -127,6 +126,7 @@ def test_a_longer_refresh_loses_more() -> None:
     assert 0 < lost[0] < lost[1]
 
 
+# Lost of 2,600 records by the originals on a real Kafka, refresh 5 s: five runs, or median and worst.
 MEASURED = {
     "java": (106, 224, 784, 924, 1_010),
     "java-2.6": (536, 852),
@@ -134,7 +134,6 @@ MEASURED = {
     "librdkafka": (492, 502, 546, 556, 642),
     "kafka-go": (524, 628),
 }
-"""Lost of 2,600 records by the originals on a real Kafka, refresh 5 s: five runs, or median and worst."""
 
 
 @pytest.mark.parametrize("client", MEASURED)

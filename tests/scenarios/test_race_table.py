@@ -17,6 +17,7 @@ from kproto.scenarios.race import PROGRAMS, played
 
 STORED = -1000
 OK, EITHER = ("ok",), ("ok", "_STATE")
+# What the last request printed: where its partition was assigned at, its first message, and the seek.
 MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
     "A: subscribed before, still joining": (2, 2, OK),
     "B: the same, four seconds later": (STORED, 5, EITHER),
@@ -31,7 +32,6 @@ MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
     "I: sleeps 100 ms, the join takes longer": (2, 2, OK),
     "J: a later request behind such a sleep": (STORED, 5, EITHER),
 }
-"""What the last request printed: where its partition was assigned at, its first message, and the seek."""
 
 
 def test_every_program_was_measured() -> None:

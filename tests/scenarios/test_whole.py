@@ -8,6 +8,7 @@ from kproto.scenarios import scenarios
 from tests.scenarios.mutants import document_0, document_1, document_3
 from tests.scenarios.mutants.mutant import Table
 
+# The entries of each document.
 WHOLE = {
     "S0": [f"S0-{number}" for number in range(1, 21)],
     "S1": [f"S1-{number}" for number in range(1, 28)],
@@ -17,7 +18,6 @@ WHOLE = {
         *(f"S3-{number}" for number in range(20, 26)),
     ],
 }
-"""The entries of each document."""
 
 
 @pytest.mark.parametrize("document", WHOLE)

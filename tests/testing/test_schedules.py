@@ -18,6 +18,7 @@ from tests.seeds import repeatable, seeds
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 STORIES = int(os.environ.get("KPROTO_STORIES", "8" if QUICK else "40"))
 BUNDLE = 4 if QUICK else 10
+# Seeds that once told of a defect, in the client or in a claim.
 FOUND = (
     9,
     30,
@@ -40,7 +41,6 @@ FOUND = (
     236766,
     237852,
 )
-"""Seeds that once told of a defect, in the client or in a claim."""
 
 
 @pytest.mark.parametrize("first", range(0, STORIES, BUNDLE))

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from .registry import Registry, Schema
 
 Column: TypeAlias = Any  # of Arrow, which has no types
-Bad: TypeAlias = Mapping[int, str]
-"""What is wrong with the values that are bad, by their row."""
+Bad: TypeAlias = Mapping[int, str]  # What is wrong with the values that are bad, by their row.
 
+# A BinaryArray without nulls becomes a column of the same length, with null where a value is bad.
 Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
-"""A BinaryArray without nulls becomes a column of the same length, with null where a value is bad."""
 
 ERROR: Final = "_error"
 
@@ -123,10 +122,10 @@ class Asked:
 _OPTIONS: Final = {"schema": "schema", "message": "message", "subject": "subject", "onError": "on_error"}
 REGISTRY: Final = ("schema.registry.url", "schema.registry.basic.auth.user.info")
 
+# All options of this room.
 NAMES: Final = frozenset(
     [*REGISTRY, *(f"{column}.{name}" for column in COLUMNS for name in ("format", *_OPTIONS))]
 )
-"""All options of this room."""
 
 
 def asked(given: Mapping[str, str], topics: tuple[str, ...]) -> tuple[Asked, ...]:

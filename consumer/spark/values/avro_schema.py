@@ -9,8 +9,7 @@ from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
 
-ABSENT: Final = object()
-"""The default of a field that has none."""
+ABSENT: Final = object()  # The default of a field that has none.
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -54,8 +53,7 @@ class Node:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    null: int = -1
-    """Which of a union's branches is null; -1 for none."""
+    null: int = -1  # Which of a union's branches is null; -1 for none.
 
     @property
     def branches(self) -> tuple[Node, ...]:

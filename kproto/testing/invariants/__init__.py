@@ -82,9 +82,10 @@ __all__ = [
     "what_was_assigned_is_owned",
 ]
 
+# For `World.watch`: they look at this moment.
 ALWAYS: Final[tuple[Claim, ...]] = (no_partition_has_two_owners, a_fenced_member_is_silent)
-"""For `World.watch`: they look at this moment."""
 
+# They look at all that was seen, at any time.
 OF_THE_STORY: Final[tuple[Claim, ...]] = (
     nothing_of_a_revoked_partition_is_delivered,
     nothing_is_skipped_or_repeated_while_owned,
@@ -100,15 +101,14 @@ OF_THE_STORY: Final[tuple[Claim, ...]] = (
     close_ends_in_time,
     every_error_has_an_exit,
 )
-"""They look at all that was seen, at any time."""
 
+# They hold when a world has come to rest: see `kproto.testing.schedules.rest`.
 AT_REST: Final[tuple[Claim, ...]] = (
     what_is_owned_is_read,
     every_record_was_delivered,
     the_group_converges,
     what_was_assigned_is_owned,
 )
-"""They hold when a world has come to rest: see `kproto.testing.schedules.rest`."""
 
 
 def check(world: World, *claims: Claim) -> None:

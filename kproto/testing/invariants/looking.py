@@ -12,11 +12,11 @@ from ..world import Consumer, Member, Seen, World
 Claim = Callable[[World], None]
 
 ENDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
+# What ends the work on partitions, and what changes where the next record comes from.
 MOVES: Final = ("assigned", "sought", *ENDS)
-"""What ends the work on partitions, and what changes where the next record comes from."""
 
+# How much later than its timeout something may end: a tick, and what is done at the same moment.
 GRACE_MS: Final = 1_000
-"""How much later than its timeout something may end: a tick, and what is done at the same moment."""
 
 
 class Broken(AssertionError):

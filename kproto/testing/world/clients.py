@@ -25,8 +25,7 @@ class Client:
     "assigned" callback to the return of "revoked" or "lost".
     """
 
-    callback_ms = knob(0)
-    """How long each callback takes; the brokers and the heartbeats go on meanwhile."""
+    callback_ms = knob(0)  # How long each callback takes; the brokers and the heartbeats go on meanwhile.
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world

@@ -43,12 +43,10 @@ class Consumer(EngineClient):
 
     limit = knob(500)
     columns = knob(False)
-    works_ms = knob(0)
-    """How long the application is away after records, before it polls again."""
+    works_ms = knob(0)  # How long the application is away after records, before it polls again.
     poll_timeout_ms = knob(1_000)
     listener: Listener = knob(lambda kind, partitions: None)
-    worker: Worker = knob(lambda records: None)
-    """What the application does with the records of each poll."""
+    worker: Worker = knob(lambda records: None)  # What the application does with the records of each poll.
 
     def __init__(self, world: World, name: str, **options: Any) -> None:
         super().__init__(world, name)

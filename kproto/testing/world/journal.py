@@ -34,8 +34,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
 KEPT = "_kept"
 SET: Final = "set"
+# Code that no file can hold, and without which the rest is worth keeping.
 OF_APPLICATIONS: Final = frozenset({"listener", "worker", "behaves"})
-"""Code that no file can hold, and without which the rest is worth keeping."""
 MACHINES = "kproto.models."
 
 
@@ -47,8 +47,7 @@ class Command(NamedTuple):
     name: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
-    raised: str = ""
-    """The class of the exception that ended it."""
+    raised: str = ""  # The class of the exception that ended it.
 
 
 class Named(NamedTuple):

@@ -41,10 +41,10 @@ class _Line:
     address: contract.Address
     key: int
     wire: Wire | None = None
+    # What waits for the connection, and until when (ms).
     unsent: list[tuple[contract.Send, int]] = field(default_factory=list[tuple[contract.Send, int]])
-    """What waits for the connection, and until when (ms)."""
+    # What waits for its answer: correlation id, request, until when.
     open: deque[tuple[int, contract.Send, int]] = field(default_factory=deque[tuple[int, contract.Send, int]])
-    """What waits for its answer: correlation id, request, until when."""
     frames: Frames = field(default_factory=Frames)
 
     def due(self) -> int | None:

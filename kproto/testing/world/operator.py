@@ -31,10 +31,10 @@ from ...validation import checked
 from ...wire.message import Message
 from .journal import kept
 
+# What tells a member that it is none any more.
 FENCES: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 )
-"""What tells a member that it is none any more."""
 
 if TYPE_CHECKING:
     from .world import World

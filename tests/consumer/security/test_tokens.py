@@ -132,6 +132,7 @@ async def cancels_itself() -> str:
     raise asyncio.CancelledError(SECRET)
 
 
+# What functions do that were to give a token.
 JUNK: list[tuple[Callable[[], Any], str]] = [
     (leaves, r"failed \(SystemExit\)"),
     (fails, r"failed \(ValueError\)"),
@@ -151,7 +152,6 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
     (lambda: Token(SECRET, None, cast("Any", {5: "x"})), "the extension 5 of the token"),
     (lambda: Token(SECRET, None, cast("Any", {"a": None, "b": "\0"})), "the extension 'b' of the token"),
 ]
-"""What functions do that were to give a token."""
 
 
 @pytest.mark.parametrize(("provider", "words"), JUNK)

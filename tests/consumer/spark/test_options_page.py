@@ -14,8 +14,8 @@ from kproto.errors import ConfigError
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
+# What an option is refused without.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
-"""What an option is refused without."""
 
 
 class Row(NamedTuple):

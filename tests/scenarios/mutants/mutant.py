@@ -14,8 +14,7 @@ class Mutant(NamedTuple):
     new: Any
 
 
-Table = dict[str, Mutant]
-"""Story -> the mutant that has to break it. One mutant may serve several stories."""
+Table = dict[str, Mutant]  # Story -> the mutant that has to break it. One mutant may serve several stories.
 
 
 def nothing(*_: Any) -> None:
