@@ -100,9 +100,9 @@ def _shown(default: Any) -> str:
 
 
 def _comments(owner: type[Any]) -> Mapping[str, str]:
-    from kproto.wire.field_docs import comments
+    from kproto.wire.field_docs import class_comments
 
-    return comments(owner.__module__).get(owner.__name__, {})
+    return class_comments(owner.__module__).get(owner.__name__, {})
 
 
 def _types(given: type[Any]) -> Mapping[str, str]:

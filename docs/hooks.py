@@ -160,11 +160,11 @@ def errors() -> str:
     from kproto import error_codes
     from kproto import errors as module
     from kproto.error_codes import RETRIABLE, ErrorCode
-    from kproto.wire.field_docs import comments
+    from kproto.wire.field_docs import class_comments
 
     tree = (inspect.getdoc(module) or "").partition("\n\n")[2].partition("\n\n")[0]
     rows = []
-    said = comments(error_codes.__name__)["ErrorCode"]
+    said = class_comments(error_codes.__name__)["ErrorCode"]
     for code in ErrorCode:
         again = "yes" if code in RETRIABLE else ""
         rows.append(f"| {int(code)} | `{code.name}` | {again} | {_cell(said.get(code.name, ''))} |")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from kproto.errors import FrameError
-from kproto.wire.frame import Gathered
+from kproto.wire.frame import ReceiveBuffer
 
 from ..engine.network.transport import (
     COMING_S,
@@ -71,7 +71,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.heard = False  # an answer came
         self.way: _Way | None = None
         self.said = float("inf")  # when it was said that a long answer is coming, or began to
-        self.gathered = Gathered()
+        self.receive_buffer = ReceiveBuffer()
         self.pipe: Pipe | None = None
         self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self.transport: asyncio.Transport | None = None
@@ -110,7 +110,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self.transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.gathered.room() if self._room is None else self._room
+        return self.receive_buffer.writable() if self._room is None else self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.pipe is not None and self._room is not None:
@@ -126,10 +126,10 @@ class _Protocol(asyncio.BufferedProtocol):
         """Reads what else is there of a large answer: a round of the loop for each read costs more than the
         read."""
         for _ in range(MOST_READS if NOW and self.sock is not None else 0):
-            if not self.gathered.expects_more or self.silent or self.transport is None:
+            if not self.receive_buffer.expects_more or self.silent or self.transport is None:
                 return
             try:
-                with self.gathered.room() as room:
+                with self.receive_buffer.writable() as room:
                     size = self.sock.recv_into(room, 0, NOW) if self.sock is not None else 0
             except BlockingIOError:
                 return
@@ -151,7 +151,7 @@ class _Protocol(asyncio.BufferedProtocol):
         if pipe.secured and not was_secured and not self.silent:
             self.tell(Opened(self.key))
         while not self.silent:
-            with self.gathered.room() as room:
+            with self.receive_buffer.writable() as room:
                 size = pipe.read_into(room)
             if not size:
                 return
@@ -159,7 +159,7 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def _took(self, nbytes: int) -> None:
         try:
-            bodies = self.gathered.took(nbytes)
+            bodies = self.receive_buffer.received(nbytes)
         except FrameError as error:
             broken = Broken.no_frames(self.key, error)
             self._broke(broken.why, denied=broken.denied)

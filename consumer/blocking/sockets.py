@@ -10,8 +10,8 @@ Rules that hold here:
   descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
 * Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`). A
   connection is `Opened` again where another one is tried after it was.
-* Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
-  long one is coming (`Data` without bytes).
+* Bytes are received where they stay (`ReceiveBuffer`), so the engine sees whole answers, and once a second
+  that a long one is coming (`Data` without bytes).
 
 * Through TLS a connection is `Reached` first, and `Opened` when the broker has shown its certificate. Tokens
   are asked for in a thread of their own: one at a time, for all connections that want one.
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kproto.errors import FrameError
-from kproto.wire.frame import Gathered
+from kproto.wire.frame import ReceiveBuffer
 
 from .. import clock
 from ..engine.network.transport import (
@@ -84,7 +84,7 @@ class _Socket(msgspec.Struct, eq=False):
     heard: bool = False  # an answer came
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
     full: bool = False  # it takes no more, and is watched for when it does
-    gathered: Gathered = msgspec.field(default_factory=Gathered)
+    receive_buffer: ReceiveBuffer = msgspec.field(default_factory=ReceiveBuffer)
     places: deque[Place] = msgspec.field(default_factory=deque[Place])
     tried: Place | None = None
     said: float = _NEVER  # when it was said that a long answer is coming, or began to
@@ -395,15 +395,15 @@ class Sockets:
         if known.pipe is not None:
             self._read_tls(key, known, known.pipe, sock, events)
             return
-        gathered, before, size = known.gathered, len(events), 0
+        receive_buffer, before, size = known.receive_buffer, len(events), 0
         try:
             for _ in range(MOST_READS):
-                with gathered.room() as room:
+                with receive_buffer.writable() as room:
                     size, more = receive(sock, room)
                 if not size:
                     self._broke(key, CLOSED, events)
                     return
-                if bodies := gathered.took(size):
+                if bodies := receive_buffer.received(size):
                     known.heard = True
                     events.extend(Answer(key, body) for body in bodies)
                 if not more:
@@ -448,11 +448,11 @@ class Sockets:
             if pipe.secured and not was_secured:
                 events.append(Opened(key))
             while key in self._sockets:
-                with known.gathered.room() as room:
+                with known.receive_buffer.writable() as room:
                     size = pipe.read_into(room)
                 if not size:
                     break
-                if bodies := known.gathered.took(size):
+                if bodies := known.receive_buffer.received(size):
                     known.heard = True
                     events.extend(Answer(key, body) for body in bodies)
         except BlockingIOError:
@@ -479,7 +479,7 @@ class Sockets:
             self._failed(known, why)
             known.broke, known.connected, known.full, known.pipe = why, False, False, None
             known.pending.clear()
-            known.gathered = Gathered()
+            known.receive_buffer = ReceiveBuffer()
             self._connect(key, known, events)
             return
         self._shut(key)

@@ -331,7 +331,7 @@ class Teller:
         """What was seen: each API with its count, what became of transactions, and each group's life."""
         from statistics import median
 
-        from ..wire.spans import printable
+        from ..wire.spans import escape_unprintable
 
         rows = [f"{'API':<28}{'answers':>8}{'none':>6}{'median ms':>11}{'most ms':>9}"]
         for name in sorted({*self.counts, *self.failed}):
@@ -339,7 +339,7 @@ class Teller:
             middle, most = (f"{median(took):.0f}", str(max(took))) if took else ("-", "-")
             rows.append(f"{name:<28}{len(took):>8}{self.failed.get(name, 0):>6}{middle:>11}{most:>9}")
         rows += [*self.transactions.lines(), *self.lives.lines(self.began or 0)]
-        self.say("\n" + "\n".join(map(printable, rows)))
+        self.say("\n" + "\n".join(map(escape_unprintable, rows)))
         if self.options.html is not None:
             write("--html", self.options.html, self._page())
             self.say(f"the groups' life, and who asked what: {self.options.html}")

@@ -31,7 +31,7 @@ from ..messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from ..wire.interpreter import short
+from ..wire.interpreter import short_repr
 from ..wire.message import Message, Struct, check_version, field
 from ..wire.types import Int32, String
 
@@ -150,7 +150,7 @@ def _by_topic(
     try:
         return by_topic(partitions)
     except (TypeError, ValueError):  # no pairs, or not all of one kind
-        detail = f"{short(partitions)} are not TopicPartitions of a text and a number"
+        detail = f"{short_repr(partitions)} are not TopicPartitions of a text and a number"
         raise EncodeError(message, version, field, detail) from None
 
 
@@ -162,7 +162,7 @@ def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
     try:
         return sorted(topics)
     except TypeError:
-        raise EncodeError(message, version, "topics", f"{short(topics)} are not texts") from None
+        raise EncodeError(message, version, "topics", f"{short_repr(topics)} are not texts") from None
 
 
 def _versioned(body: Message, version: int) -> bytes:
@@ -233,7 +233,7 @@ def cooperative_user_data(generation: int) -> bytes:
     try:
         return generation.to_bytes(4, "big", signed=True)
     except (AttributeError, OverflowError):
-        detail = f"{short(generation)} is not a value of int32"
+        detail = f"{short_repr(generation)} is not a value of int32"
         raise EncodeError("CooperativeStickyUserData", 0, "generation", detail) from None
 
 

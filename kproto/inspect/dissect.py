@@ -28,7 +28,7 @@ from ..messages.headers import (
 from ..messages.index import API_NAMES, key_of, kind_of, message_class, request_class
 from ..messages.json_form import json_name, to_json
 from ..wire.message import Message, check_version
-from ..wire.spans import Reading, Span, annotate, shown
+from ..wire.spans import AnnotatedMessage, FieldSpan, annotate, value_text
 from .inside import Inside, inside
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Part:
 
     message: type[Message]
     version: int
-    reading: Reading[Message]
+    reading: AnnotatedMessage[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
         but = "" if size == behind else f", but {behind} bytes are here"
         yield line(0, data[:4].hex(" "), f"the size of the frame: int32 = {size}{but}")
 
-    def fields(spans: tuple[Span, ...], above: tuple[str, ...], indent: str) -> Iterator[str]:
+    def fields(spans: tuple[FieldSpan, ...], above: tuple[str, ...], indent: str) -> Iterator[str]:
         path: tuple[str, ...] = ()
         for span in spans:
             for depth in range(_shared(path, span.path), len(span.path) - 1):
@@ -233,7 +233,7 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
             path = span.path
             first, *more = _rows(data[span.start : span.end], width)
             deep = indent + "  " * (len(path) - 1)
-            told = f"{deep}{path[-1]}: {span.type} = {shown(span.value)}{_meaning(span)}"
+            told = f"{deep}{path[-1]}: {span.type} = {value_text(span.value)}{_meaning(span)}"
             yield line(span.start, first + ("…" if more and not whole else ""), told)
             if whole:
                 for number, row in enumerate(more, 1):
@@ -329,7 +329,7 @@ def _record_line(batch: Batch, record: Record) -> str:
     if batch.is_control and record.key is not None and len(record.key) >= 4:
         kind = int.from_bytes(record.key[2:4], "big")
         told[2] = f"marker {_MARKERS.get(kind, f'of the unknown type {kind}')}"
-    told += [f"header {shown(name)} {_content(value)}" for name, value in record.headers]
+    told += [f"header {value_text(name)} {_content(value)}" for name, value in record.headers]
     return "  ".join(told)
 
 
@@ -338,8 +338,8 @@ def _content(value: bytes | None) -> str:
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
-        return shown(value)
-    return shown(text if text is None or text.isprintable() else value)
+        return value_text(value)
+    return value_text(text if text is None or text.isprintable() else value)
 
 
 # What the int16 in a control record's key means, behind its int16 version: Kafka's ControlRecordType.
@@ -363,7 +363,7 @@ def _moment(milliseconds: int) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
 
 
-def _meaning(span: Span) -> str:
+def _meaning(span: FieldSpan) -> str:
     """What a number stands for, where Kafka has a table of it."""
     if span.type == "int16" and isinstance(span.value, int):
         if span.path[-1].endswith("error_code"):

@@ -21,7 +21,7 @@ from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from ..messages.json_form import to_json as json_form
 from ..wire.message import Message
-from ..wire.spans import printable
+from ..wire.spans import escape_unprintable
 from .exchanges import Exchange
 
 # What topics' ids mean, while a line is made.
@@ -50,7 +50,7 @@ def line(exchange: Exchange, began: int = 0) -> str:
     if exchange.trouble:
         parts += ["!!", exchange.trouble]
     took = f"  [{exchange.ms} ms]" if exchange.ms is not None else ""
-    return printable(" ".join(part for part in parts if part) + took)
+    return escape_unprintable(" ".join(part for part in parts if part) + took)
 
 
 def to_json(exchange: Exchange) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..messages.index import API_NAMES, kind_of, message_class, names
-from ..wire.field_docs import Note, about, default_name, notes, since, type_name
+from ..wire.field_docs import FieldNote, default_name, field_notes, module_summary, type_name, version_range
 from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive, Versions
 
@@ -40,7 +40,7 @@ class Row:
     versions: str
     nullable: str
     default: str
-    note: Note
+    note: FieldNote
 
 
 def apis() -> list[str]:
@@ -61,17 +61,23 @@ def rows(message: type[Message], version: int | None = None) -> list[Row]:
 
 
 def _rows(struct: type[Struct], whole: Versions, version: int | None, depth: int) -> Iterator[Row]:
-    said = notes(struct)
+    said = field_notes(struct)
     for field in struct.__fields__:
         if version is not None and version not in field.versions:
             continue
         within = Versions(max(whole.min, field.versions.min), min(whole.max, field.versions.max))
-        null = since(field.nullable, within) or "yes" if field.nullable else ""
+        null = version_range(field.nullable, within) or "yes" if field.nullable else ""
         if version is not None:
             null = "yes" if version in field.nullable else ""
         default = default_name(field)
         yield Row(
-            depth, field, type_name(field), since(field.versions, whole), null, default, said[field.name]
+            depth,
+            field,
+            type_name(field),
+            version_range(field.versions, whole),
+            null,
+            default,
+            said[field.name],
         )
         part = field.kind.element if isinstance(field.kind, Array) else field.kind
         if not isinstance(part, Primitive):
@@ -126,7 +132,7 @@ def _flexible(message: type[Message]) -> str:
 def text(name: str, version: int | None = None, width: int = _WIDTH) -> str:
     """A message, or both of an API, for a terminal. Raises KeyError for an unknown name."""
     found = messages_of(name)
-    parts = [f"{about(found[0])}\n"]
+    parts = [f"{module_summary(found[0])}\n"]
     for message in found:
         if version is None:
             head = f"{message.__name__}, versions {message.__versions__}{_flexible(message)}"
@@ -194,7 +200,7 @@ def _table(found: Sequence[Row], version: int | None, width: int) -> list[str]:
 
 def fragments(name: str) -> list[tuple[str, str]]:
     """The sections of an API's or a message's page: a title, and HTML without a heading."""
-    found = [("", f"<p>{escape(about(messages_of(name)[0]))}</p>")]
+    found = [("", f"<p>{escape(module_summary(messages_of(name)[0]))}</p>")]
     for message in messages_of(name):
         title = message.__name__
         told = rows(message)
@@ -268,7 +274,7 @@ def pages() -> Iterator[tuple[str, str]]:
 def summary(name: str) -> str:
     """What it is for, and its versions."""
     message = messages_of(name)[0]
-    said = about(message)
+    said = module_summary(message)
     _, colon, rest = said.partition("): ")
     return f"{(rest if colon else said).rstrip('.')} (versions {message.__versions__})"
 

@@ -20,7 +20,7 @@ from ..messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerPro
 from ..messages.headers import RequestHeader, request_header_version
 from ..messages.index import API_NAMES, request_class
 from ..wire.message import Message, field
-from ..wire.spans import Reading, Span, annotate
+from ..wire.spans import AnnotatedMessage, FieldSpan, annotate
 from ..wire.types import Int32
 
 
@@ -32,8 +32,8 @@ class Inside(NamedTuple):
     path: tuple[str, ...]
     message: type[Message]
     version: int
-    first: tuple[Span, ...]
-    reading: Reading[Message]
+    first: tuple[FieldSpan, ...]
+    reading: AnnotatedMessage[Message]
     end: int
 
 
@@ -56,7 +56,7 @@ _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
 }
 
 
-def inside(message: type[Message], spans: tuple[Span, ...], data: bytes) -> Iterator[Inside]:
+def inside(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) -> Iterator[Inside]:
     """What the bytes fields of a message hold, in their order; what is inside of that comes behind it."""
     said: dict[tuple[str, ...], object] = {}
     for span in spans:
@@ -65,7 +65,7 @@ def inside(message: type[Message], spans: tuple[Span, ...], data: bytes) -> Iter
             yield from _opened(message.__name__, span, said, data[: span.end])
 
 
-def _opened(name: str, span: Span, said: dict[tuple[str, ...], object], data: bytes) -> Iterator[Inside]:
+def _opened(name: str, span: FieldSpan, said: dict[tuple[str, ...], object], data: bytes) -> Iterator[Inside]:
     assert isinstance(span.value, bytes)
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
@@ -82,7 +82,7 @@ def _opened(name: str, span: Span, said: dict[tuple[str, ...], object], data: by
     fits = reading.error is None and (reading.end == span.end or version > known)
     if not (kind or fits):
         return
-    first = Span(("version",), "int16", start, start + 2, version)
+    first = FieldSpan(("version",), "int16", start, start + 2, version)
     yield Inside(span.path, body, known, (first,), reading, span.end)
     protocol = _above(span.path, named, said)
     for one in reading.spans:
@@ -115,8 +115,8 @@ def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) ->
             number = int.from_bytes(data[start:at], "big", signed=True)
             first = {
                 0: (),
-                2: (Span(("version",), "int16", start, at, number),),
-                len(MAGIC): (Span(("magic",), "bytes", start, at, MAGIC),),
+                2: (FieldSpan(("version",), "int16", start, at, number),),
+                len(MAGIC): (FieldSpan(("magic",), "bytes", start, at, MAGIC),),
             }
             yield Inside(path, body, version, first[front], reading, len(data))
             return

@@ -33,7 +33,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from ..errors import EncodeError
-from ..wire.interpreter import short
+from ..wire.interpreter import short_repr
 from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive
 
@@ -146,7 +146,7 @@ class _Reader:
 
     def struct(self, cls: type[Struct], data: object) -> Any:
         if not isinstance(data, Mapping):
-            raise self.error(f"{short(data)} is not an object")
+            raise self.error(f"{short_repr(data)} is not an object")
         keys = cast("Mapping[str, Any]", data)
         values: dict[str, Any] = {}
         for f in cls.__fields__:
@@ -182,17 +182,17 @@ class _Reader:
             return NOT_NUMBERS[data]
         expected = {"string": str, "bool": bool, "float64": int | float}.get(kind.name, int)
         if not isinstance(data, expected) or (isinstance(data, bool) and kind.name != "bool"):
-            raise self.error(f"{short(data)} is not a value of {kind.name}")
+            raise self.error(f"{short_repr(data)} is not a value of {kind.name}")
         if kind.name != "float64":
             return data
         try:
             return float(data)
         except OverflowError:
-            raise self.error(f"{short(data)} is not a value of float64") from None
+            raise self.error(f"{short_repr(data)} is not a value of float64") from None
 
     def array(self, kind: Array, data: object) -> list[Any]:
         if not isinstance(data, list):
-            raise self.error(f"{short(data)} is not a list")
+            raise self.error(f"{short_repr(data)} is not a list")
         name = self.path[-1]
         values: list[Any] = []
         for index, item in enumerate(cast("list[object]", data)):
@@ -207,12 +207,12 @@ class _Reader:
                 return base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             pass
-        raise self.error(f"{short(data)} is not base64")
+        raise self.error(f"{short_repr(data)} is not base64")
 
     def identifier(self, data: object) -> uuid.UUID:
         if isinstance(data, str) and re.fullmatch("[A-Za-z0-9_-]{22}", data):
             return uuid.UUID(bytes=base64.urlsafe_b64decode(data + "=="))
-        raise self.error(f"{short(data)} is not a uuid: 22 characters of url-safe base64")
+        raise self.error(f"{short_repr(data)} is not a uuid: 22 characters of url-safe base64")
 
     def unknown_tags(self, data: object) -> dict[int, bytes]:
         self.path.append(UNKNOWN_TAGS)
@@ -223,7 +223,7 @@ class _Reader:
                 raise self.error('not a list of {"tag": number, "data": base64}')
             tag = keys["tag"]
             if not isinstance(tag, int) or isinstance(tag, bool) or tag in tags:
-                raise self.error(f"{short(tag)} is not a tag, or is there twice")
+                raise self.error(f"{short_repr(tag)} is not a tag, or is there twice")
             tags[tag] = self.binary(keys["data"])
         self.path.pop()
         return tags

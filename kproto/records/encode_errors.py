@@ -18,11 +18,12 @@ UNWRITABLE = (TypeError, ValueError, AttributeError)
 
 def unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
     """What is wrong with the first of these records that is wrong; `first` is the number of the first one."""
-    from ..wire.interpreter import short  # here: only who gets this error needs what messages need
+    from ..wire.interpreter import short_repr  # here: only who gets this error needs what messages need
 
     for number, record in enumerate(records, first):
         for name, value, wanted in _wrong(record):
-            return EncodeError(message, magic, f"records[{number}]{name}", f"{short(value)} is not {wanted}")
+            field = f"records[{number}]{name}"
+            return EncodeError(message, magic, field, f"{short_repr(value)} is not {wanted}")
     return EncodeError(message, magic, "records", "not all of this can be written")
 
 

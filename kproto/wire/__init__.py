@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from .codecs import Codecs, bind
+from .codecs import Codecs, register
 from .message import FRESH, Array, Field, Message, Struct, decode_from, decode_views, encode_pieces, field
 from .types import (
     ZERO_UUID,
@@ -66,7 +66,7 @@ def _late(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
-bind(
+register(
     Codecs(
         decoder=_late("compiler", "decoder"),
         encoder=_late("compiler", "encoder"),
@@ -74,6 +74,6 @@ bind(
         piece_encoder=_late("compiler", "piece_encoder"),
         read=_late("interpreter", "decode"),
         write=_late("interpreter", "encode"),
-        describe=_late("field_docs", "described"),
+        describe=_late("field_docs", "describe"),
     )
 )

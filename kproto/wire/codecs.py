@@ -1,4 +1,4 @@
-"""What messages are encoded and decoded with: codecs read declarations, so they are bound to them later."""
+"""What messages are encoded and decoded with: codecs read declarations, so they are registered later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Encoder = Callable[[Any], bytes]
 
 
 class Codecs(msgspec.Struct, frozen=True):
-    """All of them. Next: `bind`."""
+    """All of them. Next: `register`."""
 
     decoder: Callable[[Any, int], Decoder]
     encoder: Callable[[Any, int], Encoder]
@@ -26,12 +26,12 @@ class Codecs(msgspec.Struct, frozen=True):
     describe: Callable[[Any, str], str]
 
 
-bound: list[Codecs] = []
+registered: list[Codecs] = []
 
 
-def bind(codecs: Codecs) -> None:
+def register(codecs: Codecs) -> None:
     """Let all messages use these."""
-    bound[:] = [codecs]
+    registered[:] = [codecs]
 
 
 class Compiled(dict[int, Any]):
@@ -42,5 +42,5 @@ class Compiled(dict[int, Any]):
         self.kind = kind
 
     def __missing__(self, version: int) -> Any:
-        self[version] = made = getattr(bound[0], self.kind)(self.message, version)
+        self[version] = made = getattr(registered[0], self.kind)(self.message, version)
         return made

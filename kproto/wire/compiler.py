@@ -14,7 +14,7 @@ A generated decoder looks like this (FetchRequest v12, shortened):
             topics.append(FetchTopic(topic, default_topic_id, partitions))
             if tags: p = read_tags(topics[-1], buf, p - 1, 'FetchRequest', 12)
         ...
-        fetch_request = FetchRequest(None, replica_id, LATE, max_wait_ms, ..., rack_id)
+        fetch_request = FetchRequest(None, replica_id, LAZY, max_wait_ms, ..., rack_id)
         if tags: p = read_tags(fetch_request, buf, p - 1, 'FetchRequest', 12)
         if p > end: raise Malformed
         return fetch_request, p

@@ -12,22 +12,22 @@ from typing import Any
 
 from . import runtime
 from .codecs import Decoder
-from .fields import LATE
-from .interpreter import smallest
-from .layouts import FEW, Fill, Layouts, Part, Pattern
+from .fields import LAZY
+from .interpreter import minimum_size
+from .layouts import MIN_RUN, Fill, LayoutPart, Layouts, Pattern
 from .message import Array, Field, Message, Struct
-from .source import Source, spell
+from .source import FunctionSource, code_name
 from .types import Primitive
 
 
-class DecoderSource(Source):
-    title = "decode"
-    opening = ""
+class DecoderSource(FunctionSource):
+    function_name = "decode"
+    prologue = ""
 
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.after: list[str] = []
-        self.names |= {"LATE": LATE, "repeat": repeat, "starmap": starmap}
+        self.names |= {"LAZY": LAZY, "repeat": repeat, "starmap": starmap}
         self.names |= {
             "long_length": runtime.long_length,
             "long_string": runtime.long_string,
@@ -38,13 +38,13 @@ class DecoderSource(Source):
     def message_decoder(self) -> Decoder:
         self.lines.append("def decode(buf, p):")
         self.line("end = len(buf)")
-        self.line(self.opening)
+        self.line(self.prologue)
         root = self.object_variable(self.message)
         self.struct(self.message, f"{root} = %s", root)
         self.flush()
         self.line("if p > end: raise Malformed")
         self.line(f"return {root}, p")
-        decode: Decoder = self.function(self.title)
+        decode: Decoder = self.function(self.function_name)
         return decode
 
     def flush(self) -> None:
@@ -53,7 +53,7 @@ class DecoderSource(Source):
             self.line(f"{self.values[0]} = buf[p]; p += 1")
         elif self.codes:
             size = struct.calcsize(">" + "".join(self.codes))
-            unpack = self.name(f"unpack_{spell(self.codes)}", _unpack(tuple(self.codes)))
+            unpack = self.name(f"unpack_{code_name(self.codes)}", _unpack(tuple(self.codes)))
             self.line(f"{', '.join(self.values)}, = {unpack}(buf, p); p += {size}")
         for text in self.after:
             self.line(text)
@@ -61,7 +61,7 @@ class DecoderSource(Source):
 
     def struct(self, cls: type[Struct], store: str, stored: str) -> None:
         """Read a struct. `store` is a statement with %s for it, and `stored` is where it is found then."""
-        made = self.made(cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)})
+        made = self.construction(cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)})
         if not self.flexible:
             # Values in the pending run are there only behind it.
             self.after.append(store % made)
@@ -75,7 +75,7 @@ class DecoderSource(Source):
 
     def tags(self, cls: type[Struct], stored: str) -> None:
         """Add what the tag section in front of `p` says, unless it is empty."""
-        tags = runtime.Tags(cls, self.version, partial(_tag_reader, self.message, self.version))
+        tags = runtime.TagSectionReader(cls, self.version, partial(_tag_reader, self.message, self.version))
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
     def tag_reader(self, f: Field) -> Decoder:
@@ -88,15 +88,15 @@ class DecoderSource(Source):
         read: Decoder = self.function(f"read {f.name}")
         return read
 
-    def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
+    def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
         """An expression for a new object with these values, and defaults for what isn't among them."""
         last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
         arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
         return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
 
     def default(self, f: Field) -> str:
-        if f.is_made_late:
-            return "LATE"
+        if f.is_lazy:
+            return "LAZY"
         return "[]" if f.default == [] else self.constant(f)
 
     def value(self, f: Field, tagged: bool = False) -> str:
@@ -139,7 +139,7 @@ class DecoderSource(Source):
         """An expression for an array of values of fixed size: `values` are "a, b, c", or "*all"."""
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
-    def cut(self, kind: Primitive, places: str) -> str:
+    def byte_slice(self, kind: Primitive, places: str) -> str:
         """An expression for the bytes at these places of the buffer."""
         return f"buf[{places}]"
 
@@ -147,7 +147,7 @@ class DecoderSource(Source):
         """Read a string or bytes."""
         text = kind.name == "string"
         with self.length("h" if text else "i", store, nullable, compact):
-            content = self.cut(kind, f"p : (p := p + n{' - 1' if compact else ''})")
+            content = self.byte_slice(kind, f"p : (p := p + n{' - 1' if compact else ''})")
             self.line(store % (self.text(content) if text else content))
 
     @contextmanager
@@ -173,12 +173,12 @@ class DecoderSource(Source):
         with self.length("i", f"{items} = %s", nullable, compact):
             if compact:
                 self.line("n -= 1")
-            size = max(1, smallest(element, self.version, compact))
+            size = max(1, minimum_size(element, self.version, compact))
             self.line(f"if n{f' * {size}' if size > 1 else ''} > end - p: raise Malformed")
             if isinstance(element, type):
                 self.structs(element, items)
             elif element.code:
-                table = self.name(f"unpack_n_{spell([element.code])}", _UNPACKERS[element.code])
+                table = self.name(f"unpack_n_{code_name([element.code])}", _UNPACKERS[element.code])
                 values = self.numbers(element, f"*{table}[n](buf, p)")
                 self.line(f"{items} = {values}; p += n * {element.size}")
             else:
@@ -190,7 +190,7 @@ class DecoderSource(Source):
         """Read `n` structs."""
         one_by_one = f"{items}.append(%s)", f"{items}[-1]"
         if self.is_fixed(cls):
-            size = smallest(cls, self.version, self.flexible)
+            size = minimum_size(cls, self.version, self.flexible)
             self.line(f"q = p + n * {size}")
             if self.flexible:
                 with self.block(f"if buf[p + {size - 1} : q : {size}].strip(b'\\0'):"):
@@ -205,7 +205,9 @@ class DecoderSource(Source):
         self.line(f"{items} = []")
         layouts = self.layouts(cls)
         if layouts:
-            self.line(f"if n >= {FEW}: n, p = {self.name(f'read_{items}', layouts.read)}({items}, n, buf, p)")
+            self.line(
+                f"if n >= {MIN_RUN}: n, p = {self.name(f'read_{items}', layouts.read)}({items}, n, buf, p)"
+            )
         with self.block("for _ in repeat(None, n) if n else ():"):
             self.struct(cls, *one_by_one)
 
@@ -218,8 +220,8 @@ class DecoderSource(Source):
         """Read structs of fixed size, without tags, from `p` to `q` in one go."""
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
-        rows = f"{self.name(f'rows_{spell([*codes])}', _iter_unpack(codes))}(buf[p:q])"
-        made = self.made_of_rows(cls, plain, codes, rows)
+        rows = f"{self.name(f'rows_{code_name([*codes])}', _iter_unpack(codes))}(buf[p:q])"
+        made = self.row_constructions(cls, plain, codes, rows)
         if made:
             self.line(f"{items} = {made}; p = q")
             return
@@ -230,10 +232,10 @@ class DecoderSource(Source):
         }
         self.line(f"{items} = []")
         with self.block(f"for {', '.join(targets)}, in {rows}:"):
-            self.line(f"{items}.append({self.made(cls, values)})")
+            self.line(f"{items}.append({self.construction(cls, values)})")
         self.line("p = q")
 
-    def made_of_rows(
+    def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
         """An expression for all structs at once; None where their values don't come as they are needed."""
@@ -244,15 +246,15 @@ class DecoderSource(Source):
     def layouts(self, cls: type[Struct]) -> Layouts | None:
         """What reads elements of one layout in one go; None where there is little hope for that."""
         found = self.parts(cls)
-        return Layouts(*found, self.flexible, self.maker(cls)) if found else None
+        return Layouts(*found, self.flexible, self.fill_factory(cls)) if found else None
 
-    def maker(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
+    def fill_factory(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
         """What makes a loop over elements when it is needed."""
         return partial(_fill, type(self), self.message, self.version, cls)
 
-    def parts(self, cls: type[Struct]) -> tuple[list[Part], str] | None:
+    def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
         """The parts of an element, and the codes of what is behind the last one."""
-        parts: list[Part] = []
+        parts: list[LayoutPart] = []
         fixed = ""
         for f in cls.__fields__:
             if not self.is_plain(f):
@@ -271,7 +273,7 @@ class DecoderSource(Source):
                 code = ""
                 if not nullable:  # such a list is usually null or empty; any other usually isn't
                     return None
-            parts.append(Part(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
+            parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
             fixed = ""
         return (parts, fixed) if parts else None
 
@@ -313,21 +315,21 @@ class DecoderSource(Source):
         self.line(f"{', '.join(wanted)}, = lengths")
         with self.block(f"for {', '.join(targets)}, in rows:"):
             self.line(f"if {' or '.join(other)}: return length_hint(rows) + 1")
-            self.line(f"items.append({self.made(cls, values)})")
+            self.line(f"items.append({self.construction(cls, values)})")
         self.line("return 0")
         fill: Fill = self.function(f"fill {cls.__name__} {pattern}")
         return fill
 
 
 class ViewSource(DecoderSource):
-    title = "decode views"
-    opening = "view = memoryview(buf)"
+    function_name = "decode views"
+    prologue = "view = memoryview(buf)"
 
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.variables.add("view")
 
-    def cut(self, kind: Primitive, places: str) -> str:
+    def byte_slice(self, kind: Primitive, places: str) -> str:
         if kind.name == "string":
             return f"buf[{places}]"
         return f"view[{places}]" if kind.name == "records" else f"bytes(buf[{places}])"

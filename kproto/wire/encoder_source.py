@@ -9,19 +9,19 @@ from typing import Any
 
 from . import runtime
 from .codecs import Encoder
-from .fields import LATE
+from .fields import LAZY
 from .interpreter import uvarint
 from .message import Array, Field, Message, Struct
-from .source import Source, spell
+from .source import FunctionSource, code_name
 from .types import Primitive
 
 
-class EncoderSource(Source):
+class EncoderSource(FunctionSource):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
-        self.names |= {"LATE": LATE, "SMALL": runtime.SMALL, "TRUTH": runtime.TRUTH}
+        self.names |= {"LAZY": LAZY, "SHORT_VARINTS": runtime.SHORT_VARINTS, "BOOL_BYTE": runtime.BOOL_BYTE}
         self.names |= {"uvarint": uvarint, "string_uvarint": runtime.string_uvarint}
-        self.names |= {"as_content": runtime.as_content, "as_array": runtime.as_array}
+        self.names |= {"check_bytes": runtime.check_bytes, "check_sequence": runtime.check_sequence}
 
     def message_encoder(self, end: str = "return b''.join(w)") -> Any:
         root = self.object_variable(self.message)
@@ -53,20 +53,20 @@ class EncoderSource(Source):
     def tagged(self, cls: type[Struct]) -> list[Field]:
         return [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
 
-    def packed(self) -> str:
+    def pack_expression(self) -> str:
         """An expression for the bytes of the pending run."""
         if self.codes == ["x"]:
             return "b'\\0'"
         values = ", ".join(value for value in self.values if value)
         lists = [value[1:] for value in self.values if value.startswith("*")]
         if not lists:
-            return f"{self.name(f'pack_{spell(self.codes)}', _pack(tuple(self.codes)))}({values})"
-        table = self.name(f"pack_n_{spell(self.codes)}", _packers(tuple(self.codes)))
+            return f"{self.name(f'pack_{code_name(self.codes)}', _pack(tuple(self.codes)))}({values})"
+        table = self.name(f"pack_n_{code_name(self.codes)}", _packers(tuple(self.codes)))
         return f"{table}[{', '.join(f'len({items})' for items in lists)}]({values})"
 
     def flush(self) -> None:
         if self.codes:
-            self.line(f"w.append({self.packed()})")
+            self.line(f"w.append({self.pack_expression()})")
         self.codes, self.values = [], []
 
     def struct(self, cls: type[Struct], variable: str) -> None:
@@ -78,7 +78,7 @@ class EncoderSource(Source):
         if not self.flexible:
             set_but_absent.append(f"{variable}._tags")
         if set_but_absent:
-            self.line(f"if {' or '.join(set_but_absent)}: raise Unsayable")
+            self.line(f"if {' or '.join(set_but_absent)}: raise Unencodable")
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
         for f in plain:
@@ -98,7 +98,7 @@ class EncoderSource(Source):
             parts = [self.differs(part, f"{value}.{part.slot}") for part in f.kind.__fields__]
             some = " or ".join([*parts, f"{value}._tags"])
             some = f"({value} is None or {some})"
-            return f"({value} is not LATE and {some})" if f.is_made_late else some
+            return f"({value} is not LAZY and {some})" if f.is_lazy else some
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
@@ -107,7 +107,7 @@ class EncoderSource(Source):
         self.flush()
         conditions = [f"{variable}._tags"]
         conditions += [self.differs(f, f"{variable}.{f.slot}") for f in self.tagged(cls)]
-        write = runtime.when_needed(partial(_tags_writer, self.message, self.version, cls))
+        write = runtime.lazy_writer(partial(_tags_writer, self.message, self.version, cls))
         with self.block(f"if {' or '.join(conditions)}:"):
             self.line(f"w[-1] = w[-1][:-1] + {self.name('write_tags', write)}({variable})")
 
@@ -132,12 +132,12 @@ class EncoderSource(Source):
         if kind.name == "uuid":
             self.run("16s", f"{value}.int.to_bytes(16, 'big')")
         elif kind.name == "bool":
-            self.run("B", f"TRUTH[{value}]")
+            self.run("B", f"BOOL_BYTE[{value}]")
         elif kind.code:
             self.run(kind.code, value)
         else:
             text = kind.name == "string"
-            content = "b.encode()" if text else "b if type(b) is bytes else as_content(b)"
+            content = "b.encode()" if text else "b if type(b) is bytes else check_bytes(b)"
             self.line(f"b = {value}")
             self.line(f"if b is None: b = b''; n = {0 if compact else -1}" if nullable else "")
             otherwise, length = "else: " if nullable else "", f"len(b){' + 1' if compact else ''}"
@@ -153,18 +153,18 @@ class EncoderSource(Source):
             return
         varint = "string_uvarint" if code == "h" else "uvarint"
         if not self.codes:
-            self.line(f"w.append(SMALL[n] if n < 128 else {varint}(n))")
+            self.line(f"w.append(SHORT_VARINTS[n] if n < 128 else {varint}(n))")
             return
-        without = self.packed()
+        without = self.pack_expression()
         self.run("B", "n")
-        self.line(f"w.append({self.packed()} if n < 128 else {without} + {varint}(n))")
+        self.line(f"w.append({self.pack_expression()} if n < 128 else {without} + {varint}(n))")
         self.codes, self.values = [], []
 
     def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
         """With `in_run` the count and the numbers become a part of the run."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)
-        checked = f"{items} if type({items}) is list else as_array({items})"
+        checked = f"{items} if type({items}) is list else check_sequence({items})"
         self.line(f"{items} = {value}")
         self.line(f"if {items} is None: {items} = (); n = {0 if compact else -1}" if nullable else "")
         otherwise, count = "else: " if nullable else "", f"len({items}){' + 1' if compact else ''}"
@@ -172,7 +172,7 @@ class EncoderSource(Source):
         if in_run and isinstance(element, Primitive):
             count = self.variable("count")
             self.line(f"{count} = n")
-            varint = f"SMALL[{count}] if {count} < 128 else uvarint({count})"
+            varint = f"SHORT_VARINTS[{count}] if {count} < 128 else uvarint({count})"
             self.run("v" if compact else "i", varint if compact else count)
             self.run(f"*{element.code}", f"*{items}")
             return
@@ -185,7 +185,7 @@ class EncoderSource(Source):
             with self.block(f"for item in {items}:"):
                 self.primitive(element, "item", False, compact)
         elif element.name == "bool":
-            self.line(f"w.append(bytes([TRUTH[item] for item in {items}]))")
+            self.line(f"w.append(bytes([BOOL_BYTE[item] for item in {items}]))")
         elif element.name == "uuid":
             self.line(f"w.extend([item.int.to_bytes(16, 'big') for item in {items}])")
         else:

@@ -1,7 +1,7 @@
 """What a declaration says besides its bytes: the comments beside its fields, and since which version.
 
-    notes(JoinGroupRequest)["member_id"].text      # "Empty on the first attempt. ..."
-    described(JoinGroupRequest)                    # what help() shows
+    field_notes(JoinGroupRequest)["member_id"].text      # "Empty on the first attempt. ..."
+    describe(JoinGroupRequest)                    # what help() shows
 
 Rules of this file:
 
@@ -28,7 +28,7 @@ from .types import ALL_VERSIONS, ZERO_UUID, Primitive, Versions
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class FieldNote:
     """What the comments of one field say, as one line of text, and the KIPs that they name."""
 
     text: str = ""
@@ -39,18 +39,18 @@ class Note:
         return tuple(dict.fromkeys(re.findall(r"KIP-\d+", self.text)))
 
 
-def notes(struct: type[Struct]) -> dict[str, Note]:
+def field_notes(struct: type[Struct]) -> dict[str, FieldNote]:
     """The note of every field, in declared order; an empty one where the source says nothing."""
-    said = comments(struct.__module__).get(struct.__name__, {})
-    return {field.name: Note(said.get(field.name, "")) for field in struct.__fields__}
+    said = class_comments(struct.__module__).get(struct.__name__, {})
+    return {field.name: FieldNote(said.get(field.name, "")) for field in struct.__fields__}
 
 
-def about(struct: type[Struct]) -> str:
+def module_summary(struct: type[Struct]) -> str:
     """The first sentence of its module: "JoinGroup (key 11): ask to be a member, ..."."""
     return (inspect.getdoc(sys.modules[struct.__module__]) or "").partition("\n")[0]
 
 
-def structs(message: type[Struct]) -> list[type[Struct]]:
+def nested_structs(message: type[Struct]) -> list[type[Struct]]:
     """A message and all of its parts, outer ones first, each once."""
     found = [message]
     for struct in found:
@@ -81,7 +81,7 @@ def default_name(field: Field) -> str:
     return str(field.default)
 
 
-def since(versions: Versions, within: Versions) -> str:
+def version_range(versions: Versions, within: Versions) -> str:
     """In which versions of those of the message a field is: "" for all of them, "5+", "4-12", "7"."""
     low, high = max(versions.min, within.min), min(versions.max, within.max)
     if (low, high) == (within.min, within.max):
@@ -93,10 +93,10 @@ def since(versions: Versions, within: Versions) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def described(struct: type[Struct], own: str = "") -> str:
+def describe(struct: type[Struct], own: str = "") -> str:
     """What `help` says of a message or of a part of one; `own` is the docstring of its class."""
     whole = ALL_VERSIONS
-    first = inspect.cleandoc(own) if own else about(struct)
+    first = inspect.cleandoc(own) if own else module_summary(struct)
     if issubclass(struct, Message):
         whole = struct.__versions__
         flexible = max(struct.__flexible__.min, whole.min)
@@ -104,24 +104,24 @@ def described(struct: type[Struct], own: str = "") -> str:
             f" Versions {whole}, flexible from {flexible}." if struct.__flexible__ else f" Versions {whole}."
         )
     lines = [first, ""]
-    said = notes(struct)
+    said = field_notes(struct)
     width = max((len(field.name) for field in struct.__fields__), default=0) + 2
     for field in struct.__fields__:
-        text = f"{field.name:<{width}}{facts(field, whole)}"
+        text = f"{field.name:<{width}}{describe_field(field, whole)}"
         if said[field.name].text:
             text += f". {said[field.name].text}"
         lines += textwrap.wrap(text, 96, subsequent_indent=" " * width, break_long_words=False)
     return "\n".join(lines)
 
 
-def facts(field: Field, whole: Versions) -> str:
+def describe_field(field: Field, whole: Versions) -> str:
     """All that a declaration says of a field: "int32, versions 1+, default -1"."""
     found = [type_name(field)]
-    range_ = since(field.versions, whole)
+    range_ = version_range(field.versions, whole)
     if range_:
         found.append(f"versions {range_}")
     if field.nullable:
-        when = since(field.nullable, whole)
+        when = version_range(field.nullable, whole)
         found.append(f"may be null in {when}" if when not in ("", range_) else "may be null")
     if field.tagged:
         found.append(f"tag {field.tag}")
@@ -135,7 +135,7 @@ def _kind_name(kind: Primitive | type[Struct]) -> str:
 
 
 @cache
-def comments(module: str) -> dict[str, dict[str, str]]:
+def class_comments(module: str) -> dict[str, dict[str, str]]:
     """Class -> name -> what the comments say, for all that the classes of a module declare or assign."""
     try:
         source = inspect.getsource(sys.modules[module])

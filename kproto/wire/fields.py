@@ -25,13 +25,13 @@ class _Marker:
 
 REQUIRED = _Marker("REQUIRED")
 # What the slot of a fresh struct holds until somebody looks at it.
-LATE = _Marker("LATE")
+LAZY = _Marker("LAZY")
 
 # The default of a struct field: a new struct, all of its parts at their defaults.
 FRESH: Any = _Marker("FRESH")
 
 
-class Options(msgspec.Struct, frozen=True):
+class FieldOptions(msgspec.Struct, frozen=True):
     """What `field()` was called with, until the annotations are resolved."""
 
     versions: str | None
@@ -84,11 +84,11 @@ def field(
     its collections by; it is kept for readers and doesn't change the bytes. `flexible="none"` keeps the
     field in its old form in flexible versions (only RequestHeader.client_id does that).
     """
-    return Options(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
+    return FieldOptions(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
 
 
-def misfit(
-    name: str, fields: Mapping[str, Options], values: tuple[object, ...], named: Mapping[str, object]
+def explain_arguments(
+    name: str, fields: Mapping[str, FieldOptions], values: tuple[object, ...], named: Mapping[str, object]
 ) -> str:
     """What is wrong with the arguments of a struct, or nothing that is known."""
     from difflib import get_close_matches

@@ -15,7 +15,7 @@ lacks holds its default. Unknown tagged fields are dropped. Within:
     null                                  None
 
 `flatten` makes the same tuples from a message. The decoders are those of `decoder_source.py`, except for the
-types of the values; `_Rows` adds two more ways to read elements of one layout.
+types of the values; `_TupleLayouts` adds two more ways to read elements of one layout.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Any, cast
 from . import interpreter
 from .codecs import Decoder
 from .decoder_source import DecoderSource
-from .layouts import Fill, Layout, Layouts, Part, Pattern
+from .layouts import Fill, Layout, LayoutPart, Layouts, Pattern
 from .message import UNREADABLE, Array, Field, Message, Struct, check_version, fresh
-from .runtime import REMEMBERED
+from .runtime import CACHE_LIMIT
 from .types import Primitive
 
 Flat = tuple[Any, ...]
@@ -40,7 +40,7 @@ Rows = Callable[[bytes], Iterator[Flat]]
 FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
 
 # From how many elements on it pays to compare the lengths of all of them beforehand.
-LONG = 24
+MIN_SLICED = 24
 
 
 def decode_flat(
@@ -60,10 +60,10 @@ def decode_flat(
 
 def flatten(value: Struct) -> Flat:
     """A message or a struct in the form that `decode_flat` returns."""
-    return tuple(_flat(f.kind, getattr(value, f.name)) for f in type(value).__fields__)
+    return tuple(_flatten_value(f.kind, getattr(value, f.name)) for f in type(value).__fields__)
 
 
-def _flat(kind: Primitive | Array | type[Struct], value: Any) -> Any:
+def _flatten_value(kind: Primitive | Array | type[Struct], value: Any) -> Any:
     if isinstance(value, Struct):
         return flatten(value)
     if isinstance(value, str):
@@ -71,7 +71,7 @@ def _flat(kind: Primitive | Array | type[Struct], value: Any) -> Any:
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(kind, Array) and value is not None:
-        values = [_flat(kind.element, element) for element in value]
+        values = [_flatten_value(kind.element, element) for element in value]
         return tuple(values) if isinstance(kind.element, Primitive) and kind.element.code else values
     return value
 
@@ -80,17 +80,17 @@ def _flat(kind: Primitive | Array | type[Struct], value: Any) -> Any:
 def decoder(message: type[Message], version: int) -> Decoder:
     """Compile `decode(buf, p) -> (tuple, end)`; see `compile.decoder`."""
     check_version(message, version)
-    return _FlatSource(message, version).message_decoder()
+    return _TupleSource(message, version).message_decoder()
 
 
-class _FlatSource(DecoderSource):
+class _TupleSource(DecoderSource):
     """A decoder that makes tuples: it has other expressions for values, and other loops."""
 
-    def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
-        parts = [values.get(f.name) or repr(_flat(f.kind, f.initial())) for f in cls.__fields__]
+    def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
+        parts = [values.get(f.name) or repr(_flatten_value(f.kind, f.initial())) for f in cls.__fields__]
         return f"({''.join(f'{part}, ' for part in parts)})"
 
-    def made_of_rows(
+    def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
         return f"[*{rows}]" if tuple(plain) == cls.__fields__ else None
@@ -110,11 +110,11 @@ class _FlatSource(DecoderSource):
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
         found = self.parts(cls)
-        fast = partial(_fast, self.message, self.version, cls)
-        return _Rows(*found, self.flexible, self.maker(cls), fast) if found else None
+        fast = partial(_compile_fast, self.message, self.version, cls)
+        return _TupleLayouts(*found, self.flexible, self.fill_factory(cls), fast) if found else None
 
-    def with_lists(self, cls: type[Struct]) -> Fill:
-        """A loop that has its lists of numbers from `_Rows.lists`."""
+    def fill_with_lists(self, cls: type[Struct]) -> Fill:
+        """A loop that has its lists of numbers from `_TupleLayouts.lists`."""
         self.variables |= {"items", "lengths", "rows", "same", "tail"}
         self.names |= {"length_hint": length_hint}
         values: dict[str, str] = {}
@@ -129,7 +129,7 @@ class _FlatSource(DecoderSource):
         self.line("get, read = lengths")
         with self.block("try:"), self.block(f"for {', '.join([*targets, 'tail'])} in rows:"):
             self.line("same = get(tail) or read(tail)")
-            self.line(f"items.append({self.made(cls, values)})")
+            self.line(f"items.append({self.construction(cls, values)})")
         self.line("except LookupError: return length_hint(rows) + 1")
         self.line("return 0")
         fill: Fill = self.function(f"fill {cls.__name__} with lists")
@@ -150,21 +150,25 @@ class _FlatSource(DecoderSource):
             else:
                 values[f.name] = "None" if length < 0 else _empty(f.kind)
         as_they_stand = targets == [values.get(f.name) for f in cls.__fields__]
-        rows = "rows" if as_they_stand else f"[{self.made(cls, values)} for {', '.join(targets)}, in rows]"
+        rows = (
+            "rows"
+            if as_they_stand
+            else f"[{self.construction(cls, values)} for {', '.join(targets)}, in rows]"
+        )
         self.lines.append(f"def from_rows(rows): return {rows}")
         from_rows: FromRows = self.function(f"from_rows {cls.__name__} {pattern}")
         return from_rows
 
 
 def _empty(kind: Primitive | Array | type[Struct]) -> str:
-    return repr(_flat(kind, [] if isinstance(kind, Array) else b""))
+    return repr(_flatten_value(kind, [] if isinstance(kind, Array) else b""))
 
 
-def _fast(
+def _compile_fast(
     message: type[Message], version: int, cls: type[Struct], pattern: Pattern | None
 ) -> FromRows | Fill:
-    source = _FlatSource(message, version)
-    return source.with_lists(cls) if pattern is None else source.from_rows(cls, pattern)
+    source = _TupleSource(message, version)
+    return source.fill_with_lists(cls) if pattern is None else source.from_rows(cls, pattern)
 
 
 def _read_tags(
@@ -177,7 +181,7 @@ def _read_tags(
     return tuple(said if version in f.tagged else old for f, old, said in fields), end
 
 
-class _Rows(Layouts):
+class _TupleLayouts(Layouts):
     """Two ways more to read elements of one layout, where the loop would take most of the time.
 
     * Many elements without lists of numbers: each byte of their lengths is compared by a slice through all of
@@ -189,7 +193,7 @@ class _Rows(Layouts):
 
     def __init__(
         self,
-        parts: list[Part],
+        parts: list[LayoutPart],
         tail: str,
         flexible: bool,
         fill: Callable[[Pattern], Fill],
@@ -217,10 +221,17 @@ class _Rows(Layouts):
             read = partial(self.read_lists, layout, head)
             layout = self.known[prefixes] = (size, rows, (self.lists.get, read), fast)
         else:
-            layout = self.known[prefixes] = (size, bytes, (), self.take(layout, prefixes, lengths, fast))
+            layout = self.known[prefixes] = (
+                size,
+                bytes,
+                (),
+                self.sliced_fill(layout, prefixes, lengths, fast),
+            )
         return layout
 
-    def take(self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], fast: FromRows) -> Fill:
+    def sliced_fill(
+        self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], fast: FromRows
+    ) -> Fill:
         codes, places = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
             codes += part.fixed
@@ -230,11 +241,11 @@ class _Rows(Layouts):
         if self.flexible:
             places.append((layout[0] - 1, b"\0"))
         codes += self.tail[: len(self.tail) - self.flexible] + "x" * self.flexible
-        return partial(_take, places, struct.Struct(codes).iter_unpack, fast, layout)
+        return partial(_fill_sliced, places, struct.Struct(codes).iter_unpack, fast, layout)
 
     def read_lists(self, layout: Layout, head: int, tail: bytes) -> Flat:
         """An element that ends in `tail`, for its lists. Raises LookupError if it has another layout."""
-        if len(self.lists) >= REMEMBERED:  # they all differ: from now on the loop reads them
+        if len(self.lists) >= CACHE_LIMIT:  # they all differ: from now on the loop reads them
             self.ends_in_lists = False
             self.known.clear()
             self.lists.clear()
@@ -247,7 +258,7 @@ class _Rows(Layouts):
         return element
 
 
-def _take(
+def _fill_sliced(
     places: list[tuple[int, bytes]],
     rows: Rows,
     from_rows: FromRows,
@@ -258,7 +269,7 @@ def _take(
 ) -> int:
     """A `Fill`: `block` are the bytes of the elements, `places` those of their lengths."""
     size, rows_with_lengths, lengths, fill = layout
-    if len(block) >= LONG * size:
+    if len(block) >= MIN_SLICED * size:
         for at, byte in places:
             if block[at::size].strip(byte):
                 break

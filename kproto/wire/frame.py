@@ -3,7 +3,7 @@
 Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` cuts a
 stream at these sizes, however the network has cut it before. A size is checked as soon as its four bytes
 are there, so a stream never makes us hold more than one frame of the allowed size and the last piece of data.
-`Gathered` does the same where the network can write to where it is told, and copies nothing that is large.
+`ReceiveBuffer` does the same for networks that write into a given buffer, and copies nothing that is large.
 """
 
 from __future__ import annotations
@@ -92,23 +92,23 @@ class Frames:
         return _SIZE.size + size - len(self._held)
 
 
-class Gathered:
+class ReceiveBuffer:
     """Collects the bytes of one connection in place, and gives whole frames away without a copy.
 
-    gathered = Gathered()
-    size = sock.recv_into(gathered.room())
-    for body in gathered.took(size): ...
+    receive_buffer = ReceiveBuffer()
+    size = sock.recv_into(receive_buffer.writable())
+    for body in receive_buffer.received(size): ...
 
     A body is the `bytearray` that the network wrote into. A size alone allocates nothing: the room for a
-    frame is at most twice what of it has arrived, what this connection has brought before, or `LEAST`.
+    frame is at most twice what of it has arrived, what this connection has brought before, or `MIN_SIZE`.
     The last large bodies are written into again when nobody has them any more, nor a view of them: new memory
     costs more than receiving does. A small frame ends that, so a quiet connection keeps no room.
     """
 
     __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size")
 
-    LEAST = 64 * 1024
-    KEPT = 2  # one is worked on, and one waits behind it
+    MIN_SIZE = 64 * 1024
+    MAX_REUSED = 2  # one is worked on, and one waits behind it
 
     def __init__(self) -> None:
         self._first: bytearray | None = None  # where frames begin: small ones, and the start of a large one
@@ -117,24 +117,24 @@ class Gathered:
         self._size = -1  # of that; -1 between large frames
         self._filled = 0
         self._most = -1  # bytes of the largest frame that this connection brought
-        self._given: list[bytearray] = []  # the last large bodies, at most `KEPT`
+        self._given: list[bytearray] = []  # the last large bodies, at most `MAX_REUSED`
 
     @property
     def expects_more(self) -> bool:
         """Whether a large frame has begun, and is not whole yet."""
         return self._size >= 0
 
-    def room(self) -> memoryview:
+    def writable(self) -> memoryview:
         """Where the next bytes go; to be used before the next call, and to be let go of then."""
         if self._size < 0:
             if self._first is None:
-                self._first = bytearray(self.LEAST)
+                self._first = bytearray(self.MIN_SIZE)
             return memoryview(self._first)[self._held :]
         if self._filled == len(self._body):
             self._grow()
         return memoryview(self._body)[self._filled :]
 
-    def took(self, count: int) -> list[bytearray]:
+    def received(self, count: int) -> list[bytearray]:
         """`count` bytes were written to the room: the bodies that are whole with them.
 
         Raises FrameError at a size that is negative, or above `MAX_FRAME_SIZE` before the first whole frame:
@@ -146,7 +146,7 @@ class Gathered:
                 return []
             body, self._body, self._size = self._body, bytearray(), -1
             self._most = max(self._most, len(body))
-            self._given = [*self._given[1 - self.KEPT :], body]
+            self._given = [*self._given[1 - self.MAX_REUSED :], body]
             return [body]
         assert self._first is not None
         return self._cut(self._first, self._held + count)
@@ -180,7 +180,7 @@ class Gathered:
         return found
 
     def _begin(self, size: int, start: bytearray) -> None:
-        self._body = self._place(min(size, max(2 * len(start), self._most, self.LEAST)))
+        self._body = self._place(min(size, max(2 * len(start), self._most, self.MIN_SIZE)))
         self._body[: len(start)] = start
         self._size, self._filled = size, len(start)
 

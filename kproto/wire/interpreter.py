@@ -66,7 +66,7 @@ def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int
     return reader.at
 
 
-def smallest(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
+def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
     """The fewest bytes that a value of `kind` takes when it isn't null."""
     if isinstance(kind, Primitive):
         return kind.size or (1 if flexible else 2 if kind.name == "string" else 4)
@@ -76,7 +76,7 @@ def smallest(kind: Primitive | Array | type[Struct], version: int, flexible: boo
     for f in kind.__fields__:
         if version in f.versions and not (flexible and version in f.tagged):
             marked = isinstance(f.kind, type) and version in f.nullable
-            total += 1 if marked else smallest(f.kind, version, flexible and not f.always_rigid)
+            total += 1 if marked else minimum_size(f.kind, version, flexible and not f.always_rigid)
     return total
 
 
@@ -105,7 +105,7 @@ class Reader:
     def error(self, detail: str, at: int) -> DecodeError:
         return DecodeError(self.message, self.version, _dotted(self.path), at, detail)
 
-    def take(self, size: int, what: str) -> bytes:
+    def read_bytes(self, size: int, what: str) -> bytes:
         left = self.end - self.at
         if size > left:
             raise self.error(f"{what} takes {size} bytes, but only {left} are left", self.at)
@@ -113,7 +113,7 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def fixed(self, code: str, what: str) -> Any:
-        return struct.unpack(">" + code, self.take(struct.calcsize(">" + code), what))[0]
+        return struct.unpack(">" + code, self.read_bytes(struct.calcsize(">" + code), what))[0]
 
     def uvarint(self, what: str) -> int:
         start, value = self.at, 0
@@ -166,7 +166,7 @@ class Reader:
             raise self.error("null, but the field is not nullable", start)
         if kind.name == "string" and length > STRING_MAX:
             raise self.error(f"a string of {length} bytes; they have at most {STRING_MAX}", start)
-        value = self.take(length, f"this {kind.name}")
+        value = self.read_bytes(length, f"this {kind.name}")
         if kind.name != "string":
             return value
         try:
@@ -181,7 +181,7 @@ class Reader:
             if nullable:
                 return None
             raise self.error("null, but the field is not nullable", start)
-        room = (self.end - self.at) // max(1, smallest(kind.element, self.version, flexible))
+        room = (self.end - self.at) // max(1, minimum_size(kind.element, self.version, flexible))
         if count > room:
             raise self.error(f"an array of {count}, but the bytes left have room for {room} at most", start)
         values: list[Any] = []
@@ -207,16 +207,16 @@ class Reader:
             size = self.uvarint("the size of a tagged field")
             f = known.get(tag)
             if f is None:
-                content = self.take(size, "this tagged field")
+                content = self.read_bytes(size, "this tagged field")
                 value.__unknown_tags__[tag] = content
                 continue
             self.path[-1] = f.name
             if self.version not in f.tagged:
                 raise self.error(f"tag {tag} is not valid in this version", start)
-            self.tagged(value, f, size)
+            self.tagged_field(value, f, size)
         self.path.pop()
 
-    def tagged(self, value: Any, f: Field, size: int) -> None:
+    def tagged_field(self, value: Any, f: Field, size: int) -> None:
         """A known tagged field: its value has exactly `size` bytes, and can't look behind them."""
         start, outer = self.at, self.end
         if size > outer - start:
@@ -257,18 +257,18 @@ class _Writer:
             try:
                 item = getattr(value, f.name)
             except AttributeError:
-                raise self.error(f"{short(value)} is no {cls.__name__}: it lacks the field") from None
+                raise self.error(f"{short_repr(value)} is no {cls.__name__}: it lacks the field") from None
             if self.version not in f.versions:
                 if not f.ignorable and _differs(item, f.initial()):
                     raise self.error(
-                        f"{short(item)} can't be said in this version, which lacks the field "
-                        f"(versions {f.versions}); leave it at {short(f.initial())}"
+                        f"{short_repr(item)} can't be said in this version, which lacks the field "
+                        f"(versions {f.versions}); leave it at {short_repr(f.initial())}"
                     )
             elif not (self.flexible and self.version in f.tagged):
                 self.field(f, item)
             self.path.pop()
         if not hasattr(value, "_tags"):
-            raise self.error(f"{short(value)} is no {cls.__name__}: it has no unknown tags")
+            raise self.error(f"{short_repr(value)} is no {cls.__name__}: it has no unknown tags")
         if self.flexible:
             self.tags(cls, value)
         elif value._tags:
@@ -300,11 +300,11 @@ class _Writer:
             return
         if kind.name == "string":
             if not isinstance(value, str):
-                raise self.error(f"{short(value)} is not a str")
+                raise self.error(f"{short_repr(value)} is not a str")
             try:
                 content = value.encode()
             except UnicodeEncodeError as error:
-                raise self.error(f"{short(value)} has no UTF-8 form: {error.reason}") from None
+                raise self.error(f"{short_repr(value)} has no UTF-8 form: {error.reason}") from None
         else:
             content = self.content(value)
         self.length(code, flexible, len(content))
@@ -317,7 +317,7 @@ class _Writer:
                 return bytes(cast("bytes | bytearray", given))
         except ValueError:  # a memoryview that was released
             pass
-        raise self.error(f"{short(value)} is not bytes")
+        raise self.error(f"{short_repr(value)} is not bytes")
 
     def fixed(self, kind: Primitive, value: Any) -> None:
         try:
@@ -330,7 +330,7 @@ class _Writer:
             else:
                 content = struct.pack(">" + kind.code, value)
         except (struct.error, TypeError, KeyError, AttributeError, OverflowError):
-            raise self.error(f"{short(value)} is not a value of {kind.name}") from None
+            raise self.error(f"{short_repr(value)} is not a value of {kind.name}") from None
         self.pieces.append(content)
 
     def array(self, kind: Array, values: Any, flexible: bool) -> None:
@@ -338,7 +338,7 @@ class _Writer:
             self.length("i", flexible, -1)
             return
         if not isinstance(values, list | tuple):
-            raise self.error(f"{short(values)} is not a list")
+            raise self.error(f"{short_repr(values)} is not a list")
         values = cast("list[Any]", values)
         self.length("i", flexible, len(values))
         name = self.path[-1]
@@ -367,10 +367,10 @@ class _Writer:
         unknown: Any = value._tags or {}
         if not isinstance(unknown, dict):
             self.path.append("(tags)")
-            raise self.error(f"the unknown tags are {short(unknown)}, not a dict")
+            raise self.error(f"the unknown tags are {short_repr(unknown)}, not a dict")
         unknown = cast("dict[object, object]", unknown)
         for tag, content in unknown.items():
-            self.path.append(f"(tag {short(tag)})")
+            self.path.append(f"(tag {short_repr(tag)})")
             if tag in names:
                 raise self.error(f"this tag belongs to the field {names[tag]}")
             if not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
@@ -394,7 +394,7 @@ def _differs(value: Any, initial: object) -> bool:
         return True
 
 
-def short(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as an error message shows it."""
     try:
         text = repr(value)

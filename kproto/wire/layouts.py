@@ -11,8 +11,8 @@ What keeps it right and bounded:
 
 * An element is made only after each of its lengths was compared, and its tag count, which has to be zero.
 * The end of what is read was held against the end of the buffer.
-* At most `AHEAD` bytes are copied on a guess. A layout is learnt when `FEW` elements have it, and the tables
-  are bounded: layouts are forgotten, loops aren't made any more.
+* At most `MAX_BYTES` bytes are copied on a guess. A layout is stored when `MIN_RUN` elements have it. The
+  tables are bounded: when they are full, layouts are dropped, and no more loops are compiled.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any
 import msgspec
 
 # Fewer elements than this are read one by one: that is faster.
-FEW = 3
+MIN_RUN = 3
 
-MANY = 256
+MAX_ELEMENTS = 256
 # How many elements, and how many bytes of them, are read at a time. Both bound what a wrong guess costs.
-AHEAD = 65_536
+MAX_BYTES = 65_536
 
 # How many layouts, and how many loops, are kept per array of a declaration.
-LAYOUTS = 64
+MAX_LAYOUTS = 64
 
 # The longest list of numbers inside of an element.
-NUMBERS = 16
+MAX_NUMBERS = 16
 
 # What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many.
 Pattern = tuple[int, ...]
@@ -43,7 +43,7 @@ Pattern = tuple[int, ...]
 Fill = Callable[[list[Any], Any, Any], int]
 
 
-class Part(msgspec.Struct, frozen=True):
+class LayoutPart(msgspec.Struct, frozen=True):
     """A piece of an element: fields of fixed size, then a length and what it counts.
 
     `prefix` is the size of the length, 0 for a varint that is one too high. `code` is the `struct` code of
@@ -63,7 +63,9 @@ Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 class Layouts:
     """The layouts seen so far of one array of a declaration."""
 
-    def __init__(self, parts: list[Part], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]) -> None:
+    def __init__(
+        self, parts: list[LayoutPart], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]
+    ) -> None:
         """`tail` are the codes of what is behind the last part; `fill` makes the loop for a pattern."""
         self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
         self.tail = tail + "B" * flexible
@@ -80,40 +82,40 @@ class Layouts:
         while layout is not None:
             size, rows, lengths, fill = layout
             n, q = count, p + count * size
-            if n > MANY or q > len(buf) or q - p > AHEAD:
-                n = min(n, MANY, min(len(buf) - p, AHEAD) // size)
+            if n > MAX_ELEMENTS or q > len(buf) or q - p > MAX_BYTES:
+                n = min(n, MAX_ELEMENTS, min(len(buf) - p, MAX_BYTES) // size)
                 q = p + n * size
             others = fill(items, rows(buf[p:q]), lengths)
             if n == count and not others:
                 return 0, q
             count -= n - others
             p = q - others * size
-            if count < FEW or (others == n and layout is not guess):
+            if count < MIN_RUN or (others == n and layout is not guess):
                 break
             if others or not n:
                 guess, layout = None, self.find(buf, p)
         return count, p
 
     def find(self, buf: bytes, p: int) -> Layout | None:
-        """The layout that the next `FEW` elements have in common; None if there is none, or not for here."""
+        """Return the layout that the next `MIN_RUN` elements share, None if no layout can be used."""
         places: list[tuple[int, bytes]] = []
         lengths: list[int] = []
         at = p
         for part, fixed in self.parts:
             at += fixed
             prefix, length = _length(buf, at, part)
-            if length < -1 or (length > NUMBERS and part.code != "s") or (length > 0 and not part.code):
+            if length < -1 or (length > MAX_NUMBERS and part.code != "s") or (length > 0 and not part.code):
                 return None
             places.append((at - p, prefix))
             lengths.append(length)
             at += len(prefix) + max(0, length) * struct.calcsize(">" + part.code)
         size = at - p + struct.calcsize(">" + self.tail)
-        if size > AHEAD // FEW:
+        if size > MAX_BYTES // MIN_RUN:
             return None
         if self.flexible:
             places.append((size - 1, b"\0"))
         for at, prefix in places:
-            for start in range(p + at, p + at + FEW * size, size):
+            for start in range(p + at, p + at + MIN_RUN * size, size):
                 if not buf.startswith(prefix, start):
                     return None
         key = tuple(prefix for _, prefix in places[: len(lengths)])
@@ -130,10 +132,10 @@ class Layouts:
             wanted += struct.unpack(">" + code, prefix)
         fill = self.fills.get(tuple(pattern))
         if fill is None:
-            if len(self.fills) >= LAYOUTS:
+            if len(self.fills) >= MAX_LAYOUTS:
                 return None
             fill = self.fills[tuple(pattern)] = self.make_fill(tuple(pattern))
-        if len(self.known) >= LAYOUTS:
+        if len(self.known) >= MAX_LAYOUTS:
             self.known.clear()
         rows = struct.Struct(">" + codes + self.tail).iter_unpack
         layout = self.known[prefixes] = (size, rows, tuple(wanted), fill)
@@ -144,7 +146,7 @@ _VARINT = {1: "B", 2: "H"}
 _LENGTH = {2: "h", 4: "i"}
 
 
-def _length(buf: bytes, at: int, part: Part) -> tuple[bytes, int]:
+def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
     """The bytes of the length at `at`, and its value.
 
     The value is -1 for null, and -2 for what isn't there, isn't allowed, or isn't how it is usually said.

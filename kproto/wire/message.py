@@ -42,8 +42,8 @@ from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, dataclass_transf
 import msgspec
 
 from ..errors import DecodeError, UnsupportedVersion
-from .codecs import Compiled, Decoder, Encoder, bound
-from .fields import FRESH, LATE, REQUIRED, Options, field, misfit
+from .codecs import Compiled, Decoder, Encoder, registered
+from .fields import FRESH, LAZY, REQUIRED, FieldOptions, explain_arguments, field
 from .types import ALL_VERSIONS, NO_VERSIONS, Primitive, Versions
 
 __all__ = [
@@ -87,14 +87,14 @@ class Field(msgspec.Struct, frozen=True):
     always_rigid: bool
 
     @property
-    def is_made_late(self) -> bool:
-        """The object holds LATE until somebody looks at the field; see `_made_late`."""
+    def is_lazy(self) -> bool:
+        """The object holds LAZY until somebody looks at the field; see `_lazy_struct`."""
         return self.default is FRESH
 
     @property
     def slot(self) -> str:
-        """The attribute that holds the value, or LATE."""
-        return f"_{self.name}" if self.is_made_late else self.name
+        """The attribute that holds the value, or LAZY."""
+        return f"_{self.name}" if self.is_lazy else self.name
 
     def initial(self) -> Any:
         """A new value for a field that nobody set: its default, or Kafka's zero of its type."""
@@ -110,7 +110,7 @@ class Field(msgspec.Struct, frozen=True):
         return [] if isinstance(self.kind, Array) else fresh(self.kind)
 
 
-class _Fields:
+class _ResolvedFields:
     """The fields of a struct in declared order. Raises TypeError for a declaration that makes no sense."""
 
     def __get__(self, instance: object, cls: type[Struct]) -> tuple[Field, ...]:
@@ -119,7 +119,7 @@ class _Fields:
         return cls.__resolved__
 
 
-class _Doc(str):
+class _LazyDocstring(str):
     """The docstring of a declaration, with the fields and the comments beside them: made when somebody asks.
 
     Asked through the class it is a descriptor. pydoc looks into the class's dict for a text, and expands the
@@ -132,57 +132,59 @@ class _Doc(str):
         self.owner = owner
 
     def __get__(self, instance: object, owner: type[Struct]) -> str:
-        told: str = bound[0].describe(owner, str(self))
+        told: str = registered[0].describe(owner, str(self))
         return told
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
         return self.__get__(None, self.owner)
 
 
-class _Explaining(msgspec.StructMeta):
+class _MessageMeta(msgspec.StructMeta):
     """The class of messages: who calls one with what it can't take is told its name and its fields."""
 
-    __options__: Mapping[str, Options]
+    __options__: Mapping[str, FieldOptions]
 
     def __call__(cls, *values: Any, **named: Any) -> Any:
         try:
             return super().__call__(*values, **named)
         except TypeError as error:
-            raise TypeError(misfit(cls.__name__, cls.__options__, values, named) or str(error)) from None
+            raise TypeError(
+                explain_arguments(cls.__name__, cls.__options__, values, named) or str(error)
+            ) from None
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class _Declaring(msgspec.StructMeta):
+class _DeclarationMeta(msgspec.StructMeta):
     """The class of `Struct` and `Message`: makes msgspec's structs out of the declarations that extend them.
 
     What it makes isn't of this class itself, nor does it have such classes among its bases, but a plain twin
     of them: in Python 3.11 a call of a class is half as slow again if the class of that class is written in
     Python, and decoding is mostly such calls. `isinstance` and `issubclass` don't notice. Only messages are
-    `_Explaining`: there is one of them in an answer, and who writes them by hand begins with them.
+    `_MessageMeta`: there is one of them in an answer, and who writes them by hand begins with them.
     """
 
     __plain__: Any
 
     def __new__(mcs, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **keywords: Any) -> Any:
-        plain = tuple(base.__plain__ if isinstance(base, _Declaring) else base for base in bases)
+        plain = tuple(base.__plain__ if isinstance(base, _DeclarationMeta) else base for base in bases)
         if namespace["__module__"] == __name__:
             declaring = super().__new__(mcs, name, bases, namespace)
             declaring.__plain__ = msgspec.StructMeta(name, plain, namespace)
             return declaring
-        options: dict[str, Options] = {}
+        options: dict[str, FieldOptions] = {}
         annotations: dict[str, Any] = {}
         for key, text in namespace.get("__annotations__", {}).items():
             if key.startswith("_") or str(text).startswith("ClassVar"):
                 continue
             given = namespace.get(key, REQUIRED)
-            options[key] = given if isinstance(given, Options) else field(default=given)
+            options[key] = given if isinstance(given, FieldOptions) else field(default=given)
             annotations[key] = text
             namespace[key] = _default(name, key, options[key].default)
         annotations["_tags"] = "dict[int, bytes] | None"
         namespace |= {"_tags": None, "__annotations__": annotations}
-        namespace["__doc__"] = _Doc(namespace.get("__doc__", ""))
+        namespace["__doc__"] = _LazyDocstring(namespace.get("__doc__", ""))
         namespace |= {"__options__": options, "__resolved__": None}
-        kind = _Explaining if keywords else msgspec.StructMeta
+        kind = _MessageMeta if keywords else msgspec.StructMeta
         cls: Any = kind(name, plain, namespace, gc=False)
         cls.__make__ = msgspec.StructMeta.__call__.__get__(cls) if keywords else cls
         if keywords:
@@ -190,7 +192,7 @@ class _Declaring(msgspec.StructMeta):
         for key, given in options.items():
             if given.default is FRESH:
                 setattr(cls, f"_{key}", getattr(cls, key))
-                setattr(cls, key, _made_late(key))
+                setattr(cls, key, _lazy_struct(key))
         return cls
 
     def __instancecheck__(cls, value: object) -> bool:
@@ -208,31 +210,31 @@ def _default(struct: str, name: str, default: object) -> object:
 
     if default is REQUIRED:
         return msgspec.field(default_factory=refuse)
-    return LATE if default is FRESH else default
+    return LAZY if default is FRESH else default
 
 
-def _made_late(name: str) -> property:
+def _lazy_struct(name: str) -> property:
     """A field with a fresh struct as its default, which is made when somebody looks at it.
 
-    Most are never looked at, and a fetch response has three of them for each partition. The slot holds LATE
+    Most are never looked at, and a fetch response has three of them for each partition. The slot holds LAZY
     until then.
     """
     slot = f"_{name}"
 
-    def get(self: Struct) -> object:
+    def get_value(self: Struct) -> object:
         value: object = getattr(self, slot)
-        if value is LATE:
+        if value is LAZY:
             value = next(f.initial() for f in type(self).__fields__ if f.name == name)
             setattr(self, slot, value)
         return value
 
-    def put(self: Struct, value: object) -> None:
+    def set_value(self: Struct, value: object) -> None:
         setattr(self, slot, value)
 
-    def drop(self: Struct) -> None:
+    def delete_value(self: Struct) -> None:
         delattr(self, slot)
 
-    return property(get, put, drop)
+    return property(get_value, set_value, delete_value)
 
 
 if typing.TYPE_CHECKING:
@@ -246,11 +248,11 @@ else:
     _Slots = msgspec.Struct
 
 
-class Struct(_Slots, metaclass=_Declaring):
+class Struct(_Slots, metaclass=_DeclarationMeta):
     """A part of a message. Subclass it with annotated fields."""
 
-    __fields__ = _Fields()
-    __options__: ClassVar[dict[str, Options]]
+    __fields__ = _ResolvedFields()
+    __options__: ClassVar[dict[str, FieldOptions]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
     # What decoders call, with values in declared order; it explains nothing.
     __make__: ClassVar[Callable[..., Any]]
@@ -317,7 +319,7 @@ class Message(Struct):
             return type(self).__encoders__[version](self)
         except Exception:  # whatever it is, the slow codec finds the field and says what is wrong with it
             pass
-        return bound[0].write(self, version)
+        return registered[0].write(self, version)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
@@ -332,7 +334,7 @@ class Message(Struct):
             return message
         except UNREADABLE:
             pass
-        message = bound[0].read(cls, buffer, 0, version)[0]  # which says what is wrong, and where
+        message = registered[0].read(cls, buffer, 0, version)[0]  # which says what is wrong, and where
         return message
 
 
@@ -364,7 +366,7 @@ def decode_from(
         return message.__decoders__[version](buffer, offset)
     except UNREADABLE:
         pass
-    return bound[0].read(message, buffer, offset, version)
+    return registered[0].read(message, buffer, offset, version)
 
 
 def decode_views(message: type[M], data: bytes | bytearray, offset: int, version: int) -> tuple[M, int]:
@@ -377,7 +379,7 @@ def decode_views(message: type[M], data: bytes | bytearray, offset: int, version
         return message.__view_decoders__[version](data, offset)
     except UNREADABLE:
         pass
-    return bound[0].read(message, bytes(data), offset, version)
+    return registered[0].read(message, bytes(data), offset, version)
 
 
 def encode_pieces(message: Message, version: int) -> list[bytes]:
@@ -386,7 +388,7 @@ def encode_pieces(message: Message, version: int) -> list[bytes]:
         return type(message).__piece_encoders__[version](message)
     except Exception:  # as in `Message.encode`
         pass
-    return [bound[0].write(message, version)]
+    return [registered[0].write(message, version)]
 
 
 def check_version(message: type[Message], version: int) -> None:
@@ -429,7 +431,7 @@ def _resolve(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field,
     return tuple(fields)
 
 
-def _field(name: str, options: Options, hint: Any) -> Field:
+def _field(name: str, options: FieldOptions, hint: Any) -> Field:
     kind, may_be_null = _kind(hint)
     if options.nullable is not None and not may_be_null:
         raise TypeError("nullable= needs an annotation with | None")

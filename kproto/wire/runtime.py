@@ -11,25 +11,25 @@ from uuid import UUID, SafeUUID
 from .interpreter import STRING_MAX, VARINT_MAX, uvarint
 from .message import Field, Struct
 
-Reader = Callable[[bytes, int], tuple[Any, int]]
+FieldReader = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Malformed(ValueError):
     """Generated decoders raise this; the interpreter then finds out what is wrong, and where."""
 
 
-class Unsayable(ValueError):
+class Unencodable(ValueError):
     """Generated encoders raise this; the interpreter then finds out what is wrong, and where."""
 
 
 # The varints of one byte.
-SMALL = tuple(uvarint(value) for value in range(128))
+SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
 # The byte of a bool. Other values fail, where the "?" of `struct` would write the truth of anything.
-TRUTH = {False: 0, True: 1}
+BOOL_BYTE = {False: 0, True: 1}
 
 # How many packers and unpackers of a kind, and how many UUIDs, are kept for the next time.
-REMEMBERED = 4096
+CACHE_LIMIT = 4096
 
 
 def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
@@ -63,19 +63,19 @@ def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
 def string_uvarint(n: int) -> bytes:
     """The varint in front of a string, `n` being one more than its bytes."""
     if n > STRING_MAX + 1:
-        raise Unsayable
+        raise Unencodable
     return uvarint(n)
 
 
-class Tags:
+class TagSectionReader:
     """Reads the tag sections of a struct that aren't empty."""
 
-    def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], Reader]) -> None:
+    def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], FieldReader]) -> None:
         """`make` compiles what reads a tagged field; it is called when such a field first comes."""
         self.fields = {f.tag: f for f in cls.__fields__ if f.tagged}
         self.version = version
         self.make = make
-        self.readers: dict[int, Reader] = {}
+        self.readers: dict[int, FieldReader] = {}
 
     def read(self, target: Struct, buf: bytes, p: int) -> int:
         """Read the section at `p` into `target`, which has its defaults; return the offset behind it."""
@@ -108,15 +108,15 @@ def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[A
     """A tag section with its count: what is in the fields, and what nobody knows."""
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
-            raise Unsayable
-        pieces[tag] = as_content(content)
+            raise Unencodable
+        pieces[tag] = check_bytes(content)
     parts = [uvarint(len(pieces))]
     for tag in sorted(pieces):
         parts += (uvarint(tag), uvarint(len(pieces[tag])), pieces[tag])
     return b"".join(parts)
 
 
-def when_needed(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
+def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
     """A function that `make` makes at the first call."""
     made: list[Callable[[Any], bytes]] = []
 
@@ -128,14 +128,14 @@ def when_needed(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], b
     return call
 
 
-def as_content(value: Any) -> bytes:
+def check_bytes(value: Any) -> bytes:
     """`value` as bytes; TypeError unless it is bytes-like: an int or a list would pass for it too."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError
     return bytes(cast("bytes | bytearray", value))
 
 
-def as_array(value: Any) -> Sequence[Any]:
+def check_sequence(value: Any) -> Sequence[Any]:
     """`value`, if it is a list or a tuple; else TypeError: a str would pass for a list of strings."""
     if not isinstance(value, list | tuple):
         raise TypeError
@@ -152,7 +152,7 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
         code = _repeat(self.code, n)
         unpack = struct.Struct(">" + code).unpack_from
         if (
-            n < REMEMBERED and len(code) < 100
+            n < CACHE_LIMIT and len(code) < 100
         ):  # UUIDs are no repeated code: many of them take more memory than their message
             self[n] = unpack
         return unpack
@@ -178,8 +178,8 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
             else:
                 code += f"{left.pop()}{part[1:]}" if part[0] == "*" else part
         pack = struct.Struct(code).pack
-        if sum(lengths) < REMEMBERED:
-            if len(self) >= REMEMBERED:
+        if sum(lengths) < CACHE_LIMIT:
+            if len(self) >= CACHE_LIMIT:
                 self.clear()
             self[key] = pack
         return pack
@@ -196,7 +196,7 @@ class Uuids(dict[bytes, UUID]):
         value = object.__new__(UUID)
         _set_int(value, int.from_bytes(content, "big"))
         _set_safe(value, SafeUUID.unknown)
-        if len(self) >= REMEMBERED:
+        if len(self) >= CACHE_LIMIT:
             self.clear()
         self[content] = value
         return value

@@ -26,7 +26,7 @@ def build(source: str, filename: str, names: Mapping[str, object]) -> dict[str, 
     return namespace
 
 
-class Source:
+class FunctionSource:
     """Lines of a function in the making, the names they use, and the run of fixed fields not yet written."""
 
     def __init__(self, message: type[Message], version: int) -> None:
@@ -35,7 +35,7 @@ class Source:
         self.flexible = version in message.__flexible__
         self.lines: list[str] = []
         self.depth = 1
-        self.names: dict[str, object] = {"Malformed": runtime.Malformed, "Unsayable": runtime.Unsayable}
+        self.names: dict[str, object] = {"Malformed": runtime.Malformed, "Unencodable": runtime.Unencodable}
         self.variables: set[str]
         self.variables = {"b", "buf", "end", "item", "len", "map", "n", "p", "q", "tags", "type", "w"}
         self.codes: list[str] = []
@@ -102,6 +102,6 @@ class Source:
         return self.name(f"default_{f.name}", value)
 
 
-def spell(codes: list[str]) -> str:
+def code_name(codes: list[str]) -> str:
     """`struct` codes as a part of a name; `t` is for truth, `n` for a list."""
     return "".join(codes).replace("?", "t").replace("16s", "u").replace("*", "n")

@@ -26,7 +26,7 @@ from .types import Primitive
 M = TypeVar("M", bound=Message)
 
 
-class Span(msgspec.Struct, frozen=True):
+class FieldSpan(msgspec.Struct, frozen=True):
     """The bytes from `start` to `end` are `path`'s: its value, or what `type` says.
 
     `type` is a basic type of Kafka, or "count", "marker", "tag count", "tag", "tag size", "tagged bytes".
@@ -39,24 +39,24 @@ class Span(msgspec.Struct, frozen=True):
     value: object
 
 
-class Reading(msgspec.Struct, Generic[M], frozen=True):
+class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
     """What was read: the message and the offset behind it, or the error that ended the reading."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[FieldSpan, ...]
     message: M | None
     end: int
     error: DecodeError | None
 
 
-def annotate(message: type[M], data: bytes, offset: int, version: int) -> Reading[M]:
+def annotate(message: type[M], data: bytes, offset: int, version: int) -> AnnotatedMessage[M]:
     """Read `message` at `offset` of `data`. Raises UnsupportedVersion only; anything else is in `error`."""
     check_version(message, version)
     reader = _Annotator(message.__name__, data, offset, version, version in message.__flexible__)
     try:
         value: M = reader.struct(message)
     except DecodeError as error:
-        return Reading(tuple(reader.spans), None, reader.at, error)
-    return Reading(tuple(reader.spans), value, reader.at, None)
+        return AnnotatedMessage(tuple(reader.spans), None, reader.at, error)
+    return AnnotatedMessage(tuple(reader.spans), value, reader.at, None)
 
 
 _WORDS = {
@@ -71,10 +71,10 @@ class _Annotator(Reader):
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         super().__init__(message, data, at, version, flexible)
-        self.spans: list[Span] = []
+        self.spans: list[FieldSpan] = []
 
     def _note(self, type_: str, start: int, value: object) -> None:
-        self.spans.append(Span(tuple(self.path), type_, start, self.at, value))
+        self.spans.append(FieldSpan(tuple(self.path), type_, start, self.at, value))
 
     def primitive(self, kind: Primitive, nullable: bool, flexible: bool) -> Any:
         start = self.at
@@ -103,15 +103,15 @@ class _Annotator(Reader):
             self._note(_WORDS[what], start, value)
         return value
 
-    def take(self, size: int, what: str) -> bytes:
+    def read_bytes(self, size: int, what: str) -> bytes:
         start = self.at
-        value = super().take(size, what)
+        value = super().read_bytes(size, what)
         if what == "this tagged field":
             self._note("tagged bytes", start, value)
         return value
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """A value in one short line: text as JSON has it, a uuid as Kafka prints it."""
     if value is None:
         return "null"
@@ -130,10 +130,10 @@ def shown(value: object) -> str:
 
 def _quoted(text: str) -> str:
     """Text in quotes; what doesn't print, or turns the line around, is escaped."""
-    return printable(json.dumps(text, ensure_ascii=False))
+    return escape_unprintable(json.dumps(text, ensure_ascii=False))
 
 
-def printable(line: str) -> str:
+def escape_unprintable(line: str) -> str:
     """A line as it may go to a terminal: what doesn't print, or turns or ends the line, is escaped."""
     return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
 

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kproto.errors import EncodeError
-from kproto.records import batches, conversion, rows
+from kproto.records import batches, convert, rows
 from kproto.records.compression import CODECS, decompress
 from kproto.testing.strategies import RecordBatch, record_batches, record_sets
 from tests.conformance import judges
@@ -98,9 +98,9 @@ def test_a_fetch_gets_what_kafka_gives(
         theirs = kafka.ask(whole, magic, fromOffset=start)
     except UnsupportedCompression:
         with pytest.raises(EncodeError, match="UNSUPPORTED_COMPRESSION_TYPE"):
-            conversion(whole, magic, up=False, from_offset=start)
+            convert(whole, magic, up=False, from_offset=start)
         return
-    ours = conversion(whole, magic, up=False, from_offset=start)
+    ours = convert(whole, magic, up=False, from_offset=start)
     if codec == "none" or source <= magic:
         assert ours.hex() == theirs.hex()
     assert opened(ours) == opened(theirs)
@@ -110,7 +110,7 @@ def test_a_fetch_gets_what_kafka_gives(
 def test_a_fetch_of_mixed_magics_gets_what_kafka_gives(kafka: Kafka, data: st.DataObject, magic: int) -> None:
     kinds = st.integers(0, 2).flatmap(lambda one: record_batches(one, codecs=CODECS[:4], max_records=5))
     whole = joined(data.draw(record_sets(kinds)))
-    ours, theirs = conversion(whole, magic, up=False), kafka.ask(whole, magic, fromOffset=0)
+    ours, theirs = convert(whole, magic, up=False), kafka.ask(whole, magic, fromOffset=0)
     assert opened(ours) == opened(theirs)
     assert rows(ours, control=True) == rows(theirs, control=True)
 
@@ -123,7 +123,7 @@ def test_a_log_stores_what_kafka_stores_of_old_producers(
 ) -> None:
     one = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
     assume(one.header.get("timestamp_type") != "LogAppendTime")  # a producer may not say that
-    ours, theirs = conversion(one.data, magic), kafka.ask(one.data, magic, firstOffset=one.base_offset)
+    ours, theirs = convert(one.data, magic), kafka.ask(one.data, magic, firstOffset=one.base_offset)
     if codec == "none":
         assert ours.hex() == theirs.hex()
     assert opened(ours) == opened(theirs)

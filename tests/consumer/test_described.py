@@ -62,18 +62,18 @@ def test_defaults_and_types_are_those_of_the_code() -> None:
 
 
 def test_without_the_source_names_and_defaults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field_docs, "comments", lambda module: {})
+    monkeypatch.setattr(field_docs, "class_comments", lambda module: {})
     assert "linger_ms: int = 5" in (Producer.__doc__ or "")
 
 
 def test_making_a_client_s_class_reads_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def comments(module: str) -> dict[str, dict[str, str]]:
+    def class_comments(module: str) -> dict[str, dict[str, str]]:
         read.append(module)
         return {}
 
-    monkeypatch.setattr(field_docs, "comments", comments)
+    monkeypatch.setattr(field_docs, "class_comments", class_comments)
 
     @with_options(ConsumerConfig, ConsumerOptions)
     class Client:

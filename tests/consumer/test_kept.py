@@ -1,7 +1,7 @@
 """What the application keeps stays as it was, while the memory that answers are received into is used again.
 
-Against a server and sockets, over both shells: answers are larger than `Gathered.LEAST`, and come cut as the
-network likes.
+Against a server and sockets, over both shells: answers are larger than `ReceiveBuffer.MIN_SIZE`, and arrive
+in pieces of any size.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.inspect.dissect import dissect, lines
 from kproto.messages import index
 from kproto.messages.headers import encode_request
-from kproto.records import batch_table, batches, column_decoder, columns, conversion, reader, rows
+from kproto.records import batch_table, batches, column_decoder, columns, convert, reader, rows
 from kproto.records import compression as compressing
 from kproto.records.codecs import CodecError
 from kproto.records.compression import CODECS, compress, decompress, decompress_into
@@ -95,7 +95,7 @@ def records(data: bytes) -> None:
     if check_crc and wanted is not None:
         for magic in range(3):
             with suppress(RecordError, EncodeError):
-                data = conversion(body, magic, max_decompressed=limit)
+                data = convert(body, magic, max_decompressed=limit)
                 assert [(one.offset, one.key, one.value) for one in rows(data)] == [
                     (one.offset, one.key, one.value) for one in wanted
                 ]

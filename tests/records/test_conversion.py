@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kproto.errors import EncodeError, RecordError
-from kproto.records import Record, batches, conversion, encode_batch, rows
+from kproto.records import Record, batches, convert, encode_batch, rows
 from kproto.records.conversion import GATHERED
 from kproto.records.legacy import encode_messages
 from kproto.records.record import zigzag
@@ -40,20 +40,20 @@ def test_records_stay_but_for_what_the_magic_lacks(drawn: list[RecordBatch], mag
         if not one.header.get("is_control")
         for row in one.records
     ]
-    data = conversion(joined(drawn), magic)
+    data = convert(joined(drawn), magic)
     assert {batch.magic for batch in batches(data)} <= {magic}
     assert rows(data) == expected
 
 
 @given(MIXED, st.integers(0, 2))
 def test_what_has_the_magic_is_not_touched(drawn: list[RecordBatch], magic: int) -> None:
-    data = conversion(joined(drawn), magic)
-    assert conversion(data, magic) == data
+    data = convert(joined(drawn), magic)
+    assert convert(data, magic) == data
 
 
 @given(MIXED, st.integers(0, 2))
 def test_a_fetch_gets_older_batches_as_they_are(drawn: list[RecordBatch], magic: int) -> None:
-    got = conversion(joined(drawn), magic, up=False)
+    got = convert(joined(drawn), magic, up=False)
     kept = [bytes(batch.data) for batch in batches(joined(drawn)) if batch.magic <= magic]
     assert all(data in got for data in kept)
     assert all(batch.magic <= magic for batch in batches(got))
@@ -63,46 +63,46 @@ def test_a_fetch_gets_older_batches_as_they_are(drawn: list[RecordBatch], magic:
 @given(data=st.data())
 def test_what_goes_up_comes_down_as_the_same_bytes(magic: int, data: st.DataObject) -> None:
     one = data.draw(record_batches(magic, codecs=["none"]))
-    assert conversion(conversion(one.data, 2), magic) == one.data
+    assert convert(convert(one.data, 2), magic) == one.data
 
 
 @given(record_batches(codecs=OLD, control=False))
 def test_codec_and_timestamp_type_stay(one: RecordBatch) -> None:
-    for old in batches(conversion(one.data, 1)):
+    for old in batches(convert(one.data, 1)):
         assert old.compression == one.header["compression"]
         assert old.timestamp_type == one.header.get("timestamp_type", "CreateTime")
 
 
 def test_an_uncompressed_batch_becomes_messages_and_a_compressed_one_a_wrapper() -> None:
     found = some(3)
-    assert [batch.count for batch in batches(conversion(encode_batch(found), 1))] == [1, 1, 1]
-    assert [batch.count for batch in batches(conversion(encode_batch(found, compression="gzip"), 1))] == [3]
+    assert [batch.count for batch in batches(convert(encode_batch(found), 1))] == [1, 1, 1]
+    assert [batch.count for batch in batches(convert(encode_batch(found, compression="gzip"), 1))] == [3]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_nothing_is_left_of_control_batches_and_emptied_ones(magic: int) -> None:
     control = encode_batch([Record(0, NOW, bytes(4), bytes(6))], is_control=True, producer_id=1)
-    assert conversion(control + encode_batch([], base_offset=1, last_offset=9), magic) == b""
+    assert convert(control + encode_batch([], base_offset=1, last_offset=9), magic) == b""
 
 
 def test_magic_0_comes_up_without_a_time() -> None:
-    (batch,) = batches(conversion(encode_messages([Record(5, -1, None, b"v")], 0), 2))
+    (batch,) = batches(convert(encode_messages([Record(5, -1, None, b"v")], 0), 2))
     assert (batch.timestamp_type, batch.max_timestamp, batch.base_offset) == ("CreateTime", -1, 5)
 
 
 def test_a_fetch_from_the_middle_of_a_batch_gets_no_messages_before() -> None:
     data = encode_batch(some(5)) + encode_batch(some(5, 5), compression="gzip")
-    assert [row.offset for row in rows(conversion(data, 1, from_offset=3))] == [3, 4, 5, 6, 7, 8, 9]
-    assert [row.offset for row in rows(conversion(data, 1, from_offset=8))] == [5, 6, 7, 8, 9]
-    assert conversion(data, 2, from_offset=3) == data
+    assert [row.offset for row in rows(convert(data, 1, from_offset=3))] == [3, 4, 5, 6, 7, 8, 9]
+    assert [row.offset for row in rows(convert(data, 1, from_offset=8))] == [5, 6, 7, 8, 9]
+    assert convert(data, 2, from_offset=3) == data
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_zstd_can_not_come_down(count: int) -> None:
     data = encode_batch(some(count), compression="zstd")
-    assert conversion(data, 2) == data
+    assert convert(data, 2) == data
     with pytest.raises(EncodeError, match="UNSUPPORTED_COMPRESSION_TYPE"):
-        conversion(data, 1)
+        convert(data, 1)
 
 
 def of_the_log(moment: int, offset: int) -> bytes:
@@ -123,7 +123,7 @@ def of_the_log(moment: int, offset: int) -> bytes:
     ids=["plain", "magics", "wrapper", "append times", "large", "far", "again"],
 )
 def test_messages_that_belong_together_become_one_batch(messages: bytes, counts: list[int]) -> None:
-    found = conversion(messages, 2)
+    found = convert(messages, 2)
     assert [batch.count for batch in batches(found)] == counts
     assert rows(found) == rows(messages)
 
@@ -132,25 +132,25 @@ def test_messages_that_belong_together_become_one_batch(messages: bytes, counts:
 def test_offsets_that_do_not_rise_are_refused(magic: int) -> None:
     one = record(b"\0", zigzag(0), zigzag(1), zigzag(-1), zigzag(-1), zigzag(0))
     with pytest.raises(RecordError, match="1 comes after 1"):
-        conversion(raw(one * 2, 2), magic)
+        convert(raw(one * 2, 2), magic)
 
 
 def test_a_cut_last_batch_is_dropped() -> None:
     data = encode_batch(some(2))
-    assert conversion(data + data[:-1], 1) == conversion(data, 1)
+    assert convert(data + data[:-1], 1) == convert(data, 1)
 
 
 def test_broken_batches_are_record_errors() -> None:
     with pytest.raises(RecordError, match="crc"):
-        conversion(encode_batch(some(2))[:-1] + b"\1", 1)
+        convert(encode_batch(some(2))[:-1] + b"\1", 1)
 
 
 def test_bombs_are_record_errors() -> None:
     data = encode_batch(some(1, value=bytes(2000)), compression="gzip")
     with pytest.raises(RecordError, match="max_decompressed"):
-        conversion(data, 1, max_decompressed=1000)
+        convert(data, 1, max_decompressed=1000)
 
 
 def test_there_is_no_magic_3() -> None:
     with pytest.raises(EncodeError, match="only 0, 1 and 2"):
-        conversion(b"", 3)
+        convert(b"", 3)

@@ -20,7 +20,7 @@ from kproto.errors import DecodeError
 from kproto.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kproto.wire import Message
 from kproto.wire.compiler import decoder, encoder
-from kproto.wire.layouts import Layouts, Part
+from kproto.wire.layouts import LayoutPart, Layouts
 from kproto.wire.runtime import Unpackers, Uuids
 from tests.wire import properties
 from tests.wire.declarations import DECLARED, Arrays, Plain, Tagged
@@ -85,7 +85,10 @@ def test_the_memory_for_layouts_and_loops_is_bounded() -> None:
         return len([*rows])
 
     layouts = Layouts(
-        [Part("", 4, "s", True), Part("", 4, "i", False), Part("", 4, "i", False)], "", False, lambda _: fill
+        [LayoutPart("", 4, "s", True), LayoutPart("", 4, "i", False), LayoutPart("", 4, "i", False)],
+        "",
+        False,
+        lambda _: fill,
     )
     for size, a, b in itertools.product(range(4), range(17), range(17)):
         element = struct.pack(f">i{size}si{a}ii{b}i", size, b"", a, *[0] * a, b, *[0] * b)

@@ -13,7 +13,7 @@ from kproto.messages.fetch import FetchResponse
 from kproto.messages.headers import RequestHeader
 from kproto.messages.index import message_class, names
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kproto.wire.field_docs import facts, notes, since, structs
+from kproto.wire.field_docs import describe_field, field_notes, nested_structs, version_range
 from kproto.wire.types import Versions
 
 DECLARED = """
@@ -45,7 +45,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
 
 
 def test_a_comment_is_of_the_field_beside_it_or_right_below_it(ask: type) -> None:
-    assert {name: note.text for name, note in notes(ask).items()} == {
+    assert {name: note.text for name, note in field_notes(ask).items()} == {
         "first": "",
         "second": "In two lines, and KIP-1 beside, KIP-2 and KIP-1",
         "third": '"# in a text" is none',
@@ -54,7 +54,7 @@ def test_a_comment_is_of_the_field_beside_it_or_right_below_it(ask: type) -> Non
 
 
 def test_each_kip_is_named_once(ask: type) -> None:
-    assert notes(ask)["second"].kips == ("KIP-1", "KIP-2")
+    assert field_notes(ask)["second"].kips == ("KIP-1", "KIP-2")
 
 
 def test_without_the_source_the_rest_is_told(ask: type, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_without_the_source_the_rest_is_told(ask: type, monkeypatch: pytest.Monk
     monkeypatch.setattr("inspect.getsource", gone)
     monkeypatch.setitem(sys.modules, "elsewhere", sys.modules["declared_here"])
     ask.__module__ = "elsewhere"
-    assert notes(ask)["second"].text == ""
+    assert field_notes(ask)["second"].text == ""
     assert "second  int32, versions 1+, default -1" in str(ask.__doc__)
 
 
@@ -88,7 +88,7 @@ def test_importing_a_message_reads_no_source() -> None:
 
 def test_every_message_can_be_described() -> None:
     for name in names():
-        for struct in structs(message_class(name)):
+        for struct in nested_structs(message_class(name)):
             assert len(str(struct.__doc__).splitlines()) >= 2 + len(struct.__fields__)
 
 
@@ -103,14 +103,16 @@ def test_every_message_can_be_described() -> None:
     ],
 )
 def test_versions_are_told_as_those_of_the_message(of: Versions, told: str) -> None:
-    assert since(of, Versions(0, 9)) == told
+    assert version_range(of, Versions(0, 9)) == told
 
 
 def test_null_in_some_versions_is_told_with_them() -> None:
     field = next(field for field in JoinGroupResponse.__fields__ if field.name == "protocol_name")
-    assert facts(field, JoinGroupResponse.__versions__) == "string, may be null in 7+"
+    assert describe_field(field, JoinGroupResponse.__versions__) == "string, may be null in 7+"
 
 
 def test_a_tag_is_told() -> None:
     field = next(field for field in FetchResponse.__fields__ if field.name == "node_endpoints")
-    assert facts(field, FetchResponse.__versions__) == "[]NodeEndpoint, versions 16+, tag 0, default []"
+    assert (
+        describe_field(field, FetchResponse.__versions__) == "[]NodeEndpoint, versions 16+, tag 0, default []"
+    )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.errors import FrameError
-from kproto.wire.frame import Frames, Gathered, frame
+from kproto.wire.frame import Frames, ReceiveBuffer, frame
 
 
 def test_a_frame_is_an_int32_size_and_the_body() -> None:
@@ -80,15 +80,15 @@ def test_no_frame_comes_twice_when_more_is_fed_before_the_first_ones_were_taken(
 
 def received(stream: bytes, edges: list[int]) -> tuple[list[bytes], int]:
     """What comes out of a stream that arrives in these pieces at most, and the most room there ever was."""
-    gathered, found, at, most = Gathered(), list[bytes](), 0, 0
+    receive_buffer, found, at, most = ReceiveBuffer(), list[bytes](), 0, 0
     pieces = iter([*edges, *[len(stream)] * len(stream)])
     while at < len(stream):
-        room = gathered.room()
+        room = receive_buffer.writable()
         most = max(most, len(room))
         taken = stream[at : at + min(max(1, next(pieces)), len(room))]
         room[: len(taken)] = taken
         at += len(taken)
-        found += map(bytes, gathered.took(len(taken)))
+        found += map(bytes, receive_buffer.received(len(taken)))
     return found, most
 
 
@@ -102,66 +102,66 @@ def test_the_same_frames_are_gathered_however_the_stream_is_cut(sizes: list[int]
 
 
 def test_the_last_bytes_of_a_large_frame_are_not_copied() -> None:
-    gathered = Gathered()
-    gathered.room()[:4] = (2 * Gathered.LEAST).to_bytes(4, "big")
-    gathered.took(4)
+    receive_buffer = ReceiveBuffer()
+    receive_buffer.writable()[:4] = (2 * ReceiveBuffer.MIN_SIZE).to_bytes(4, "big")
+    receive_buffer.received(4)
     found: list[bytearray] = []
-    room = gathered.room()
+    room = receive_buffer.writable()
     while not found:
-        room = gathered.room()
-        found = gathered.took(len(room))
+        room = receive_buffer.writable()
+        found = receive_buffer.received(len(room))
     room[-1:] = b"x"
     assert found[0][-1:] == b"x"
 
 
 @pytest.mark.parametrize("claimed", [2**20, 100 << 20])
 def test_a_size_alone_takes_no_memory(claimed: int) -> None:
-    gathered = Gathered()
-    gathered.room()[:4] = claimed.to_bytes(4, "big")
-    gathered.took(4)
+    receive_buffer = ReceiveBuffer()
+    receive_buffer.writable()[:4] = claimed.to_bytes(4, "big")
+    receive_buffer.received(4)
     arrived = 0
     for _ in range(4):
-        room = gathered.room()
-        assert len(room) <= max(Gathered.LEAST, arrived)
+        room = receive_buffer.writable()
+        assert len(room) <= max(ReceiveBuffer.MIN_SIZE, arrived)
         arrived += len(room)
-        gathered.took(len(room))
+        receive_buffer.received(len(room))
 
 
 def test_a_connection_that_brought_a_large_frame_may_have_its_room_at_once() -> None:
-    gathered = Gathered()
+    receive_buffer = ReceiveBuffer()
     big = frame(bytes(1 << 20))
     for _ in range(2):
         at, reads = 0, 0
         while at < len(big):
-            room = gathered.room()
+            room = receive_buffer.writable()
             take = min(len(room), len(big) - at)
             room[:take] = big[at : at + take]
-            gathered.took(take)
+            receive_buffer.received(take)
             at, reads = at + take, reads + 1
     assert reads == 2
 
 
-def arrives(gathered: Gathered, stream: bytes) -> list[bytearray]:
+def arrives(receive_buffer: ReceiveBuffer, stream: bytes) -> list[bytearray]:
     found: list[bytearray] = []
     while stream:
-        room = gathered.room()
+        room = receive_buffer.writable()
         count = min(len(room), len(stream))
         room[:count] = stream[:count]
         room.release()
-        found += gathered.took(count)
+        found += receive_buffer.received(count)
         stream = stream[count:]
     return found
 
 
-LARGE = 2 * Gathered.LEAST
+LARGE = 2 * ReceiveBuffer.MIN_SIZE
 
 
 @given(st.lists(st.tuples(st.sampled_from((LARGE, LARGE, LARGE + 9, 9)), st.integers(0, 3)), max_size=8))
 def test_what_somebody_has_a_view_of_is_never_written_to(frames: list[tuple[int, int]]) -> None:
-    gathered, held = Gathered(), list[tuple[memoryview, bytes]]()
+    receive_buffer, held = ReceiveBuffer(), list[tuple[memoryview, bytes]]()
     for number, (size, kept) in enumerate(frames):
         body = bytes([number + 1]) * size
-        (found,) = arrives(gathered, frame(body))
+        (found,) = arrives(receive_buffer, frame(body))
         assert found == body
         held.append((memoryview(found)[size // 2 :], body[size // 2 :]))
         del found
@@ -170,43 +170,43 @@ def test_what_somebody_has_a_view_of_is_never_written_to(frames: list[tuple[int,
 
 
 def test_a_large_frame_is_received_where_one_was_that_nobody_has_any_more() -> None:
-    gathered = Gathered()
+    receive_buffer = ReceiveBuffer()
     places: set[int] = set()
     for size in (LARGE, LARGE - 9, LARGE):
-        (body,) = arrives(gathered, frame(bytes(size)))
+        (body,) = arrives(receive_buffer, frame(bytes(size)))
         places.add(id(body))
         del body
     assert len(places) == 1
 
 
 def test_a_small_frame_lets_go_of_the_large_ones() -> None:
-    gathered = Gathered()
+    receive_buffer = ReceiveBuffer()
     tracemalloc.start()
     try:
-        arrives(gathered, frame(bytes(64 * LARGE)))
+        arrives(receive_buffer, frame(bytes(64 * LARGE)))
         assert tracemalloc.get_traced_memory()[0] > 64 * LARGE
-        arrives(gathered, frame(b"nothing new"))
+        arrives(receive_buffer, frame(b"nothing new"))
         assert tracemalloc.get_traced_memory()[0] < LARGE
     finally:
         tracemalloc.stop()
 
 
 def test_the_first_frame_of_a_connection_may_not_be_larger_than_a_request() -> None:
-    gathered = Gathered()
-    gathered.room()[:4] = b"HTTP"
+    receive_buffer = ReceiveBuffer()
+    receive_buffer.writable()[:4] = b"HTTP"
     with pytest.raises(FrameError, match="a size of 1213486160"):
-        gathered.took(4)
+        receive_buffer.received(4)
 
 
 def test_a_later_frame_may_be_as_large_as_a_size_can_say() -> None:
-    gathered = Gathered()
-    gathered.room()[:9] = frame(b"a") + b"HTTP"
-    assert gathered.took(9) == [b"a"]
-    assert len(gathered.room()) == Gathered.LEAST
+    receive_buffer = ReceiveBuffer()
+    receive_buffer.writable()[:9] = frame(b"a") + b"HTTP"
+    assert receive_buffer.received(9) == [b"a"]
+    assert len(receive_buffer.writable()) == ReceiveBuffer.MIN_SIZE
 
 
 def test_a_negative_size_is_refused_when_gathering_too() -> None:
-    gathered = Gathered()
-    gathered.room()[:9] = frame(b"a") + b"\xff\xff\xff\xff"
+    receive_buffer = ReceiveBuffer()
+    receive_buffer.writable()[:9] = frame(b"a") + b"\xff\xff\xff\xff"
     with pytest.raises(FrameError, match="a size of -1"):
-        gathered.took(9)
+        receive_buffer.received(9)

@@ -10,10 +10,10 @@ from kproto.errors import DecodeError
 from kproto.messages import index
 from kproto.testing.strategies import versioned
 from kproto.wire.message import Message
-from kproto.wire.spans import Reading, annotate, shown
+from kproto.wire.spans import AnnotatedMessage, annotate, value_text
 
 
-def cover(reading: Reading[Message], start: int) -> int:
+def cover(reading: AnnotatedMessage[Message], start: int) -> int:
     """The invariant: each span begins where the one before it ends. The answer is where the last one ends."""
     for span in reading.spans:
         assert span.start == start
@@ -72,4 +72,4 @@ def test_broken_bytes_have_the_spans_in_front_and_the_codecs_own_words(
     ],
 )
 def test_a_value_is_shown_in_one_short_line(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert value_text(value) == text

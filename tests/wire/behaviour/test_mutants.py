@@ -99,7 +99,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         'return "None"',
         same,
     ),
-    "absent structs are null": ('return "LATE"', 'return "None"', same),
+    "absent structs are null": ('return "LAZY"', 'return "None"', same),
     "values take the place of absent fields": (
         "tuple(plain) == cls.__fields__[: len(plain)] and",
         "",

@@ -415,9 +415,9 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
     "counts aren't held against what is left": ("} > end - p: raise", "} > 10**9: raise", allocates_nothing),
     "strings of any length are read": ('"long_string" if', '"long_length" if', refuses_long_strings),
     "strings of any length are written": ('"string_uvarint" if', '"uvarint" if', refuses),
-    "a number passes for so many zero bytes": ("as_content(b)", "bytes(b)", refuses),
-    "anything iterable passes for a list": ("else as_array({items})", "else list({items})", refuses),
-    "anything has a truth": ("TRUTH[{value}]", "bool({value})", refuses),
+    "a number passes for so many zero bytes": ("check_bytes(b)", "bytes(b)", refuses),
+    "anything iterable passes for a list": ("else check_sequence({items})", "else list({items})", refuses),
+    "anything has a truth": ("BOOL_BYTE[{value}]", "bool({value})", refuses),
     "absent fields lose their values": ("if set_but_absent:", "if False:", refuses),
 }
 
