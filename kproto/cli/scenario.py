@@ -130,7 +130,7 @@ def _hint(name: str) -> str:
 
 def _refuse(options: argparse.Namespace, name: str, takes: Sequence[str], never: Sequence[str] = ()) -> None:
     """Raises ConfigError for a parameter that this doesn't take, or a form that it can't be told in."""
-    from ..scenarios.frame import clients
+    from ..scenarios.scenario import clients
 
     said = _parameters(options)
     allowed = ", ".join(OPTIONS[one] for one in (*takes, "seed"))
@@ -157,7 +157,7 @@ def _parameters(options: argparse.Namespace) -> Parameters:
 
 def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import teller
+    from ..scenarios import report
 
     _refuse(options, "a list", (), FORMS)
     for found in several:
@@ -165,7 +165,7 @@ def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
             takes = [OPTIONS[one] for one in (*found.takes, "seed")]
             print(one_line({"id": found.id, "title": found.title, "takes": takes}))
         else:
-            print("\n".join(teller.fitted([teller.line(found)], _width())))
+            print("\n".join(report.fitted([report.line(found)], _width())))
     return 0
 
 
@@ -176,35 +176,35 @@ def _width() -> int | None:
 
 def _note(text: str) -> None:
     """A paragraph below a table."""
-    from ..scenarios import teller
+    from ..scenarios import report
 
-    print("\n".join(["", *teller.paragraph(text, _width())]))
+    print("\n".join(["", *report.paragraph(text, _width())]))
 
 
 def _tell(options: argparse.Namespace, found: Scenario) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import teller
+    from ..scenarios import report
 
     _refuse(options, found.id, found.takes)
     told = found.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
     if options.json:
-        print(one_line(teller.json(found, told)))
+        print(one_line(report.json(found, told)))
     elif options.html:
-        write("--html", options.html, teller.page(found, told))
+        write("--html", options.html, report.page(found, told))
         print(f"{options.html}: {found.title}")
     elif options.svg:
-        write("--svg", options.svg, teller.svg(told))
+        write("--svg", options.svg, report.svg(told))
         print(f"{options.svg}: {found.title}")
     elif options.requests:
-        print("\n".join(teller.requests(told)))
+        print("\n".join(report.requests(told)))
     else:
-        print("\n".join(teller.text(found, told, _width())))
+        print("\n".join(report.text(found, told, _width())))
     return 0 if told.holds else 1
 
 
 def _loss(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import matrices, teller
+    from ..scenarios import matrices, report
 
     rows: list[tuple[object, ...]] = []
     safe = True
@@ -230,7 +230,7 @@ def _loss(options: argparse.Namespace) -> int:
         )
     if not options.json:
         head = ("client", "growth", "reset", "seen after", "written", "lost", "formula", "read twice")
-        print("\n".join(teller.grid(head, rows, _width())))
+        print("\n".join(report.grid(head, rows, _width())))
         _note(
             "formula: rate x new partitions x the time until they were assigned; nothing where those start "
             "at their beginning; everything where they are never seen"
@@ -248,7 +248,7 @@ def _loss(options: argparse.Namespace) -> int:
 
 def _stop_the_world(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import matrices, teller
+    from ..scenarios import matrices, report
 
     sizes = (options.members,) if options.members else (3, 10, 100)
     rows: list[tuple[object, ...]] = []
@@ -267,7 +267,7 @@ def _stop_the_world(options: argparse.Namespace) -> int:
         )
     if not options.json:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
-        print("\n".join(teller.grid(head, rows, _width())))
+        print("\n".join(report.grid(head, rows, _width())))
         _note(
             "assumed: one member more comes to a group with two partitions for each; heartbeats go out "
             f"every {matrices.HEARTBEAT_MS} ms, and the application of each needs "
@@ -278,7 +278,7 @@ def _stop_the_world(options: argparse.Namespace) -> int:
 
 def _race(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import race, teller
+    from ..scenarios import race, report
 
     rows: list[tuple[object, ...]] = []
     for name, found in race.races(options.seed):
@@ -287,7 +287,7 @@ def _race(options: argparse.Namespace) -> int:
         rows.append((name, found.printed, "none" if found.first is None else found.first, found.seek))
     if not options.json:
         head = ("program", "assignment", "first message", "seek")
-        print("\n".join(teller.grid(head, rows, _width())))
+        print("\n".join(report.grid(head, rows, _width())))
         _note("assignment, first message and seek are those of the program's last request")
     return 0
 

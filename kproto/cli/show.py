@@ -55,7 +55,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.html is not None:
         return _written("--html", options.html / "index.html", dict(guide.pages()))
     if options.life is not None:
-        from ..scenarios.life import drawn
+        from ..scenarios.group_life import drawn
 
         return _written("--life", options.life, {options.life.name: drawn()})
     if options.message is None:

@@ -12,6 +12,6 @@ scenario is; `teller` writes it for people; `matrices` runs many at once. The cl
 programs do, and not what somebody wrote down.
 """
 
-from .frame import Parameters, Scenario, ScenarioRun, find, scenarios
+from .scenario import Parameters, Scenario, ScenarioRun, find, scenarios
 
 __all__ = ["Parameters", "Scenario", "ScenarioRun", "find", "scenarios"]

@@ -12,8 +12,8 @@ from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.offset_fetch import OffsetFetchRequest
 from ..models.java.plugins import OwnAssignor
 from ..models.java.release import CALLBACK
-from .frame import ScenarioRun, join, offsets, produce, scenario
 from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
+from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
 def _to_whoever_lacks_it(

@@ -10,8 +10,8 @@ from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..models.java.state import Generation, MemberState
 from ..testing.world import Client
 from ..wire.message import Message
-from .frame import ScenarioRun, produce, scenario
 from .java_stage import COOPERATIVE, called, joins_of, member_of
+from .scenario import ScenarioRun, produce, scenario
 
 # -- before the assignment is looked at -------------------------------------------------------------------
 

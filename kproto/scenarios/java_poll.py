@@ -17,8 +17,8 @@ from ..messages.offset_commit import (
 from ..models import contract
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .frame import ScenarioRun, join, offsets, produce, scenario
 from .java_stage import OLD, T0, USUAL, member_of
+from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
 def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:

@@ -11,8 +11,8 @@ from ..messages.join_group import JoinGroupRequest
 from ..messages.metadata import MetadataRequest
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .frame import ScenarioRun, join, lost_and_doubled, produce, scenario
 from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, RuntimeException, member_of, stored
+from .scenario import ScenarioRun, join, lost_and_doubled, produce, scenario
 
 
 @scenario(

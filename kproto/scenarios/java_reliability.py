@@ -16,8 +16,8 @@ from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..models import zookeeper as zk
-from .frame import ScenarioRun, join, lost_and_doubled, offsets, produce, read, scenario
 from .java_stage import OLD, T0, member_of
+from .scenario import ScenarioRun, join, lost_and_doubled, offsets, produce, read, scenario
 
 # -- enable.auto.commit -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..testing.world import World
-from .frame import join
+from .scenario import join
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NOW = "java-2.6", "java"

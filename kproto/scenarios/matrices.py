@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..testing.world import World
-from .frame import Parameters, clients, join, lost_and_doubled, produce
+from .scenario import Parameters, clients, join, lost_and_doubled, produce
 
 # How a client may see that a topic grew; the others always look.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}

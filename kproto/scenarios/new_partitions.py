@@ -11,8 +11,8 @@ from typing import Any
 
 from ..group.subscription import TopicPartition
 from ..testing.world import World
-from .frame import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 from .matrices import Loss, loss
+from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
 # A run that shows whether, and not how much.

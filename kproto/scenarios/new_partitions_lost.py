@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..group.subscription import TopicPartition
-from .frame import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 from .matrices import loss
 from .new_partitions import GROWTH, NEW, QUICK, WINDOW, claim_lost, grown
+from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 
 @scenario(

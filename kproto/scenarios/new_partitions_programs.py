@@ -18,8 +18,8 @@ from ..models.index import client
 from ..models.librdkafka import conf
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import ScenarioRun, clients, join, offsets, produce, scenario
 from .new_partitions_sarama import T0, T1, USUAL
+from .scenario import ScenarioRun, clients, join, offsets, produce, scenario
 
 # -- sarama-cluster's example -----------------------------------------------------------------------------
 

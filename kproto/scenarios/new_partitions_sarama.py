@@ -24,7 +24,7 @@ from ..messages.offset_commit import (
 from ..models import contract, sarama, sasl
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import ScenarioRun, join, offsets, produce, scenario
+from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 USUAL: Final[dict[str, Any]] = {

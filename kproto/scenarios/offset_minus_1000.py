@@ -19,7 +19,7 @@ from ..models.common import Committing, offset_commit
 from ..models.librdkafka.constants import INVALID, STORED, name_of_offset
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import ScenarioRun, offsets, scenario
+from .scenario import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2

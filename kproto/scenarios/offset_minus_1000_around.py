@@ -20,8 +20,8 @@ from ..models.common import Committing, offset_commit
 from ..models.librdkafka import conf
 from ..testing.two_threads import refusal
 from ..testing.world import World
-from .frame import ScenarioRun, offsets, scenario
 from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
+from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
 # The document's getConsumer.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .frame import Parameters, ScenarioRun
 from .offset_minus_1000 import Handler, Request
+from .scenario import Parameters, ScenarioRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

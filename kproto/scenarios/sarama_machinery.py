@@ -25,10 +25,10 @@ from ..models import contract, sarama
 from ..models.common import Committing, offset_commit
 from ..testing.world import Client, Member, Producer, World
 from ..wire.message import Message
-from .frame import ScenarioRun, offsets, scenario
+from .consumer_group_command import COLUMNS, describe
 from .sarama_walk import T0, T1, USUAL
 from .sarama_walk import sarama as member_of_sarama
-from .shell import COLUMNS, describe
+from .scenario import ScenarioRun, offsets, scenario
 
 
 class Watched:

@@ -19,9 +19,9 @@ from ..messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, Off
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
-from .frame import ScenarioRun, scenario
 from .sarama_machinery import watched
 from .sarama_walk import T0, T1, sarama
+from .scenario import ScenarioRun, scenario
 
 
 def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:

@@ -15,7 +15,7 @@ from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.sync_group import SyncGroupRequest
 from ..testing.world import World
-from .frame import ScenarioRun, join, offsets, produce, read, scenario
+from .scenario import ScenarioRun, join, offsets, produce, read, scenario
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 USUAL: dict[str, Any] = {

@@ -20,8 +20,8 @@ from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
 from kproto.scenarios import find
-from kproto.scenarios.frame import Parameters, ScenarioRun
 from kproto.scenarios.sarama_new_session import Branch, refusal
+from kproto.scenarios.scenario import Parameters, ScenarioRun
 from kproto.wire.message import Message
 from tests.conformance.programs import (
     OURS,

@@ -13,7 +13,7 @@ import pytest
 
 from kproto.group.subscription import TopicPartition
 from kproto.scenarios import find
-from kproto.scenarios.shell import COLUMNS
+from kproto.scenarios.consumer_group_command import COLUMNS
 from tests.conformance.programs import (
     OURS,
     RELEASES,

@@ -9,9 +9,9 @@ import pytest
 
 from kproto.cli import main
 from kproto.errors import ConfigError
-from kproto.scenarios import Parameters, Scenario, find, scenarios, teller
-from kproto.scenarios.frame import MODULES, ScenarioRun, _order
+from kproto.scenarios import Parameters, Scenario, find, report, scenarios
 from kproto.scenarios.matrices import loss, stop_the_world
+from kproto.scenarios.scenario import MODULES, ScenarioRun, _order
 from kproto.testing.world import World
 
 ALL = scenarios()
@@ -33,7 +33,7 @@ def test_it_comes_out_as_it_has_to_and_its_text_fits_a_terminal_and_a_tired_read
     assert [claim.text for claim in told.claims if not claim.holds] == []
     assert told.claims
     assert sum(act.stage.turns for act in told.acts) <= TURNS
-    lines = teller.text(scenario, told)
+    lines = report.text(scenario, told)
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if "[['" in line or "[('" in line or "('" in line] == []
@@ -41,11 +41,11 @@ def test_it_comes_out_as_it_has_to_and_its_text_fits_a_terminal_and_a_tired_read
 
 
 def test_of_many_runs_the_first_are_told_and_what_is_said_again_and_again_is_counted() -> None:
-    orders = "\n".join(teller.text(find("S0-15"), find("S0-15").run()))
+    orders = "\n".join(report.text(find("S0-15"), find("S0-15").run()))
     assert "Run 4 of 80" in orders
     assert "Run 5 of 80" not in orders
     assert "76 runs more: --json and --html have them." in orders
-    threw = [line for line in teller.text(find("S2-32"), find("S2-32").run()) if "poll raises" in line]
+    threw = [line for line in report.text(find("S2-32"), find("S2-32").run()) if "poll raises" in line]
     assert [line.split("poll")[0].split()[-1] for line in threw] == ["a", "more;"]
 
 
@@ -62,7 +62,7 @@ def test_ids_are_in_order_with_their_letters() -> None:
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
-    told = [teller.json(found, found.run()) for found in [find("S1-23")] * 2]
+    told = [report.json(found, found.run()) for found in [find("S1-23")] * 2]
     assert told[0] == told[1]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from kproto.cli import main
 from kproto.errors import IllegalState
-from kproto.scenarios import acts, find
-from kproto.scenarios.frame import Moment
-from kproto.scenarios.life import page
+from kproto.scenarios import find, history
+from kproto.scenarios.group_life import page
+from kproto.scenarios.scenario import Moment
 from kproto.testing.world import World
 from kproto.testing.world.trace import exchanges
 
@@ -29,12 +29,16 @@ def test_a_world_s_trace_is_its_exchanges_with_their_clients_and_brokers() -> No
 def test_drawing_a_story_does_not_change_it() -> None:
     plain, drawn = find("S1-20").run(), find("S1-20").run(drawn=True)
     assert plain.results == drawn.results
-    assert acts.moments(plain) == acts.moments(drawn)
+    assert history.moments(plain) == history.moments(drawn)
 
 
 def test_generations_in_the_timeline_are_those_of_the_answers() -> None:
     told = find(STORY).run(drawn=True)
-    assert {event.generation for event in acts.events(told.acts[0]) if event.kind == "assigned"} == {1, 2, 3}
+    assert {event.generation for event in history.events(told.acts[0]) if event.kind == "assigned"} == {
+        1,
+        2,
+        3,
+    }
 
 
 def test_the_requests_are_lines_in_the_order_of_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +82,7 @@ def test_each_run_of_a_story_is_told_by_itself(capsys: pytest.CaptureFixture[str
 
 def test_commits_that_follow_each_other_are_told_once_with_the_last() -> None:
     several = [Moment(at, "g", f"has committed t-0 at {at}") for at in range(4)]
-    told = acts.shortened([*several, Moment(9, "a", "closing"), several[0]])
+    told = history.shortened([*several, Moment(9, "a", "closing"), several[0]])
     assert [one.what for one in told] == [
         "has committed t-0 at 0",
         "3 times more; the last: t-0 at 3",
@@ -88,7 +92,7 @@ def test_commits_that_follow_each_other_are_told_once_with_the_last() -> None:
 
 
 def test_reading_from_another_offset_is_told_again() -> None:
-    told = [moment.what for moment in acts.moments(find("S0-3").run())]
+    told = [moment.what for moment in history.moments(find("S0-3").run())]
     assert [what for what in told if what.startswith("reads")] == [
         "reads test-0 from offset 2 on",
         "reads test-0 from offset 5 on",
@@ -97,8 +101,10 @@ def test_reading_from_another_offset_is_told_again() -> None:
 
 def test_who_closes_was_not_killed() -> None:
     told = find("S3-21").run()
-    assert [moment.what for moment in acts.moments(told) if moment.what in ("closed", "killed")] == ["closed"]
-    assert [event.kind for event in acts.events(told.acts[0])][-2:] == ["left", "ended"]
+    assert [moment.what for moment in history.moments(told) if moment.what in ("closed", "killed")] == [
+        "closed"
+    ]
+    assert [event.kind for event in history.events(told.acts[0])][-2:] == ["left", "ended"]
 
 
 def test_a_world_of_one_s_own_is_drawn() -> None:

@@ -11,9 +11,9 @@ import json
 import pytest
 
 from kproto.cli import main
-from kproto.scenarios.frame import offsets
 from kproto.scenarios.offset_minus_1000 import TP
 from kproto.scenarios.race import PROGRAMS, played
+from kproto.scenarios.scenario import offsets
 
 STORED = -1000
 OK, EITHER = ("ok",), ("ok", "_STATE")

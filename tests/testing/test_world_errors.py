@@ -13,9 +13,9 @@ from kproto.errors import ConfigError, Fenced, IllegalState
 from kproto.group.assignors import Assignor
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest
-from kproto.scenarios.acts import counted
-from kproto.scenarios.frame import Moment
-from kproto.scenarios.life import page
+from kproto.scenarios.group_life import page
+from kproto.scenarios.history import counted
+from kproto.scenarios.scenario import Moment
 from kproto.testing.invariants import Broken, check
 from kproto.testing.schedules import rest
 from kproto.testing.world import Consumer, World

@@ -14,8 +14,8 @@ from ..errors import IllegalState
 from ..inspect import diagrams
 from ..testing.world import World
 from ..testing.world.world import START
-from . import acts
-from .frame import Act
+from . import history
+from .scenario import Act
 
 _OPTIONS: dict[str, Any] = {
     "group_id": "readers",
@@ -50,7 +50,7 @@ def page(world: World, title: str = "A group's life") -> str:
     Raises IllegalState for a world in which no member was seen.
     """
     act = Act(world, START)
-    events, picked = acts.events(act), acts.picked(act)
+    events, picked = history.events(act), history.picked(act)
     if not events:
         raise IllegalState("nothing happened in this world: join() and run() first")
     parts = [diagrams.section(events), *([diagrams.conversation(picked)] if picked else [])]
@@ -59,4 +59,4 @@ def page(world: World, title: str = "A group's life") -> str:
 
 def drawn() -> str:
     """The picture, an SVG."""
-    return diagrams.picture(acts.events(played()), 820)
+    return diagrams.picture(history.events(played()), 820)

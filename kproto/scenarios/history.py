@@ -17,7 +17,7 @@ from ..messages.sync_group import SyncGroupRequest
 from ..models.index import CLIENTS
 from ..testing.world import Consumer, Member, Seen
 from ..testing.world.trace import exchanges as traced
-from .frame import Act, Moment, ScenarioRun
+from .scenario import Act, Moment, ScenarioRun
 
 _KINDS: dict[str, Kind] = {
     "subscribed": "started",

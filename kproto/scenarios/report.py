@@ -11,8 +11,8 @@ from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..inspect import diagrams, sequence
 from ..inspect.timeline import ownerships
-from . import acts
-from .frame import Act, Moment, Scenario, ScenarioRun
+from . import history
+from .scenario import Act, Moment, Scenario, ScenarioRun
 
 WIDTH = 80
 NARROW = 20  # Lines are not made shorter than this, however narrow the terminal is.
@@ -100,7 +100,7 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
         "claims": [{"text": claim.text, "holds": claim.holds} for claim in run.claims],
         "why": run.because,
         "moments": [
-            {"ms": moment.at, "who": moment.who, "what": moment.what} for moment in acts.moments(run)
+            {"ms": moment.at, "who": moment.who, "what": moment.what} for moment in history.moments(run)
         ],
     }
 
@@ -129,8 +129,8 @@ def page(scenario: Scenario, run: ScenarioRun) -> str:
 
 
 def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
-    found = acts.events(act)
-    asked = acts.picked(act)
+    found = history.events(act)
+    asked = history.picked(act)
     head = f"<h2>{escape(_head(run, number, act))}</h2>"
     owned = any(one.kind == "assigned" for one in found)
     return [
@@ -142,7 +142,7 @@ def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
 
 def svg(run: ScenarioRun) -> str:
     """The requests of the last world as a picture of its own. Raises ConfigError for a story without any."""
-    asked = acts.picked(run.acts[-1]) if run.acts else None
+    asked = history.picked(run.acts[-1]) if run.acts else None
     if asked is None:
         raise ConfigError("--svg", "this story", "a story in which somebody asks a broker")
     return sequence.picture(asked)
@@ -152,7 +152,7 @@ def requests(run: ScenarioRun) -> list[str]:
     """Every request that the picture draws, as a line like those of `kproto watch`."""
     found: list[str] = []
     for number, act in enumerate(run.acts):
-        asked = acts.picked(act)
+        asked = history.picked(act)
         if asked is not None:
             found += [f"{_head(run, number, act)}:"] if len(run.acts) > 1 else []
             found += [row.told.removesuffix("  [0 ms]") for row in asked.rows if row.kind == "ask"]
@@ -193,14 +193,14 @@ def _tables(run: ScenarioRun, wide: int) -> list[str]:
     """The moments of what needs no world, and of each world."""
     found = _table(run.moments, wide)
     for number, act in _few(run):
-        here = _table(acts.counted(acts.shortened(acts.moments_of(act)), AGAIN), wide)
+        here = _table(history.counted(history.shortened(history.moments_of(act)), AGAIN), wide)
         found += [f"{_head(run, number, act)}:", *here] if here and len(run.acts) > 1 else here
     left = len(run.acts) - len(_few(run))
     return [*found, f"{left} runs more: --json and --html have them.", ""] if left else found
 
 
 def _head(run: ScenarioRun, number: int, act: Act) -> str:
-    kind = acts.name(act)
+    kind = history.name(act)
     which = f"Run {number + 1} of {len(run.acts)}" if len(run.acts) > 1 else "What happened"
     return f"{which}{f', {kind}' if kind else ''}"
 
@@ -229,7 +229,7 @@ def _paragraph(head: str, body: str, width: int | None) -> list[str]:
 
 def _bars(of: str, act: Act, width: int | None) -> list[str]:
     """Who owned which partition when, in BAR columns or what is left of the line."""
-    found = acts.events(act)
+    found = history.events(act)
     if not found:
         return []
     end = max(act.stage.now - act.started, 1)
