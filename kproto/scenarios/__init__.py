@@ -1,15 +1,15 @@
-"""The stories of four documents about Kafka's clients, each as a run of a group in virtual time.
+"""The scenarios of four documents about Kafka's clients, each played by a group in virtual time.
 
     from kproto.scenarios import Parameters, find, scenarios
 
-    found = find("S1-20")
-    told = found.run(Parameters(client="sarama", rate=100))
-    told.results["lost"], told.holds
+    scenario = find("S1-20")
+    run = scenario.run(Parameters(client="sarama", rate=100))
+    run.results["lost"], run.holds
 
-A module tells one document: what is said there, in our words, and what comes out. `frame` says what a
-scenario is; `teller` writes it for people; `matrices` runs many at once. The clients are the machines of
-`kproto.models` and kproto's own consumer, the cluster is the embedded broker's: what comes out is what these
-programs do, and not what somebody wrote down.
+Each module covers one document: what the document says, in our words, and what comes out when the scenario
+runs. `frame` defines a scenario, `report` renders a run as text, JSON or HTML, `matrices` runs many scenarios
+at once. The clients are the models of `kproto.models` and kproto's own consumer; the cluster is the embedded
+broker. The results are therefore what these programs do, not what was written down.
 """
 
 from .scenario import Parameters, Scenario, ScenarioRun, find, scenarios

@@ -1,9 +1,9 @@
-"""A group's life in one picture: the one on top of README. `kproto show --life FILE` draws it again.
+"""The picture of a group's life at the top of README; `kproto show --life FILE` draws it again.
 
 `page(world)` draws any other world.
 
-A member reads six partitions. Two more come, one dies, the topic grows: all in virtual time, so
-the picture is the same on every machine.
+A member reads six partitions. Two members join, one is killed, and the topic grows. Time is virtual, so the
+picture is the same on every machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def played() -> Act:
-    """The world when all is over."""
+    """Play the group's life and return its world."""
     world = World({"flights": 6}, seed=7, settings={"group.initial.rebalance.delay.ms": "0"})
     act = Act(world, world.now)
     world.join("a", topics=["flights"], **_OPTIONS)
@@ -45,9 +45,9 @@ def played() -> Act:
 
 
 def page(world: World, title: str = "A group's life") -> str:
-    """A page of a world of your own, in which something happened: the group's life, and who asked what.
+    """Render a page of a world: the group's timeline and the members' requests.
 
-    Raises IllegalState for a world in which no member was seen.
+    Raises IllegalState for a world in which no member was started.
     """
     act = Act(world, START)
     events, picked = history.events(act), history.picked(act)
@@ -58,5 +58,5 @@ def page(world: World, title: str = "A group's life") -> str:
 
 
 def drawn() -> str:
-    """The picture, an SVG."""
+    """Draw the picture as SVG."""
     return diagrams.picture(history.events(played()), 820)

@@ -1,5 +1,6 @@
-"""What happened in a story's worlds, in the order of time: as moments for a table, as events for a timeline,
-as requests and notes for a sequence diagram.
+"""Extract what happened in the worlds of a scenario, in the order of time.
+
+It comes as moments for a table, as events for a timeline, and as requests and notes for a sequence diagram.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _KINDS: dict[str, Kind] = {
 
 
 def name(act: Act) -> str:
-    """Whose clients took part: librdkafka, or kproto."""
-    modules = {module: said for said, module in CLIENTS.items()}
+    """Return the names of the clients that took part, for example librdkafka or kproto."""
+    modules = {module: model_name for model_name, module in CLIENTS.items()}
     kinds: list[str] = []
     for client in act.stage.clients.values():
         if isinstance(client, Member):
@@ -45,150 +46,169 @@ def name(act: Act) -> str:
 
 
 def moments(run: ScenarioRun) -> list[Moment]:
-    """What the story says itself, and what the applications in it saw; a world behind the other."""
-    return [*run.moments, *(one for act in run.acts for one in moments_of(act))]
+    """Return the moments of the scenario itself, then those of each world."""
+    return [*run.moments, *(moment for act in run.acts for moment in moments_of(act))]
 
 
 def moments_of(act: Act) -> list[Moment]:
-    """Those of one world, in the order of time."""
-    found = list(act.moments)
+    """Return the moments of one world, sorted by time."""
+    moments = list(act.moments)
     reading: dict[tuple[str, TopicPartition], int] = {}
-    for at, one in enumerate(_seen(act)):
-        what = _said(one, reading)
-        if what is not None:
-            found.append(Moment(one.at - act.started, one.who, what, at + 0.5))
-    return sorted(found, key=lambda one: (one.at, one.order))
+    for at, moment in enumerate(_seen(act)):
+        text = _said(moment, reading)
+        if text is not None:
+            moments.append(Moment(moment.at - act.started, moment.who, text, at + 0.5))
+    return sorted(moments, key=lambda moment: (moment.at, moment.order))
 
 
 def _seen(act: Act) -> Iterator[Seen]:
-    """What the applications saw; the end of one that was closing is no death."""
+    """Yield what the applications observed; a closing member's end counts as closed, not killed."""
     closing: set[str] = set()
-    for one in act.stage.seen:
-        if one.what == "closing":
-            closing.add(one.who)
-        yield one._replace(what="closed") if one.what == "killed" and one.who in closing else one
+    for observation in act.stage.seen:
+        if observation.what == "closing":
+            closing.add(observation.who)
+        yield (
+            observation._replace(what="closed")
+            if observation.what == "killed" and observation.who in closing
+            else observation
+        )
 
 
 def shortened(found: Sequence[Moment]) -> list[Moment]:
-    """Without the middle of commits that follow each other."""
-    told: list[Moment] = []
+    """Keep the first and last of several commits in a row."""
+    shown: list[Moment] = []
     for (who, number), group in groupby(enumerate(found), lambda pair: (pair[1].who, _run(*pair))):
-        same = [one for _, one in group]
-        told.append(same[0])
+        same = [moment for _, moment in group]
+        shown.append(same[0])
         if number < 0 and len(same) > 2:
             last = f"{len(same) - 1} times more; the last: {same[-1].what.removeprefix('has committed ')}"
-            told.append(Moment(same[-1].at, who, last, same[-1].order))
+            shown.append(Moment(same[-1].at, who, last, same[-1].order))
         else:
-            told += same[1:]
-    return told
+            shown += same[1:]
+    return shown
 
 
-def _run(number: int, one: Moment) -> int:
-    """Equal for commits, and for nothing else."""
-    return -1 if _commits(one) else number
+def _run(number: int, moment: Moment) -> int:
+    """Return the same group key for all commits, and the moment's own number otherwise."""
+    return -1 if _commits(moment) else number
 
 
-def _commits(one: Moment) -> bool:
-    return "has committed" in one.what
+def _commits(moment: Moment) -> bool:
+    return "has committed" in moment.what
 
 
 def events(act: Act) -> list[GroupEvent]:
-    """What the group's timeline is drawn from; generations are known where the world kept a trace."""
-    asked = exchanges(act)
-    made = [
+    """Return the events of the group's timeline; generations are known only if the world kept a trace."""
+    requests = exchanges(act)
+    generations = [
         (request.answered_at, request.client, request.request.generation_id)
-        for request in asked
+        for request in requests
         if request.answered_at is not None and isinstance(request.request, SyncGroupRequest)
     ]
-    found = [
+    events = [
         GroupEvent(
             request.asked_at - act.started, "rejoining", request.client, reason=request.request.reason or ""
         )
-        for request in asked
+        for request in requests
         if isinstance(request.request, JoinGroupRequest)
     ]
     started: set[str] = set()
-    for one in _seen(act):
-        kind = _KINDS.get(one.what)
-        if kind is None or (kind == "started" and one.who in started):
+    for observation in _seen(act):
+        kind = _KINDS.get(observation.what)
+        if kind is None or (kind == "started" and observation.who in started):
             continue
         if kind == "started":
-            started.add(one.who)
-        member = "" if kind == "grown" else one.who
+            started.add(observation.who)
+        member = "" if kind == "grown" else observation.who
         generation = -1
         if kind == "assigned":
-            generation = max((n for at, who, n in made if at <= one.at and who == one.who), default=-1)
-        found.append(GroupEvent(one.at - act.started, kind, member, generation, one.partitions))
-    return [*found, GroupEvent(act.stage.now - act.started, "ended")] if found else []
+            generation = max(
+                (n for at, who, n in generations if at <= observation.at and who == observation.who),
+                default=-1,
+            )
+        events.append(
+            GroupEvent(observation.at - act.started, kind, member, generation, observation.partitions)
+        )
+    return [*events, GroupEvent(act.stage.now - act.started, "ended")] if events else []
 
 
 def exchanges(act: Act) -> list[Exchange]:
-    """The requests; none where the world kept no trace."""
+    """Return the requests; empty if the world kept no trace."""
     return list(traced(act.stage.entries))
 
 
 def picked(act: Act) -> Picked | None:
-    """What a sequence diagram shows; None for a world that kept no trace, or in which nobody asked."""
-    picker = Picker(lambda one: one.client, began=act.started)
+    """Return the contents of a sequence diagram; None without a trace or without requests."""
+    picker = Picker(lambda moment: moment.client, began=act.started)
     for exchange in exchanges(act):
         picker.take(exchange)
-    for one in counted(one for one in moments_of(act) if not _commits(one)):  # commits are requests
-        at = one.at + act.started
-        who = one.who if one.who in act.stage.clients else ""
-        picker.note(Note(at, who, _of(one, act), one.what in ("killed", "closed")))
+    # commits are drawn as requests
+    for moment in counted(moment for moment in moments_of(act) if not _commits(moment)):
+        at = moment.at + act.started
+        who = moment.who if moment.who in act.stage.clients else ""
+        picker.note(Note(at, who, _of(moment, act), moment.what in ("killed", "closed")))
     return picker.picked()
 
 
-def counted(found: Iterable[Moment], most: int = 2) -> list[Moment]:
-    """Of what one client says more than `most` times on end the first and the last; it counts the rest."""
-    told: list[list[Moment]] = []
+def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
+    """Of more than `most` identical moments of one client in a row, keep the first and the last and count the
+    others.
+    """
+    runs: list[list[Moment]] = []
     last: dict[str, list[Moment]] = {}
-    for one in found:
-        run = last.get(one.who)
-        if run is None or run[0].what != one.what:
-            run = last[one.who] = []
-            told.append(run)
-        run.append(one)
-    kept = [one for run in told for one in (run if len(run) <= most else _ends(run))]
-    return sorted(kept, key=lambda one: (one.at, one.order))
+    for moment in moments:
+        run = last.get(moment.who)
+        if run is None or run[0].what != moment.what:
+            run = last[moment.who] = []
+            runs.append(run)
+        run.append(moment)
+    shown = [moment for run in runs for moment in (run if len(run) <= most else _ends(run))]
+    return sorted(shown, key=lambda moment: (moment.at, moment.order))
 
 
 def _ends(run: list[Moment]) -> list[Moment]:
     return [run[0], replace(run[-1], what=f"... {len(run) - 2} more; {run[-1].what}")]
 
 
-def _of(one: Moment, act: Act) -> str:
-    return one.what if one.who in act.stage.clients or not one.who else f"{one.who}: {one.what}"
+def _of(moment: Moment, act: Act) -> str:
+    return (
+        moment.what if moment.who in act.stage.clients or not moment.who else f"{moment.who}: {moment.what}"
+    )
 
 
-def _said(one: Seen, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
-    """In words, what is worth telling; `reading` has the offset up to which each was told or followed."""
-    partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(one.partitions)) or "nothing"
-    match one.what:
+def _said(observation: Seen, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
+    """Describe an observation in words; None if it is not worth a line.
+
+    `reading` maps (member, partition) to the next offset of a contiguous read.
+    """
+    partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(observation.partitions)) or "nothing"
+    match observation.what:
         case "assigned":
             return f"is assigned {partitions}"
         case "revoked" | "lost":
-            for tp in one.partitions:
-                reading.pop((one.who, tp), None)
-            return f"{'gave back' if one.what == 'revoked' else 'lost'} {partitions}"
+            for tp in observation.partitions:
+                reading.pop((observation.who, tp), None)
+            return f"{'gave back' if observation.what == 'revoked' else 'lost'} {partitions}"
         case "delivered":
-            (tp,) = one.partitions
-            goes_on = one.detail[0] >= reading.get((one.who, tp), one.detail[0] + 1)
-            reading[one.who, tp] = one.detail[-1] + 1
-            return None if goes_on else f"reads {partitions} from offset {one.detail[0]} on"
+            (tp,) = observation.partitions
+            goes_on = observation.detail[0] >= reading.get((observation.who, tp), observation.detail[0] + 1)
+            reading[observation.who, tp] = observation.detail[-1] + 1
+            return None if goes_on else f"reads {partitions} from offset {observation.detail[0]} on"
         case "raised":
-            whole = isinstance(one.detail, str | BaseException)
-            words: tuple[str | None, ...] = (str(one.detail),) if whole else one.detail
+            whole = isinstance(observation.detail, str | BaseException)
+            words: tuple[str | None, ...] = (str(observation.detail),) if whole else observation.detail
             return f"poll raises {': '.join(filter(None, words))}"
         case "sought":
-            return f"seeks {partitions} to {one.detail}"
+            return f"seeks {partitions} to {observation.detail}"
         case "stored":
-            offsets = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in one.detail.items())
+            offsets = ", ".join(
+                f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in observation.detail.items()
+            )
             return f"has committed {offsets}"
         case "subscribed" | "unsubscribed" | "closing" | "closed" | "killed" | "paused" | "resumed":
-            return one.what
+            return observation.what
         case "reset":
-            offset, reason = one.detail
+            offset, reason = observation.detail
             return f"starts {partitions} at {offset}: {reason}"
         case _:
             return None

@@ -1,6 +1,4 @@
-"""Many runs side by side: what the loss of new partitions' first records costs, and what a rebalance
-stops.
-"""
+"""Many runs side by side: records lost when a topic grows, and partitions stopped by a rebalance."""
 
 from __future__ import annotations
 
@@ -13,16 +11,16 @@ from ..group.subscription import TopicPartition
 from ..testing.world import World
 from .scenario import Parameters, clients, join, lost_and_doubled, produce
 
-# How a client may see that a topic grew; the others always look.
+# How a client can detect that a topic grew; the other clients always look.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
-# What is assumed unless said otherwise.
+# Defaults of the runs.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One run: a topic grew while records were written into its new partitions from their first moment."""
+    """One run: a topic grows while records are written into its new partitions from their creation."""
 
     client: str
     reset: str
@@ -31,17 +29,19 @@ class Loss:
     written: int
     lost: int
     doubled: int
-    seen_after_ms: int | None  # From the growth to the assignment of the new partitions; None: never.
-    every_ms: int = 50  # Records were written in batches this far apart.
+    # from the growth to the assignment of the new partitions; None if they were never assigned
+    seen_after_ms: int | None
+    every_ms: int = 50  # interval between two batches of records
 
     rate: int = 100
-    new: int = 2  # Partitions that the topic gained.
+    new: int = 2  # number of partitions added
 
     @property
     def formula(self) -> int:
-        """What is lost by the formula: rate x new partitions x the time until they were assigned.
+        """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        Nothing for who starts them at their beginning, and everything where they were never seen.
+        The prediction is 0 for a client that starts new partitions at their beginning, and everything if the
+        partitions were never assigned.
         """
         if self.seen_after_ms is None:
             return self.written
@@ -50,7 +50,7 @@ class Loss:
         return self.rate * self.new * self.seen_after_ms // 1000
 
     def stood_there(self, after_ms: int) -> int:
-        """How many records stood in the new partitions so long after the growth."""
+        """Return how many records the new partitions held `after_ms` after the growth."""
         batches = after_ms // self.every_ms + 1
         return min(self.written, self.new * (batches * self.every_ms * self.rate // 1000))
 
@@ -72,11 +72,12 @@ def loss(
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
-    """Run one: two partitions, one member; at `grow_at_ms` there are four, and records into the new ones.
+    """Run one client: a topic with two partitions and one member grows to four at `grow_at_ms`.
 
-    `rate` is in records/s for each of them, for `after_ms`, or for as long as two refreshes take; `settle_ms`
-    is how long to read on. `world`, when given, is one with this topic to run in. Raises ConfigError for more
-    than `MOST_RECORDS`, and for a growth before the member has its partitions.
+    `rate` is in records per second for each new partition, written for `after_ms` or for two refresh
+    intervals. `settle_ms` is how long the member reads on afterwards. `world` is an existing world with topic
+    t. Raises ConfigError for more than `MOST_RECORDS` records, and for growth before the member has its
+    partitions.
     """
     after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
     most = MOST_RECORDS * 1000 // (2 * after_ms)
@@ -110,34 +111,41 @@ def loss(
     stage.run(settle_ms)
     new = [TopicPartition("t", 2), TopicPartition("t", 3)]
     lost, doubled = lost_and_doubled(stage, [member], new)
-    seen = next((one.at for one in stage.seen if one.what == "assigned" and new[0] in one.partitions), None)
-    after = None if seen is None else seen - grown
+    assigned_at = next(
+        (
+            observation.at
+            for observation in stage.seen
+            if observation.what == "assigned" and new[0] in observation.partitions
+        ),
+        None,
+    )
+    after = None if assigned_at is None else assigned_at - grown
     return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, after, every, rate, len(new))
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
-    """The matrix of S1-25: every client, reset policy and way of seeing, or those that are asked for.
+    """Run the matrix of S1-25: every client, reset policy and way of detection, or those asked for.
 
-    Raises ConfigError for a client that there isn't.
+    Raises ConfigError for an unknown client.
     """
-    said = parameters
-    for kind in [said.client] if said.client else clients():
+    chosen = parameters
+    for kind in [chosen.client] if chosen.client else clients():
         for watch in (True, False) if kind == "kafka-go" else (kind != "sarama-cluster",):
-            for reset in [said.reset] if said.reset else ("latest", "earliest"):
+            for reset in [chosen.reset] if chosen.reset else ("latest", "earliest"):
                 yield loss(
                     kind,
                     reset=reset,
                     watch=watch,
-                    refresh_ms=said.refresh_ms or REFRESH_MS,
-                    rate=said.rate or RATE,
-                    grow_at_ms=said.grow_at_ms or GROW_AT_MS,
-                    seed=said.seed,
+                    refresh_ms=chosen.refresh_ms or REFRESH_MS,
+                    rate=chosen.rate or RATE,
+                    grow_at_ms=chosen.grow_at_ms or GROW_AT_MS,
+                    seed=chosen.seed,
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """How long partitions stood still when one member more came, in ms."""
+    """How long partitions were not read when one more member joined, in ms."""
 
     protocol: str
     members: int
@@ -150,7 +158,7 @@ class Standstill:
 def stop_the_world(
     members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
 ) -> Standstill:
-    """A stable group of kproto's members gets one more; each needs `callback_ms` to let go."""
+    """Add one member to a stable group of kproto's members; each needs `callback_ms` to revoke."""
     count = members * 2
     world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
     assignors = ("range",) if protocol == "eager" else ("cooperative-sticky",)
@@ -165,12 +173,14 @@ def stop_the_world(
         )
         for number in range(members)
     ]
-    for one in group:
-        one.callback_ms = 0
-    world.run(120_000, until=lambda: world.is_stable("g") and sum(len(one.owned) for one in group) == count)
+    for member in group:
+        member.callback_ms = 0
+    world.run(
+        120_000, until=lambda: world.is_stable("g") and sum(len(member.owned) for member in group) == count
+    )
     world.run(5_000)
-    for one in group:
-        one.callback_ms = callback_ms
+    for member in group:
+        member.callback_ms = callback_ms
     begun = world.now
     newcomer = world.join(
         "new",
@@ -189,24 +199,24 @@ def stop_the_world(
 
 
 def _gaps(world: World, begun: int) -> dict[TopicPartition, int]:
-    """For each partition that was let go: how long until somebody had it again."""
-    gone: dict[TopicPartition, int] = {}
+    """Return for each revoked partition the time until it was assigned again, in ms."""
+    revoked_at: dict[TopicPartition, int] = {}
     gaps: dict[TopicPartition, int] = {}
-    for one in world.seen:
-        if one.at < begun:
+    for observation in world.seen:
+        if observation.at < begun:
             continue
-        if one.what in ("revoking", "losing"):
-            for tp in one.partitions:
-                gone.setdefault(tp, one.at)
-        elif one.what == "assigned":
-            for tp in one.partitions:
-                if tp in gone:
-                    gaps[tp] = gaps.get(tp, 0) + one.at - gone.pop(tp)
+        if observation.what in ("revoking", "losing"):
+            for tp in observation.partitions:
+                revoked_at.setdefault(tp, observation.at)
+        elif observation.what == "assigned":
+            for tp in observation.partitions:
+                if tp in revoked_at:
+                    gaps[tp] = gaps.get(tp, 0) + observation.at - revoked_at.pop(tp)
     return gaps
 
 
 def standstills(members: Iterable[int] = (3, 10, 100), *, seed: int = 7) -> Iterable[Standstill]:
-    """Eager beside cooperative."""
+    """Run the eager and the cooperative protocol for each number of members."""
     for count in members:
         for protocol in ("eager", "cooperative"):
             yield stop_the_world(count, protocol, seed=seed)

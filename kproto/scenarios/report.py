@@ -1,4 +1,4 @@
-"""A scenario for people and for programs: as text, as JSON, as a page with the group's timeline."""
+"""Render the run of a scenario: as text, as JSON, as an HTML page with the group's timeline."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from . import history
 from .scenario import Act, Moment, Scenario, ScenarioRun
 
 WIDTH = 80
-NARROW = 20  # Lines are not made shorter than this, however narrow the terminal is.
-BAR = 60  # Columns of the timeline.
-MANY = 60  # Moments that are told; of more, the middle is left out.
-AGAIN = 8  # So often one client says one thing, and each is told.
-MANY_RUNS = 12  # Runs that are told; of more, the first ones.
+NARROW = 20  # minimum width of a line, however narrow the terminal is
+BAR = 60  # width of the timeline in columns
+MANY = 60  # maximum number of moments in a table; of more, the middle is left out
+AGAIN = 8  # a client's identical moments in a row are shown up to this number, then counted
+MANY_RUNS = 12  # maximum number of runs shown; of more, the first `FEW_RUNS`
 FEW_RUNS = 4
-NAMES = 44  # Columns that names of results may take.
+NAMES = 44  # maximum width of the column of result names
 
 
 def line(scenario: Scenario) -> str:
@@ -29,7 +29,7 @@ def line(scenario: Scenario) -> str:
 
 
 def fitted(lines: Iterable[str], width: int | None) -> list[str]:
-    """Lines that go on below themselves where they are longer than a terminal of that width."""
+    """Fold the lines that are longer than a terminal of this width."""
     if width is None:
         return list(lines)
     wide = max(width, NARROW)
@@ -37,13 +37,13 @@ def fitted(lines: Iterable[str], width: int | None) -> list[str]:
 
 
 def paragraph(text: str, width: int | None) -> list[str]:
-    """Prose, in lines that are never too long to be read."""
+    """Wrap prose to at most `WIDTH` columns."""
     wide = _wide_for(width)
     return textwrap.wrap(text, wide, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _wide_for(width: int | None) -> int:
-    """Columns for prose in a terminal of that width."""
+    """Return the columns for prose in a terminal of this width."""
     return WIDTH if width is None else min(WIDTH, max(NARROW, width))
 
 
@@ -54,7 +54,7 @@ def _folded(line: str, wide: int) -> list[str]:
 
 
 def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list[str]:
-    """The whole story, for somebody who is tired; `width` is that of the terminal, if there is one."""
+    """Render the whole run as lines of text; `width` is that of the terminal, if there is one."""
     wide = _wide_for(width)
     rows = [
         *_wrapped(f"{scenario.id}  ", scenario.title, wide),
@@ -86,7 +86,7 @@ def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list
 
 
 def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
-    """The same for programs."""
+    """Render the run as JSON."""
     return {
         "id": scenario.id,
         "title": scenario.title,
@@ -106,7 +106,7 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
 
 
 def page(scenario: Scenario, run: ScenarioRun) -> str:
-    """The same as a page of its own, with each world's timeline and requests drawn."""
+    """Render the run as an HTML page, with each world's timeline and requests drawn."""
     story = [
         f"<p>{escape(head)} {escape(body)}</p>"
         for head, body in (
@@ -129,74 +129,74 @@ def page(scenario: Scenario, run: ScenarioRun) -> str:
 
 
 def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
-    found = history.events(act)
-    asked = history.picked(act)
+    events = history.events(act)
+    conversation = history.picked(act)
     head = f"<h2>{escape(_head(run, number, act))}</h2>"
-    owned = any(one.kind == "assigned" for one in found)
+    owned = any(event.kind == "assigned" for event in events)
     return [
         head,
-        diagrams.section(found) if owned else "",
-        diagrams.conversation(asked) if asked is not None else "",
+        diagrams.section(events) if owned else "",
+        diagrams.conversation(conversation) if conversation is not None else "",
     ]
 
 
 def svg(run: ScenarioRun) -> str:
-    """The requests of the last world as a picture of its own. Raises ConfigError for a story without any."""
-    asked = history.picked(run.acts[-1]) if run.acts else None
-    if asked is None:
+    """Draw the requests of the last world as SVG. Raises ConfigError for a scenario without requests."""
+    conversation = history.picked(run.acts[-1]) if run.acts else None
+    if conversation is None:
         raise ConfigError("--svg", "this story", "a story in which somebody asks a broker")
-    return sequence.picture(asked)
+    return sequence.picture(conversation)
 
 
 def requests(run: ScenarioRun) -> list[str]:
-    """Every request that the picture draws, as a line like those of `kproto watch`."""
-    found: list[str] = []
+    """Return every drawn request as a line like those of `kproto watch`."""
+    lines: list[str] = []
     for number, act in enumerate(run.acts):
-        asked = history.picked(act)
-        if asked is not None:
-            found += [f"{_head(run, number, act)}:"] if len(run.acts) > 1 else []
-            found += [row.told.removesuffix("  [0 ms]") for row in asked.rows if row.kind == "ask"]
-    return found
+        conversation = history.picked(act)
+        if conversation is not None:
+            lines += [f"{_head(run, number, act)}:"] if len(run.acts) > 1 else []
+            lines += [row.told.removesuffix("  [0 ms]") for row in conversation.rows if row.kind == "ask"]
+    return lines
 
 
-# -- inside -----------------------------------------------------------------------------------------------
+# -- layout -------------------------------------------------------------------------------------------------
 
 
 def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
-    """In a table; below its name where it is too long for that."""
+    """Render a result as a table row, or below its name if the row is too long."""
     names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
     row = f"  {name:<{names}} {_value(value)}"
     if len(name) <= names and len(row) <= wide:
         return [row]
     plain: Any = _plain(value)
     several = cast("list[object]", plain) if isinstance(plain, list) else []
-    each = any(" " in str(one) for one in several)  # sentences, or rows of a table
-    parts = [_within(one) for one in several] if each else [_value(value)]
+    each = any(" " in str(item) for item in several)  # sentences, or rows of a table
+    parts = [_within(item) for item in several] if each else [_value(value)]
     below = (line for part in parts for line in _wrapped("      ", part, wide))
     return [*_wrapped("  ", name, wide), *below]
 
 
 def _wrapped(head: str, body: str, wide: int) -> list[str]:
-    """Lines that begin with `head`, and then as far to the right; words stay whole."""
+    """Indent the body by the width of `head`, which stands before the first line. Words are not split."""
     room = max(NARROW // 2, wide - len(head))
     rows = textwrap.wrap(body, room, break_long_words=False, break_on_hyphens=False)
     return [head + rows[0], *(" " * len(head) + row for row in rows[1:])] if rows else [head.rstrip()]
 
 
 def _few(run: ScenarioRun) -> list[tuple[int, Act]]:
-    """The runs that are told, by number."""
+    """Return the runs to show, with their numbers."""
     runs = list(enumerate(run.acts))
     return runs if len(runs) <= MANY_RUNS else runs[:FEW_RUNS]
 
 
 def _tables(run: ScenarioRun, wide: int) -> list[str]:
-    """The moments of what needs no world, and of each world."""
-    found = _table(run.moments, wide)
+    """Render the moments of a scenario without a world, or those of each world."""
+    rows = _table(run.moments, wide)
     for number, act in _few(run):
-        here = _table(history.counted(history.shortened(history.moments_of(act)), AGAIN), wide)
-        found += [f"{_head(run, number, act)}:", *here] if here and len(run.acts) > 1 else here
-    left = len(run.acts) - len(_few(run))
-    return [*found, f"{left} runs more: --json and --html have them.", ""] if left else found
+        table = _table(history.counted(history.shortened(history.moments_of(act)), AGAIN), wide)
+        rows += [f"{_head(run, number, act)}:", *table] if table and len(run.acts) > 1 else table
+    hidden = len(run.acts) - len(_few(run))
+    return [*rows, f"{hidden} runs more: --json and --html have them.", ""] if hidden else rows
 
 
 def _head(run: ScenarioRun, number: int, act: Act) -> str:
@@ -209,17 +209,17 @@ def _of(run: ScenarioRun, number: int, act: Act) -> str:
     return f" in run {number + 1}" if len(run.acts) > 1 else ""
 
 
-def _table(found: Sequence[Moment], columns: int) -> list[str]:
-    if not found:
+def _table(moments: Sequence[Moment], columns: int) -> list[str]:
+    if not moments:
         return []
-    told = list(found)
-    if len(told) > MANY:
-        left = len(told) - MANY
+    shown = list(moments)
+    if len(shown) > MANY:
+        hidden = len(shown) - MANY
         half = MANY // 2
-        told = [*told[:half], Moment(told[half].at, "...", f"{left} more moments"), *told[-half:]]
-    wide = max(len(one.who) for one in told)
-    heads = [f"  {one.at / 1000:9.3f} s  {one.who:<{wide}}  " for one in told]
-    rows = (_wrapped(head, one.what, columns) for head, one in zip(heads, told, strict=True))
+        shown = [*shown[:half], Moment(shown[half].at, "...", f"{hidden} more moments"), *shown[-half:]]
+    wide = max(len(moment.who) for moment in shown)
+    heads = [f"  {moment.at / 1000:9.3f} s  {moment.who:<{wide}}  " for moment in shown]
+    rows = (_wrapped(head, moment.what, columns) for head, moment in zip(heads, shown, strict=True))
     return [*(line for row in rows for line in row), ""]
 
 
@@ -228,20 +228,20 @@ def _paragraph(head: str, body: str, width: int | None) -> list[str]:
 
 
 def _bars(of: str, act: Act, width: int | None) -> list[str]:
-    """Who owned which partition when, in BAR columns or what is left of the line."""
-    found = history.events(act)
-    if not found:
+    """Draw which member owned which partition when, in at most `BAR` columns."""
+    events = history.events(act)
+    if not events:
         return []
     end = max(act.stage.now - act.started, 1)
-    owned = ownerships(found)
+    owned = ownerships(events)
     if not owned:
         return []
-    names = max(len(f"{one.partition} {one.member}") for one in owned)
+    names = max(len(f"{ownership.partition} {ownership.member}") for ownership in owned)
     bar = min(BAR, max(NARROW // 2, _wide_for(width) - names - 4))
     rows: dict[tuple[TopicPartition, str], list[str]] = {}
-    for one in owned:
-        row = rows.setdefault((one.partition, one.member), ["."] * bar)
-        first, last = one.start * bar // end, min(bar - 1, (one.end or end) * bar // end)
+    for ownership in owned:
+        row = rows.setdefault((ownership.partition, ownership.member), ["."] * bar)
+        first, last = ownership.start * bar // end, min(bar - 1, (ownership.end or end) * bar // end)
         row[first : last + 1] = ["#"] * (last + 1 - first)
     head = f"Who owned what{of}, {end / 1000:.1f} s from left to right:"
     body = [
@@ -254,23 +254,23 @@ def _bars(of: str, act: Act, width: int | None) -> list[str]:
 def _value(value: object) -> str:
     plain: Any = _plain(value)
     if isinstance(plain, list):
-        return ", ".join(_within(one) for one in cast("list[object]", plain)) or "nothing"
+        return ", ".join(_within(item) for item in cast("list[object]", plain)) or "nothing"
     if isinstance(plain, dict):
-        found = cast("dict[str, object]", plain)
-        return ", ".join(f"{name} {_within(one)}" for name, one in found.items()) or "nothing"
+        table = cast("dict[str, object]", plain)
+        return ", ".join(f"{name} {_within(item)}" for name, item in table.items()) or "nothing"
     return str(plain)
 
 
 def _within(value: object) -> str:
-    """A list in a list: an error's name and its text, a host and its port, or several of them."""
+    """Render a nested list: an error's name and text, a host and port, or several of these."""
     if not isinstance(value, list):
         return _value(value)
     inner = cast("list[object]", value)
-    if any(isinstance(one, list) for one in inner):
-        return ", ".join(_within(one) for one in inner)
-    if not any(isinstance(one, str) for one in inner):
+    if any(isinstance(item, list) for item in inner):
+        return ", ".join(_within(item) for item in inner)
+    if not any(isinstance(item, str) for item in inner):
         return str(inner)
-    return (": " if all(isinstance(one, str) for one in inner) else ":").join(map(_value, inner))
+    return (": " if all(isinstance(item, str) for item in inner) else ":").join(map(_value, inner))
 
 
 def _plain(value: object) -> Any:
@@ -278,28 +278,29 @@ def _plain(value: object) -> Any:
         return str(value)
     if isinstance(value, dict):
         table = cast("dict[object, object]", value)
-        return {str(_plain(key)): _plain(found) for key, found in table.items()}
+        return {str(_plain(key)): _plain(item) for key, item in table.items()}
     if isinstance(value, (set, frozenset)):
-        return [_plain(one) for one in sorted(cast("set[object]", value), key=str)]
+        return [_plain(item) for item in sorted(cast("set[object]", value), key=str)]
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in cast("list[object]", value)]
+        return [_plain(item) for item in cast("list[object]", value)]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> list[str]:
-    """A table in plain text, the first column to the left, the others to the right; in a terminal of `width`
-    that is too narrow for it a paragraph for each row.
+    """Render a plain-text table: the first column left-aligned, the others right-aligned.
+
+    If the terminal's `width` is too small for the table, each row becomes a paragraph.
     """
-    body = [[_value(one) for one in row] for row in rows]
+    body = [[_value(cell) for cell in row] for row in rows]
     table = [list(head), *body]
     wide = [max(len(row[at]) for row in table) for at in range(len(head))]
     if width is not None and sum(wide) + 2 * len(wide) - 2 > width:
-        told = [[f"{name} {one}" for name, one in zip(head, row, strict=True)] for row in body]
-        return fitted(("; ".join(row) for row in told), width)
+        paragraphs = [[f"{name} {cell}" for name, cell in zip(head, row, strict=True)] for row in body]
+        return fitted(("; ".join(row) for row in paragraphs), width)
     lines = [
-        "  ".join(f"{one:<{wide[at]}}" if not at else f"{one:>{wide[at]}}" for at, one in enumerate(row))
+        "  ".join(f"{cell:<{wide[at]}}" if not at else f"{cell:>{wide[at]}}" for at, cell in enumerate(row))
         for row in table
     ]
-    return [lines[0], "  ".join("-" * one for one in wide), *lines[1:]]
+    return [lines[0], "  ".join("-" * cell for cell in wide), *lines[1:]]

@@ -1,19 +1,19 @@
-"""What a scenario is: an entry of a document as data, and one function that plays it in a world.
+"""Scenarios: an entry of a document as data, and one function that plays it in a world.
 
-Adding one is one decorated function in the document's module:
+A scenario is one decorated function in the module of its document:
 
     @scenario("S1-2", "...", says="...", given="...", when="...", then="...")
-    def grows(told: ScenarioRun) -> None:
-        world = told.world({"t": 2})
+    def topic_grows(run: ScenarioRun) -> None:
+        world = run.world({"t": 2})
         ...
-        told.claim("the member owns the new partitions", member.owned == set(world.partitions()))
+        run.claim("the member owns the new partitions", member.owned == set(world.partitions()))
 
-Rules that hold here:
+Rules:
 
-* A scenario claims what must come out; the test of the collection runs all of them and checks `holds`.
-  A value that depends on the parameters is a result, not a claim.
-* Nothing is drawn but from the seed, and time is virtual: the same parameters tell the same story.
-* `says` is what the document says, in our words; `why` is our explanation.
+* A scenario claims what must come out. The tests run all scenarios and check `ScenarioRun.holds`. A value
+  that depends on the parameters is a result, not a claim.
+* Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
+* `says` is the document's statement in our words; `why` is our explanation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..models.index import available, client
 from ..testing.world import World
 from ..testing.world.machines import Machine
 
-# The documents, by the beginning of their ids, and the modules that tell them.
+# The documents by the prefix of their scenario ids, and the modules that hold the scenarios.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000", "offset_minus_1000_around"),
     "S1": ("new_partitions", "new_partitions_lost", "new_partitions_sarama", "new_partitions_programs"),
@@ -40,9 +40,9 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-# What a story can be told with before whoever asked has gone for coffee: the least and the most.
+# The smallest and largest allowed value of each parameter: beyond them a run takes minutes.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = {
-    "refresh_ms": (10, 3_600_000),  # not sooner than an answer comes
+    "refresh_ms": (10, 3_600_000),  # below 10 ms the next refresh would start before the response arrives
     "rate": (1, 10_000),
     "grow_at_ms": (1, 600_000),
     "join_after_ms": (0, 3_600_000),
@@ -55,15 +55,15 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What may be changed about a story; None leaves it as the document has it. Times are milliseconds.
+    """Parameters of a scenario; None keeps the document's value. Times are in milliseconds.
 
-    Raises ConfigError for what is outside of `LIMITS`.
+    Raises ConfigError for a value outside `LIMITS`.
     """
 
     client: str | None = None
     reset: str | None = None
     refresh_ms: int | None = None
-    rate: int | None = None  # Records a second, into each new partition.
+    rate: int | None = None  # records per second into each new partition
     grow_at_ms: int | None = None
     join_after_ms: int | None = None
     rejoin_after_ms: int | None = None
@@ -74,15 +74,19 @@ class Parameters:
 
     def __post_init__(self) -> None:
         for name, (least, most) in LIMITS.items():
-            given = getattr(self, name)
-            if given is not None and not least <= given <= most:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
                 unit = " milliseconds" if name.endswith("_ms") else ""
-                raise ConfigError(name, given, f"{least:,} to {most:,}{unit}")
+                raise ConfigError(name, value, f"{least:,} to {most:,}{unit}")
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Who did what, at a time after the beginning (ms). `order` is how much had been seen by then."""
+    """One line of the report: what `who` did, in ms after the start of the run.
+
+    `order` is the number of observations that the world had made by then; it sorts moments of the same
+    millisecond.
+    """
 
     at: int
     who: str
@@ -92,7 +96,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What has to come out, and whether it did."""
+    """A statement that must hold, and whether it did."""
 
     text: str
     holds: bool
@@ -100,7 +104,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Act:
-    """One run within a telling: its world, when that began, and what nobody in it saw."""
+    """One world of a scenario run, its start time, and the moments that no client observed."""
 
     stage: World
     started: int
@@ -109,10 +113,10 @@ class Act:
 
 @dataclass(slots=True)
 class ScenarioRun:
-    """One telling of a scenario: filled by its function, read by the teller.
+    """One run of a scenario: its function fills it, `report` renders it.
 
-    `drawn`: the worlds keep their traces, for a picture of the requests. `moments` are those of a story
-    without a world; each world has its own.
+    With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` are those of a
+    scenario without a world; each world has its own.
     """
 
     parameters: Parameters
@@ -129,31 +133,31 @@ class ScenarioRun:
 
     @property
     def as_written(self) -> bool:
-        """Nothing about the story was changed."""
+        """Return whether no parameter was changed."""
         return not _changed(self.parameters)
 
     @property
     def stage(self) -> World | None:
-        """The latest world."""
+        """Return the latest world, None before the first."""
         return self.acts[-1].stage if self.acts else None
 
     @property
     def started(self) -> int:
-        """When the latest world began (ms)."""
+        """Return the start time of the latest world, in ms."""
         return self.acts[-1].started if self.acts else 0
 
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """The story's world, or its next one; its beginning is moment 0."""
+        """Create the scenario's next world; moments count from its start."""
         if self.drawn:
             options["trace"] = True
-        made = World(topics, settings, seed=self.parameters.seed, **options)
-        self.acts.append(Act(made, made.now))
-        return made
+        world = World(topics, settings, seed=self.parameters.seed, **options)
+        self.acts.append(Act(world, world.now))
+        return world
 
     def moment(self, what: str, who: str = "", at: int | None = None) -> None:
-        """Something that nobody in the world saw: an operator's act, a thought."""
+        """Add a moment that no client observed: an operator's action, or a comment."""
         if not self.acts:
             self.moments.append(Moment(at or 0, who, what))
             return
@@ -162,7 +166,7 @@ class ScenarioRun:
         act.moments.append(Moment(when - act.started, who, what, len(act.stage.seen)))
 
     def grow(self, topic: str, partitions: int, which: str = "") -> None:
-        """A topic of the latest world gets more partitions; `which` is of several worlds' growths."""
+        """Grow a topic of the latest world; `which` distinguishes the worlds of one scenario."""
         stage = self.acts[-1].stage
         self.moment(f"the topic grows to {partitions} partitions{which}", "operator")
         stage.grow(topic, partitions)
@@ -179,7 +183,7 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An entry of a document. `takes` names the parameters that change its ending."""
+    """An entry of a document. `takes` names the parameters that change its outcome."""
 
     id: str
     title: str
@@ -191,20 +195,24 @@ class Scenario:
     play: Callable[[ScenarioRun], None]
 
     def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> ScenarioRun:
-        """Play it; `drawn` keeps what a picture needs. Raises ConfigError for what it doesn't take."""
-        said = parameters or Parameters()
-        for name in _changed(said):
+        """Play the scenario and return its run.
+
+        With `drawn` the run keeps what a picture needs. Raises ConfigError for a parameter that the scenario
+        does not take.
+        """
+        parameters = parameters or Parameters()
+        for name in _changed(parameters):
             if name not in self.takes:
                 allowed = ", ".join((*self.takes, "seed"))
-                raise ConfigError(name, getattr(said, name), f"{self.id} takes: {allowed}")
-        told = ScenarioRun(said, drawn)
-        self.play(told)
-        return told
+                raise ConfigError(name, getattr(parameters, name), f"{self.id} takes: {allowed}")
+        run = ScenarioRun(parameters, drawn)
+        self.play(run)
+        return run
 
 
 def _changed(parameters: Parameters) -> list[str]:
     plain = Parameters()
-    names = [one for one in Parameters.__dataclass_fields__ if one != "seed"]
+    names = [field for field in Parameters.__dataclass_fields__ if field != "seed"]
     return [name for name in names if getattr(parameters, name) != getattr(plain, name)]
 
 
@@ -221,7 +229,7 @@ def scenario(
     then: str,
     takes: Iterable[str] = (),
 ) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
-    """Enter a function as the scenario of this id."""
+    """Register a function as the scenario with this id."""
 
     def enter(play: Callable[[ScenarioRun], None]) -> Callable[[ScenarioRun], None]:
         assert id not in _FOUND, f"{id} is there twice"
@@ -240,42 +248,43 @@ def _loaded() -> None:
 
 def _order(id: str) -> tuple[str, int, str]:
     document, _, number = id.partition("-")
-    digits = "".join(one for one in number if one.isdigit())
+    digits = "".join(character for character in number if character.isdigit())
     return document, int(digits or 0), number
 
 
 def scenarios() -> list[Scenario]:
-    """All scenarios, in the order of their ids."""
+    """Return all scenarios in the order of their ids."""
     _loaded()
     return [_FOUND[id] for id in sorted(_FOUND, key=_order)]
 
 
 def find(id: str) -> Scenario:
-    """The scenario of an id, in any case. Raises ConfigError for one that there isn't."""
+    """Return the scenario with this id, in upper or lower case. Raises ConfigError for an unknown id."""
     _loaded()
-    found = next((one for one in _FOUND if one.lower() == id.lower()), None)
-    if found is None:
+    match = next((known_id for known_id in _FOUND if known_id.lower() == id.lower()), None)
+    if match is None:
         near = [
             scenario.id for scenario in scenarios() if scenario.id.lower().startswith(id.lower()[:2])
         ] or sorted(MODULES)
         raise ConfigError("scenario", id, f"allowed: {', '.join(near)}")
-    return _FOUND[found]
+    return _FOUND[match]
 
 
-# -- what many stories need -------------------------------------------------------------------------------
+# -- helpers of many scenarios ------------------------------------------------------------------------------
 
 CLIENTS: Final = ("java", "java-2.6", "sarama", "sarama-cluster", "kafka-go", "librdkafka")
 
 
 def clients() -> tuple[str, ...]:
-    """The clients that can take part in this release, kproto's own last."""
+    """Return the names of the client models in this release; kproto's own consumer is last."""
     return (*(name for name in CLIENTS if name in available()), "kproto")
 
 
 def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), **config: Any) -> Any:
-    """A member of a client, by the drivers' words; for kproto's own they are its options.
+    """Start a member of group g in the world, and return it.
 
-    Raises ConfigError for a client that this release doesn't have.
+    `config` uses the names of the drivers' contract; for kproto's own consumer they are translated to its
+    options. Raises ConfigError for a client that this release does not have.
     """
     if kind == "kproto":
         options = {OURS[key]: value for key, value in config.items() if key in OURS}
@@ -287,17 +296,17 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
 
 
 def read(member: Any, topic: str | None = None, partition: int | None = None) -> list[TopicPartition]:
-    """The partition of each record that a member was given."""
-    found: list[TopicPartition] = []
+    """Return the partition of each record that the member received."""
+    partitions: list[TopicPartition] = []
     for record in member.records:
         at = record.partition if isinstance(record.partition, TopicPartition) else record.topic_partition
         if topic in (None, at.topic) and partition in (None, at.partition):
-            found.append(at)
-    return found
+            partitions.append(at)
+    return partitions
 
 
 def offsets(member: Any, tp: TopicPartition) -> list[int]:
-    """The offsets of a partition that a member was given, in the order in which it was."""
+    """Return the offsets that the member received of one partition, in the order of delivery."""
     return [
         record.offset
         for record in member.records
@@ -309,20 +318,20 @@ def offsets(member: Any, tp: TopicPartition) -> list[int]:
 def lost_and_doubled(
     world: World, members: Iterable[Any], partitions: Iterable[TopicPartition]
 ) -> tuple[int, int]:
-    """Of what stands in these partitions: how much nobody was given, and how often something came again."""
+    """Count the records of the partitions that no member received, and the deliveries beyond the first."""
     lost = doubled = 0
     for tp in partitions:
-        given = [offset for member in members for offset in offsets(member, tp)]
+        received = [offset for member in members for offset in offsets(member, tp)]
         end = world.log(tp).end_offset
-        lost += end - len({one for one in given if one < end})
-        doubled += len(given) - len(set(given))
+        lost += end - len({position for position in received if position < end})
+        doubled += len(received) - len(set(received))
     return lost, doubled
 
 
 def produce(world: World, topic: str, partitions: Iterable[int], rate: int, ms: int, every: int = 50) -> int:
-    """Write `rate` records a second into each of these partitions for `ms` of virtual time; how many in all.
+    """Write `rate` records per second into each partition for `ms` of virtual time, and return their number.
 
-    They are written every `every` ms while time passes in here.
+    Virtual time passes meanwhile; records are written every `every` ms.
     """
     written = 0
     begun = world.now
@@ -331,8 +340,8 @@ def produce(world: World, topic: str, partitions: Iterable[int], rate: int, ms: 
         due = (world.now - begun + every) * rate // 1000
         new = due - written // max(1, len(wanted))
         if new > 0:
-            for one in wanted:
-                world.write(topic, one, *(["x"] * new))
+            for partition in wanted:
+                world.write(topic, partition, *(["x"] * new))
             written += new * len(wanted)
         world.run(min(every, begun + ms - world.now))
     return written
