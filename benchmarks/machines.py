@@ -34,7 +34,7 @@ from typing import Any
 from msgspec import structs
 
 from kproto.models import contract as c
-from kproto.models.index import available, client
+from kproto.models.index import load_model, model_names
 from kproto.testing.world import World
 
 from . import report
@@ -42,14 +42,14 @@ from . import report
 GOAL = 100_000
 YARDSTICK = "kafka-go"
 # An event, when it was, which of the machine's requests it answers, and what the machine did.
-Step = tuple[c.Event, int, int | None, list[c.Action]]
+Step = tuple[c.ModelEvent, int, int | None, list[c.ModelAction]]
 
 
 @dataclass
 class Life:
     """What one member lived through."""
 
-    config: c.Config
+    config: c.ModelConfig
     random: Callable[[], Callable[[], float]]  # A fresh source of what the member drew.
     steps: list[Step] = field(default_factory=list)
     # By identity: which of its requests it is. The steps keep them alive.
@@ -68,7 +68,7 @@ class Recorder:
         self.lives: dict[int, Life] = {}
         self.states: list[Any] = []
 
-    def start(self, config: c.Config) -> Any:
+    def start(self, config: c.ModelConfig) -> Any:
         def drawn() -> Callable[[], float]:
             return Random(f"{self.seed}/{config.client_id}").random
 
@@ -77,12 +77,16 @@ class Recorder:
         self.lives[id(state)] = Life(config, drawn)
         return state
 
-    def step(self, state: Any, event: c.Event, now: int) -> list[c.Action]:
+    def step(self, state: Any, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
         life = self.lives[id(state)]
-        answers = life.requests[id(event.request)] if isinstance(event, (c.Answered, c.Failed)) else None
-        actions: list[c.Action] = self.machine.step(state, event, now)
+        answers = (
+            life.requests[id(event.request)]
+            if isinstance(event, (c.ResponseReceived, c.RequestFailed))
+            else None
+        )
+        actions: list[c.ModelAction] = self.machine.step(state, event, now)
         for action in actions:
-            if isinstance(action, c.Send):
+            if isinstance(action, c.SendRequest):
                 life.requests[id(action.request)] = len(life.requests)
         life.steps.append((event, now, answers, actions))
         return actions
@@ -90,7 +94,7 @@ class Recorder:
 
 def lived(name: str, minutes: float, seed: int) -> tuple[Recorder, float]:
     """A group's life, and the ns of CPU that its world took."""
-    recorder = Recorder(client(name), seed)
+    recorder = Recorder(load_model(name), seed)
     world = World({"t": 4}, seed=seed, trace=False)
     said: dict[str, Any] = {"topics": ["t"], "group_id": "g", "reset": "earliest", "auto_commit_ms": 1_000}
     begun = thread_time_ns()
@@ -111,12 +115,12 @@ class Silent:
     def __init__(self, life: Life) -> None:
         self.did = [actions for *_, actions in life.steps]
 
-    def start(self, config: c.Config) -> Any:
+    def start(self, config: c.ModelConfig) -> Any:
         return iter(self.did)
 
     @staticmethod
-    def step(state: Any, event: c.Event, now: int) -> list[c.Action]:
-        actions: list[c.Action] = next(state)
+    def step(state: Any, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
+        actions: list[c.ModelAction] = next(state)
         return actions
 
     @staticmethod
@@ -134,7 +138,7 @@ def told(machine: Any, life: Life) -> float:
         actions = step(state, event if answers is None else addressed(event, requests[answers]), now)
         next_deadline(state)
         for action in actions:
-            if type(action) is c.Send:
+            if type(action) is c.SendRequest:
                 requests.append(action.request)
     return thread_time_ns() - begun
 
@@ -151,16 +155,16 @@ def is_the_same(machine: Any, life: Life) -> bool:
     for event, now, answers, did in life.steps:
         told = event if answers is None else addressed(event, requests[answers])
         actions = machine.step(state, told, now)
-        requests += [action.request for action in actions if isinstance(action, c.Send)]
+        requests += [action.request for action in actions if isinstance(action, c.SendRequest)]
         if actions != did:
             return False
     return True
 
 
-def addressed(event: Any, request: Any) -> c.Event:
+def addressed(event: Any, request: Any) -> c.ModelEvent:
     """An answer, or a failure, of a request that the fresh machine itself sent."""
-    if type(event) is c.Answered:
-        return c.Answered(request, event.response, event.version)
+    if type(event) is c.ResponseReceived:
+        return c.ResponseReceived(request, event.response, event.version)
     return structs.replace(event, request=request)
 
 
@@ -171,7 +175,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=3, help="of virtual time")
     given = parser.parse_args()
-    names = available()
+    names = model_names()
     alone: dict[str, list[float]] = {name: [] for name in names}
     whole: dict[str, list[float]] = {name: [] for name in names}
     for seed in range(given.rounds):

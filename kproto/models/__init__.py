@@ -1,12 +1,13 @@
-"""Other clients' group members and consumers, each as it is, as machines without I/O.
+"""Models of other clients: their group members and consumers as machines without I/O.
 
-Each module names its original (file, function, version) and has the same five things: `VERSIONS`, `State`,
-`start`, `step` and `next_deadline`; `contract` says what they mean. Nothing here is for reading records in
-production (that is the package `consumer`): these machines lose and double what their originals do.
+Each model follows one release of its original, function by function, and cites the original's files. It loses
+and repeats records wherever the original does. To read records in production, use the package `consumer`.
 
     world.join("c", kproto.models.sarama, topics=["flights"], group_id="readers")
 
-The modules are java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster.
+The modules are java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster. Each has `VERSIONS`, `start`,
+`step` and `next_deadline`, which `contract` describes. `zookeeper` is a model of the consumers of Kafka 0.8,
+which have another interface.
 """
 
 from __future__ import annotations
@@ -24,16 +25,10 @@ if TYPE_CHECKING:
     from .java import java_2_6 as java_2_6
 
 
-if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
+if not TYPE_CHECKING:  # a type checker would accept any attribute
 
     def __getattr__(name: str) -> ModuleType:
-        """A client's module is imported when it is first named (PEP 562)."""
-        from importlib import import_module
+        """Import a model when its name is first used (PEP 562)."""
+        from .index import load_attribute
 
-        from .index import CLIENTS
-
-        modules = {path.rpartition(".")[2]: path for path in CLIENTS.values()}
-        if name not in {*modules, "contract"}:
-            known = ", ".join(sorted(modules))
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the clients are {known}")
-        return import_module(f"{__name__}.{modules.get(name, name)}")
+        return load_attribute(name)

@@ -52,7 +52,7 @@ from ..patterns import compiled
 from ..records.batch import Batch
 from ..records.reader import AbortedTransactions, batches
 from ..wire.types import ZERO_UUID
-from .contract import Record
+from .contract import ModelRecord
 
 Offered = Mapping[int, tuple[int, int]]
 
@@ -389,7 +389,7 @@ def fetched(answer: FetchResponse, cluster: Cluster) -> Iterator[tuple[TopicPart
 class Read(NamedTuple):
     """What a partition's answer held from an offset on."""
 
-    records: list[Record]
+    records: list[ModelRecord]
     position: int
     """Where to go on reading: behind the last whole batch, whatever was in it."""
     epoch: int
@@ -401,7 +401,7 @@ def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: boo
 
     A broken batch ends it: what stood before it is given.
     """
-    found: list[Record] = []
+    found: list[ModelRecord] = []
     position, epoch = offset, -1
     if not data.records:
         return Read(found, position, epoch)
@@ -416,7 +416,7 @@ def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: boo
         skipped = aborted is not None and aborted.skips(batch)
         if not skipped and not batch.is_control:
             found += [
-                Record(tp, one.offset, one.timestamp, one.key, one.value)
+                ModelRecord(tp, one.offset, one.timestamp, one.key, one.value)
                 for one in batch.records()
                 if one.offset >= position
             ]

@@ -58,7 +58,7 @@ _ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class ModelConfig:
     """What the drivers of the originals are told, by the same names; None is the original's own default."""
 
     client_id: str
@@ -109,9 +109,9 @@ OURS: Final[Mapping[str, str]] = {
 """Of some of these options the names in `consumer.Consumer`."""
 
 
-def configured(given: Mapping[str, Any]) -> Config:
+def make_config(given: Mapping[str, Any]) -> ModelConfig:
     """The configuration that was given by name. ConfigError: a name that isn't one, or no group_id."""
-    names = [one.name for one in fields(Config)]
+    names = [one.name for one in fields(ModelConfig)]
     for name, value in given.items():
         if name in names:
             continue
@@ -121,7 +121,7 @@ def configured(given: Mapping[str, Any]) -> Config:
     for name in ("client_id", "group_id"):
         if not isinstance(given.get(name), str):
             raise ConfigError(name, given.get(name), "a text, which other clients can't be without")
-    return Config(**given)
+    return ModelConfig(**given)
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
@@ -135,16 +135,16 @@ class Address(msgspec.Struct, frozen=True, gc=False):
 # -- events: the application ------------------------------------------------------------------------------
 
 
-class Subscribe(msgspec.Struct, frozen=True):
+class SubscribeCalled(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     pattern: str | None = None
 
 
-class Unsubscribe(msgspec.Struct, frozen=True):
+class UnsubscribeCalled(msgspec.Struct, frozen=True):
     pass
 
 
-class Assign(msgspec.Struct, frozen=True):
+class AssignCalled(msgspec.Struct, frozen=True):
     """Partitions with the offset to start at; None starts where the group or the policy says."""
 
     partitions: Mapping[TopicPartition, int | None]
@@ -152,20 +152,20 @@ class Assign(msgspec.Struct, frozen=True):
     """librdkafka: incremental_assign and incremental_unassign."""
 
 
-class Seek(msgspec.Struct, frozen=True):
+class SeekCalled(msgspec.Struct, frozen=True):
     partition: TopicPartition
     offset: int
 
 
-class Pause(msgspec.Struct, frozen=True):
+class PauseCalled(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-class Resume(msgspec.Struct, frozen=True):
+class ResumeCalled(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-class Poll(msgspec.Struct, frozen=True):
+class PollCalled(msgspec.Struct, frozen=True):
     """The application waits for records, at most `timeout_ms`; answered by one `Polled`."""
 
     timeout_ms: int = 50
@@ -176,14 +176,14 @@ class Poll(msgspec.Struct, frozen=True):
     """
 
 
-class Told(msgspec.Struct, frozen=True):
+class CallbackReturned(msgspec.Struct, frozen=True):
     """The callback of the last unanswered `Tell` has returned; only those with `wait` are answered."""
 
     error: tuple[str, str] | None = None
     """What it raised: name and text. Java looks at it."""
 
 
-class Commit(msgspec.Struct, frozen=True):
+class CommitCalled(msgspec.Struct, frozen=True):
     """Commit what was consumed (or these offsets); answered by `Committed` with the same token."""
 
     token: object
@@ -192,25 +192,25 @@ class Commit(msgspec.Struct, frozen=True):
     """commitSync; False is commitAsync."""
 
 
-class Store(msgspec.Struct, frozen=True):
+class StoreCalled(msgspec.Struct, frozen=True):
     """librdkafka's offsets_store: what the next commit without offsets takes."""
 
     offsets: Mapping[TopicPartition, int]
 
 
-class Rebalance(msgspec.Struct, frozen=True):
+class RebalanceCalled(msgspec.Struct, frozen=True):
     """Java's enforceRebalance."""
 
     reason: str = ""
 
 
-class Close(msgspec.Struct, frozen=True):
+class CloseCalled(msgspec.Struct, frozen=True):
     """Ends with one `Closed`. `stay`: without leaving the group, where the original can."""
 
     stay: bool = False
 
 
-class Wakeup(msgspec.Struct, frozen=True):
+class WakeupCalled(msgspec.Struct, frozen=True):
     """Java's wakeup, which another thread may call: the call that waits, or the next one, throws."""
 
 
@@ -224,7 +224,7 @@ class Started(msgspec.Struct, frozen=True):
     offered: Mapping[int, tuple[int, int]]
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ResponseReceived(msgspec.Struct, frozen=True):
     """The answer to a `Send`; `request` is the same object."""
 
     request: Message
@@ -232,7 +232,7 @@ class Answered(msgspec.Struct, frozen=True):
     version: int
 
 
-class Failed(msgspec.Struct, frozen=True):
+class RequestFailed(msgspec.Struct, frozen=True):
     """A `Send` that gets no answer: refused, broken, or (with `late`) not answered in its time."""
 
     request: Message
@@ -240,7 +240,7 @@ class Failed(msgspec.Struct, frozen=True):
     late: bool = False
 
 
-class Disconnected(msgspec.Struct, frozen=True):
+class ConnectionLost(msgspec.Struct, frozen=True):
     """A connection broke; what was open on it has failed before.
 
     Only for clients that notice without asking, which say so with `HEARS_DISCONNECTS = True`.
@@ -249,36 +249,36 @@ class Disconnected(msgspec.Struct, frozen=True):
     address: Address
 
 
-class Tick(msgspec.Struct, frozen=True):
+class DeadlineReached(msgspec.Struct, frozen=True):
     """`next_deadline` has come. A tick that is too early does no harm."""
 
 
-Event = (
-    Subscribe
-    | Unsubscribe
-    | Assign
-    | Seek
-    | Pause
-    | Resume
-    | Poll
-    | Told
-    | Commit
-    | Store
-    | Rebalance
-    | Close
-    | Wakeup
+ModelEvent = (
+    SubscribeCalled
+    | UnsubscribeCalled
+    | AssignCalled
+    | SeekCalled
+    | PauseCalled
+    | ResumeCalled
+    | PollCalled
+    | CallbackReturned
+    | CommitCalled
+    | StoreCalled
+    | RebalanceCalled
+    | CloseCalled
+    | WakeupCalled
     | Started
-    | Answered
-    | Failed
-    | Disconnected
-    | Tick
+    | ResponseReceived
+    | RequestFailed
+    | ConnectionLost
+    | DeadlineReached
 )
 
 
 # -- actions ----------------------------------------------------------------------------------------------
 
 
-class Send(msgspec.Struct, frozen=True):
+class SendRequest(msgspec.Struct, frozen=True):
     """Send `request` in `version`; answered by `Answered` or `Failed`."""
 
     to: Address
@@ -287,13 +287,13 @@ class Send(msgspec.Struct, frozen=True):
     timeout_ms: int = 30_000
 
 
-class Hangup(msgspec.Struct, frozen=True):
+class CloseConnection(msgspec.Struct, frozen=True):
     """Close this connection; what is open on it fails."""
 
     address: Address
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class ModelRecord(msgspec.Struct, frozen=True, gc=False):
     partition: TopicPartition
     offset: int
     timestamp: int
@@ -301,14 +301,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
 
 
-class Polled(msgspec.Struct, frozen=True):
+class FinishPoll(msgspec.Struct, frozen=True):
     """The end of a `Poll`: what the application gets, or what poll raises (name, text)."""
 
-    records: tuple[Record, ...] = ()
+    records: tuple[ModelRecord, ...] = ()
     error: tuple[str, str] | None = None
 
 
-class Tell(msgspec.Struct, frozen=True):
+class RunCallback(msgspec.Struct, frozen=True):
     """Call the application back: "assigned", "revoked", "lost" (cooperative sarama: "setup", "cleanup", too).
 
     `wait`: the machine stands still where its original would, until `Told`.
@@ -319,14 +319,14 @@ class Tell(msgspec.Struct, frozen=True):
     wait: bool = True
 
 
-class Committed(msgspec.Struct, frozen=True):
+class FinishCommit(msgspec.Struct, frozen=True):
     """What became of a `Commit`: None, or the error's name in the original and its text."""
 
     token: object
     error: tuple[str, str] | None = None
 
 
-class Report(msgspec.Struct, frozen=True):
+class Notify(msgspec.Struct, frozen=True):
     """What the application hears beside records: an error channel, an event, a return of Consume, a log line.
 
     `kind` is "error", "notification", "event", "returned" or "log".
@@ -337,8 +337,8 @@ class Report(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Closed(msgspec.Struct, frozen=True):
+class FinishClose(msgspec.Struct, frozen=True):
     """Nothing more will come."""
 
 
-Action = Send | Hangup | Polled | Tell | Committed | Report | Closed
+ModelAction = SendRequest | CloseConnection | FinishPoll | RunCallback | FinishCommit | Notify | FinishClose

@@ -1,19 +1,22 @@
-"""Where each client's machine is: found by the name that people say, and imported on first use.
+"""The models by name. Each one is imported on first use.
 
-client("sarama").start(config)
+    load_model("sarama").start(config)
+
+Models are registered here only. `kproto.models` takes its attributes from `MODELS`, and so do the drivers,
+worlds and scenarios with their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
 from ..errors import ConfigError
-from .contract import Action, Config, Event
+from .contract import ModelAction, ModelConfig, ModelEvent
 
-CLIENTS: Final[Mapping[str, str]] = {
+MODELS: Final[Mapping[str, str]] = {
     "java": "java",
     "java-2.6": "java.java_2_6",
     "sarama": "sarama",
@@ -21,26 +24,41 @@ CLIENTS: Final[Mapping[str, str]] = {
     "kafka-go": "kafka_go",
     "librdkafka": "librdkafka",
 }
-"""Name -> module in this room. kproto's own consumer is no machine of this room: it is `consumer`."""
+"""Name -> module below `kproto.models`. kproto's own consumer is not a model but the package `consumer`."""
 
 
-class Client(Protocol):
-    """What every module of this room has; `contract` says what it means."""
+class Model(Protocol):
+    """What every model's module has. `kproto.models.contract` describes the events and actions."""
 
     VERSIONS: Mapping[int, int]
 
-    def start(self, config: Config) -> Any: ...
-    def step(self, state: Any, event: Event, now: int) -> list[Action]: ...
+    def start(self, config: ModelConfig) -> Any: ...
+    def step(self, state: Any, event: ModelEvent, now: int) -> list[ModelAction]: ...
     def next_deadline(self, state: Any) -> int | None: ...
 
 
-def available() -> tuple[str, ...]:
-    """The names of the clients whose machine is in this release."""
-    return tuple(name for name, module in CLIENTS.items() if find_spec(f"{__package__}.{module}"))
+def model_names() -> tuple[str, ...]:
+    """Return the names of all models."""
+    return tuple(MODELS)
 
 
-def client(name: str) -> Client:
-    """The module of a client. Raises ConfigError for a name that this release doesn't have."""
-    if name not in available():
-        raise ConfigError("client", name, f"allowed: {', '.join(available())}")
-    return cast("Client", import_module(f"{__package__}.{CLIENTS[name]}"))
+def load_model(name: str) -> Model:
+    """Return the module of the model `name`. Raises ConfigError for an unknown name."""
+    if name not in MODELS:
+        raise ConfigError("client", name, f"allowed: {', '.join(MODELS)}")
+    return cast("Model", import_module(f"{__package__}.{MODELS[name]}"))
+
+
+def model_name(module: str) -> str:
+    """Return the name of the model whose module is called `module`, or `module` if it is not a model."""
+    names = {f"{__package__}.{path}": name for name, path in MODELS.items()}
+    return names.get(module, module.rpartition(".")[2])
+
+
+def load_attribute(name: str) -> ModuleType:
+    """Return the module that `kproto.models.<name>` means. Raises AttributeError for an unknown name."""
+    modules = {path.rpartition(".")[2]: path for path in MODELS.values()}
+    if name != "contract" and name not in modules:
+        known = ", ".join(sorted(modules))
+        raise AttributeError(f"module {__package__!r} has no attribute {name!r}; the models are {known}")
+    return import_module(f"{__package__}.{modules.get(name, name)}")

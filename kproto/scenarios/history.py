@@ -15,7 +15,7 @@ from ..inspect.picking import Note, Picked, Picker
 from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
-from ..models.index import CLIENTS
+from ..models.index import model_name
 from ..testing.world import Consumer, Member, Seen
 from ..testing.world.trace import exchanges as traced
 from .scenario import Act, Moment, ScenarioRun
@@ -34,12 +34,10 @@ _KINDS: dict[str, Kind] = {
 
 def name(act: Act) -> str:
     """Return the names of the clients that took part, for example librdkafka or kproto."""
-    modules = {module: model_name for model_name, module in CLIENTS.items()}
     kinds: list[str] = []
     for client in act.stage.clients.values():
         if isinstance(client, Member):
-            module: str = getattr(client.machine, "__name__", "").rpartition(".")[2]
-            kinds.append(modules.get(module, module))
+            kinds.append(model_name(getattr(client.machine, "__name__", "")))
         elif isinstance(client, Consumer):
             kinds.append("kproto")
     return " and ".join(dict.fromkeys(kinds))

@@ -57,7 +57,7 @@ def one_thread(run: ScenarioRun) -> None:
     member = _by_hand(world)
     member.poll_once(2_000)
     world.run(500)
-    second = member.machine.step(member.state, contract.Poll(), world.now)
+    second = member.machine.step(member.state, contract.PollCalled(), world.now)
     run.moment("another thread polls", "a")
     run.result("the second thread", [(one.name, one.text) for one in second])
     run.claim(
@@ -75,7 +75,7 @@ def one_thread(run: ScenarioRun) -> None:
     run.claim("and gave the lock back: the next one works", offsets(member, T0) == [0, 1])
     member.close()
     world.run(2_000)
-    after = member.machine.step(member.state, contract.Poll(), world.now)
+    after = member.machine.step(member.state, contract.PollCalled(), world.now)
     run.result("after close", [one.error for one in after])
     run.claim(
         "after close it says that it is closed",
@@ -231,7 +231,7 @@ class _Redacts:
     def __init__(self) -> None:
         self.heard: list[dict[TopicPartition, int]] = []
 
-    def on_consume(self, records: tuple[contract.Record, ...]) -> tuple[contract.Record, ...]:
+    def on_consume(self, records: tuple[contract.ModelRecord, ...]) -> tuple[contract.ModelRecord, ...]:
         return tuple(record for record in records if record.offset % 2 == 0)
 
     def on_commit(self, committed: Mapping[TopicPartition, int]) -> None:

@@ -14,7 +14,7 @@ from ..messages.heartbeat import HeartbeatRequest
 from ..messages.index import API_NAMES
 from ..messages.join_group import JoinGroupRequest
 from ..models import contract, librdkafka, sasl
-from ..models.index import client
+from ..models.index import load_model
 from ..models.librdkafka import conf
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
@@ -180,7 +180,7 @@ class ReadMessage:
     def __init__(self, world: World, **config: Any) -> None:
         self.world = world
         self.member: Member = world.join("a", librdkafka, group_id="g", **config)
-        self.member.do(contract.Subscribe(("t",)))
+        self.member.do(contract.SubscribeCalled(("t",)))
         self.thrown_away: list[str] = []
         self._read = self._heard = 0
 
@@ -255,7 +255,7 @@ def read_message(run: ScenarioRun) -> None:
     )
     later: list[str] = []
     for _ in range(2):
-        program.member.do(contract.Subscribe(("t",)))
+        program.member.do(contract.SubscribeCalled(("t",)))
         later.append(program())
     run.result("subscribe says", later)
     run.claim("each later call says it again", later == ["_FATAL", "_FATAL"])
@@ -315,12 +315,12 @@ def sasl_properties(run: ScenarioRun) -> None:
 
 # -- the libraries ----------------------------------------------------------------------------------------
 
-ACTS: Final[dict[str, contract.Event]] = {
-    "pattern": contract.Subscribe(pattern="^t.*"),
-    "pause": contract.Pause((T0,)),
-    "assign": contract.Assign({T0: 0}),
-    "seek": contract.Seek(T0, 0),
-    "rebalance": contract.Rebalance(),
+ACTS: Final[dict[str, contract.ModelEvent]] = {
+    "pattern": contract.SubscribeCalled(pattern="^t.*"),
+    "pause": contract.PauseCalled((T0,)),
+    "assign": contract.AssignCalled({T0: 0}),
+    "seek": contract.SeekCalled(T0, 0),
+    "rebalance": contract.RebalanceCalled(),
 }
 
 
@@ -345,7 +345,7 @@ def libraries(run: ScenarioRun) -> None:
     for kind in clients():
         if kind == "kproto":
             continue
-        versions[kind] = dict(client(kind).VERSIONS)
+        versions[kind] = dict(load_model(kind).VERSIONS)
         can[kind] = _abilities(run, kind)
         run.result(
             kind,

@@ -245,17 +245,17 @@ class Old:
     def __init__(self) -> None:
         self.spoken: dict[type[Message], int] = {}
 
-    def start(self, config: contract.Config) -> sarama.State:
+    def start(self, config: contract.ModelConfig) -> sarama.State:
         return sarama.start(config)
 
-    def step(self, state: sarama.State, event: contract.Event, now: int) -> list[contract.Action]:
+    def step(self, state: sarama.State, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]:
         return [self._lifted(one) for one in sarama.step(state, event, now)]
 
     def next_deadline(self, state: sarama.State) -> int | None:
         return sarama.next_deadline(state)
 
-    def _lifted(self, action: contract.Action) -> contract.Action:
-        if not isinstance(action, contract.Send):
+    def _lifted(self, action: contract.ModelAction) -> contract.ModelAction:
+        if not isinstance(action, contract.SendRequest):
             return action
         kind = type(action.request)
         self.spoken[kind] = action.version

@@ -87,7 +87,7 @@ class Handler:
 
     def subscribe(self) -> None:
         self.run.moment("subscribes", "handler")
-        self.app.do(contract.Subscribe(("test",)))
+        self.app.do(contract.SubscribeCalled(("test",)))
 
     def wait(self, ms: int) -> None:
         self.world.run(ms)
@@ -117,8 +117,8 @@ class Handler:
             raise ConfigError("polls", polls, f"{most}: ten minutes for a request")
         before, reports = len(self.app.records), len(self.app.reports)
         self.run.moment(f"a request: assign and seek to {WANTED}", "handler")
-        self.app.do(contract.Assign({TP: WANTED}))
-        self.app.do(contract.Seek(TP, WANTED))
+        self.app.do(contract.AssignCalled({TP: WANTED}))
+        self.app.do(contract.SeekCalled(TP, WANTED))
         refused = [report.name for report in self.app.reports[reports:] if report.name in REFUSED]
         prints: list[tuple[int | None, str]] = []
         for number in range(1, polls + 1):
@@ -299,7 +299,7 @@ def postponed(run: ScenarioRun) -> None:
     handler.subscribe()
     handler.wait(1_000)
     joins = _joins(handler)
-    handler.app.do(contract.Subscribe(("other",)))
+    handler.app.do(contract.SubscribeCalled(("other",)))
     handler.wait(1_000)
     known, waiting = handler.app.state.subscription, handler.app.state.next_subscription
     run.result("the library's subscription while the event waits, and the next one", [known, waiting])
@@ -329,14 +329,14 @@ def _joins(handler: Handler) -> int:
 )
 def too_early(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000)
-    handler.app.do(contract.Seek(TP, 7))
-    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.app.do(contract.SeekCalled(TP, 7))
+    handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
-    handler.app.do(contract.Assign({}))
+    handler.app.do(contract.AssignCalled({}))
     handler.wait(200)
-    handler.app.do(contract.Seek(TP, 7))
+    handler.app.do(contract.SeekCalled(TP, 7))
     refused = [report.name for report in handler.app.reports]
-    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.app.do(contract.AssignCalled({TP: WANTED}))
     for _ in range(4):
         handler.poll(400)
     first = offsets(handler.app, TP)[0]
@@ -358,12 +358,12 @@ def too_early(run: ScenarioRun) -> None:
 )
 def sentinels(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000)
-    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
     before = librdkafka.position(handler.app.state, TP)
-    handler.app.do(contract.Seek(TP, STORED))
+    handler.app.do(contract.SeekCalled(TP, STORED))
     refused = [report.name for report in handler.app.reports]
-    handler.app.do(contract.Seek(TP, 4))
+    handler.app.do(contract.SeekCalled(TP, 4))
     handler.wait(200)
     handler.poll(400)
     after = librdkafka.position(handler.app.state, TP)
@@ -438,7 +438,7 @@ def both_flags(run: ScenarioRun) -> None:
 )
 def stored(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0, extra={"enable.auto.offset.store": True})
-    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
     handler.poll(400)
     kept = handler.app.state.partitions[TP].stored.offset

@@ -66,7 +66,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
     assign: Any
     if kind == "librdkafka":
         member = world.join("handler", librdkafka, group_id="test", reset="earliest", auto_commit=False)
-        subscribe, assign = contract.Subscribe(("test",)), contract.Assign({TP: WANTED})
+        subscribe, assign = contract.SubscribeCalled(("test",)), contract.AssignCalled({TP: WANTED})
     else:
         member = world.join(
             "handler", group_id="test", auto_offset_reset="earliest", enable_auto_commit=False
@@ -250,17 +250,17 @@ def printed(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0, extra={"enable.partition.eof": False})
     said: list[str] = []
 
-    def call(event: contract.Event) -> None:
+    def call(name: str, event: contract.ModelEvent) -> None:
         before = len(handler.app.reports)
         handler.app.do(event)
         new = [report.name for report in handler.app.reports[before:]]
-        said.append(f"{type(event).__name__.lower()}: {', '.join(new) or '<nil>'}")
+        said.append(f"{name}: {', '.join(new) or '<nil>'}")
         run.moment(f"prints {said[-1]}", "handler")
 
-    call(contract.Subscribe(("test", "test")))
-    call(contract.Assign({TP: -5}))
-    call(contract.Seek(TP, WANTED))
-    call(contract.Assign({TP: WANTED}))
+    call("subscribe", contract.SubscribeCalled(("test", "test")))
+    call("assign", contract.AssignCalled({TP: -5}))
+    call("seek", contract.SeekCalled(TP, WANTED))
+    call("assign", contract.AssignCalled({TP: WANTED}))
     events: list[str] = []
     for _ in range(10):
         before = len(handler.app.records)
@@ -287,11 +287,11 @@ def printed(run: ScenarioRun) -> None:
 def two_requests(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000, extra={"enable.partition.eof": False})
     wants = {"request A": WANTED, "request B": 7}
-    for call in (contract.Assign, contract.Seek):
+    for call in ("assign", "seek"):
         for who, offset in wants.items():
-            run.moment(f"{call.__name__.lower()} {offset}", who)
+            run.moment(f"{call} {offset}", who)
             handler.app.do(
-                contract.Assign({TP: offset}) if call is contract.Assign else contract.Seek(TP, offset)
+                contract.AssignCalled({TP: offset}) if call == "assign" else contract.SeekCalled(TP, offset)
             )
     got: dict[str, list[int]] = {who: [] for who in wants}
     for _ in range(3):

@@ -39,14 +39,16 @@ class Watched:
     def __init__(self) -> None:
         self.lines: list[tuple[int, str, Any]] = []
 
-    def start(self, config: contract.Config) -> sarama.State:
+    def start(self, config: contract.ModelConfig) -> sarama.State:
         return sarama.start(config)
 
-    def step(self, state: sarama.State, event: contract.Event, now: int) -> list[contract.Action]:
-        if isinstance(event, contract.Answered | contract.Failed):
+    def step(self, state: sarama.State, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]:
+        if isinstance(event, contract.ResponseReceived | contract.RequestFailed):
             self.lines.append((now, type(event).__name__, event))
         actions = sarama.step(state, event, now)
-        self.lines += [(now, "Send", action) for action in actions if isinstance(action, contract.Send)]
+        self.lines += [
+            (now, "Send", action) for action in actions if isinstance(action, contract.SendRequest)
+        ]
         return actions
 
     def next_deadline(self, state: sarama.State) -> int | None:
@@ -59,7 +61,7 @@ class Watched:
             if what == "Send" and isinstance(one.request, kind)
         ]
 
-    def ended(self, kind: type[Any], how: str = "Answered") -> list[tuple[int, Any]]:
+    def ended(self, kind: type[Any], how: str = "ResponseReceived") -> list[tuple[int, Any]]:
         return [(at, one) for at, what, one in self.lines if what == how and isinstance(one.request, kind)]
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..models.contract import OURS
-from ..models.index import available, client
+from ..models.index import load_model, model_names
 from ..testing.world import World
 from ..testing.world.machines import Machine
 
@@ -272,12 +272,10 @@ def find(id: str) -> Scenario:
 
 # -- helpers of many scenarios ------------------------------------------------------------------------------
 
-CLIENTS: Final = ("java", "java-2.6", "sarama", "sarama-cluster", "kafka-go", "librdkafka")
-
 
 def clients() -> tuple[str, ...]:
     """Return the names of the client models in this release; kproto's own consumer is last."""
-    return (*(name for name in CLIENTS if name in available()), "kproto")
+    return (*model_names(), "kproto")
 
 
 def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), **config: Any) -> Any:
@@ -289,9 +287,9 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
     if kind == "kproto":
         options = {OURS[key]: value for key, value in config.items() if key in OURS}
         return world.join(name, topics=list(topics), group_id="g", **options)
-    if kind not in available():
+    if kind not in model_names():
         raise ConfigError("client", kind, f"allowed: {', '.join(clients())}")
-    machine = cast("Machine", client(kind))
+    machine = cast("Machine", load_model(kind))
     return world.join(name, machine, topics=list(topics), group_id="g", **config)
 
 

@@ -44,7 +44,7 @@ from consumer.blocking.sockets import Sockets
 from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
 from ..models import contract as c
-from ..models.index import Client, available, client
+from ..models.index import Model, load_model, model_names
 from .wires import BOOTSTRAP, Wires
 
 POLL_MS = 50
@@ -55,7 +55,7 @@ GIVE_UP_MS = 2_000
 # How long a driver polls on after unsubscribe, where the callback needs a poll.
 LINGERS = {"librdkafka": 1_500}
 
-NAMES = ("kproto", *available())  # Who can be driven.
+NAMES = ("kproto", *model_names())  # Who can be driven.
 
 
 def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any]) -> None:
@@ -65,17 +65,17 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
         from .driver_of_consumer import Driven
 
         Driven(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
-    elif name in available():
+    elif name in model_names():
         config = configuration(name, client_id, group, conf)
-        Machine(name, client(name), bootstrap, config, conf, Commands(sys.stdin)).run()
+        Machine(name, load_model(name), bootstrap, config, conf, Commands(sys.stdin)).run()
     else:
         raise ConfigError("client", name, f"allowed: {', '.join(NAMES)}")
 
 
-def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.Config:
+def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
     """The drivers' JSON as the configuration of a client's machine: its own words go to `extra`. ConfigError:
     what is no word of it."""
-    known = {field.name for field in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
+    known = {field.name for field in fields(c.ModelConfig)} - {"client_id", "group_id", "random", "extra"}
     said = {key: value for key, value in conf.items() if key in known and value is not None}
     if isinstance(said.get("assignors"), list):
         said["assignors"] = tuple(said["assignors"])
@@ -88,7 +88,7 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
         if key not in WORDS.get(name, {key}):
             allowed = ", ".join(sorted(known | DRIVERS_OWN | WORDS[name]))
             raise ConfigError(key, value, f"options of {name}: {allowed}")
-    return c.Config(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
+    return c.ModelConfig(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
 
 
 # What the configuration says to the application and not to its client.
@@ -134,7 +134,7 @@ WORDS: Mapping[str, set[str]] = {
 }
 
 
-def hears_disconnects(module: Client) -> bool:
+def hears_disconnects(module: Model) -> bool:
     return getattr(module, "HEARS_DISCONNECTS", False) is True
 
 
@@ -196,9 +196,9 @@ class Machine:
     def __init__(
         self,
         name: str,
-        module: Client,
+        module: Model,
         bootstrap: str,
-        config: c.Config,
+        config: c.ModelConfig,
         conf: Mapping[str, Any],
         commands: Commands,
     ) -> None:
@@ -212,10 +212,10 @@ class Machine:
         commands.wake = self.wires.wake
         self.polling = False
         self.owned: set[TopicPartition] = set()
-        self.polled: c.Polled | None = None
+        self.polled: c.FinishPoll | None = None
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.waited: set[object] = set()
-        self.callbacks: deque[c.Tell] = deque()
+        self.callbacks: deque[c.RunCallback] = deque()
         self.calling = False
         self.closed = False
 
@@ -273,25 +273,25 @@ class Machine:
 
     # ---- the machine
 
-    def _do(self, event: c.Event) -> None:
+    def _do(self, event: c.ModelEvent) -> None:
         for action in self.module.step(self.state, event, Sockets.now()):
             self._perform(action)
 
-    def _perform(self, action: c.Action) -> None:
+    def _perform(self, action: c.ModelAction) -> None:
         match action:
-            case c.Send():
+            case c.SendRequest():
                 self.wires.send(action)
-            case c.Hangup():
+            case c.CloseConnection():
                 self.wires.hangup(action)
-            case c.Polled():
+            case c.FinishPoll():
                 self.polled = action
-            case c.Tell():
+            case c.RunCallback():
                 self.callbacks.append(action)
-            case c.Committed(token=token, error=error):
+            case c.FinishCommit(token=token, error=error):
                 self.committed[token] = error
                 if token not in self.waited:
                     say("commit", *(error or ("ok",)))
-            case c.Report(kind=kind, name=name, text=text):
+            case c.Notify(kind=kind, name=name, text=text):
                 if kind == "log":
                     print(f"{time.time():.6f}", name, text, file=sys.stderr, flush=True)
                 elif kind == "notification":
@@ -300,7 +300,7 @@ class Machine:
                     say("consume returned")
                 else:
                     say("error", name, text)
-            case c.Closed():
+            case c.FinishClose():
                 self.closed = True
 
     def _until(self, done: Callable[[], bool], end: int | None = None) -> None:
@@ -311,13 +311,13 @@ class Machine:
             if self.callbacks and not self.calling:
                 self._call(self.callbacks.popleft())
             elif due is not None and due <= now:
-                self._do(c.Tick())
+                self._do(c.DeadlineReached())
             elif end is not None and end <= now:
                 return
             else:
                 first = min((at for at in (due, end) if at is not None), default=None)
                 for event in self.wires.wait(None if first is None else (first - now) / 1000):
-                    if not isinstance(event, c.Disconnected) or hears_disconnects(self.module):
+                    if not isinstance(event, c.ConnectionLost) or hears_disconnects(self.module):
                         self._do(event)
 
     def _sleep(self, ms: int) -> None:
@@ -325,7 +325,7 @@ class Machine:
 
     # ---- the application
 
-    def _call(self, tell: c.Tell) -> None:
+    def _call(self, tell: c.RunCallback) -> None:
         self.calling = True
         say(tell.kind, written(tell.partitions))
         if tell.kind == "assigned":
@@ -339,20 +339,20 @@ class Machine:
                     self._sleep(self.conf["revoke_ms"])
         self.calling = False
         if tell.wait:
-            self._do(c.Told())
+            self._do(c.CallbackReturned())
 
     def _commit(self) -> None:
         token = object()
         self.waited.add(token)
-        self._do(c.Commit(token))
+        self._do(c.CommitCalled(token))
         self._until(lambda: token in self.committed)
         say("commit", *(self.committed[token] or ("ok",)))
 
     def _poll(self) -> None:
         self.polled = None
-        self._do(c.Poll(POLL_MS))
+        self._do(c.PollCalled(POLL_MS))
         self._until(lambda: self.polled is not None or self.closed)
-        polled: c.Polled | None = self.polled
+        polled: c.FinishPoll | None = self.polled
         if polled is None:
             return
         if polled.records:
@@ -372,21 +372,21 @@ class Machine:
         word, *rest = line.split()
         match word:
             case "subscribe":
-                self._do(c.Subscribe(tuple(rest)))
+                self._do(c.SubscribeCalled(tuple(rest)))
                 self.polling = not self.conf.get("manual_poll")
             case "pattern":
-                self._do(c.Subscribe(pattern=rest[0]))
+                self._do(c.SubscribeCalled(pattern=rest[0]))
                 self.polling = not self.conf.get("manual_poll")
             case "unsubscribe":
                 self._unsubscribe()
             case "assign":
-                self._do(c.Assign(dict(partition(one) for one in rest)))
+                self._do(c.AssignCalled(dict(partition(one) for one in rest)))
                 self.polling = not self.conf.get("manual_poll")
             case "seek":
                 where, offset = partition(rest[0])
                 if offset is None:
                     raise ConfigError("command", line, "seek T:P:OFFSET")
-                self._do(c.Seek(where, offset))
+                self._do(c.SeekCalled(where, offset))
             case "poll":
                 self.polling = rest[0] == "on"
             case "sleep":
@@ -395,23 +395,23 @@ class Machine:
             case "commit":
                 self._commit()
             case "commit-async":
-                self._do(c.Commit(object(), wait=False))
+                self._do(c.CommitCalled(object(), wait=False))
             case "rebalance":
-                self._do(c.Rebalance(" ".join(rest)))
+                self._do(c.RebalanceCalled(" ".join(rest)))
             case "assignment":
                 say("assignment", written(self.owned))
             case "pause":
-                self._do(c.Pause(tuple(sorted(self.owned))))
+                self._do(c.PauseCalled(tuple(sorted(self.owned))))
             case "resume":
-                self._do(c.Resume(tuple(sorted(self.owned))))
+                self._do(c.ResumeCalled(tuple(sorted(self.owned))))
             case "close":
-                self._do(c.Close(stay="stay" in rest))
+                self._do(c.CloseCalled(stay="stay" in rest))
                 self._until(lambda: self.closed and not self.callbacks)
             case _:
                 raise ConfigError("command", line, "see the head of kproto/testing/driver.py")
 
     def _unsubscribe(self) -> None:
-        self._do(c.Unsubscribe())
+        self._do(c.UnsubscribeCalled())
         end = Sockets.now() + LINGERS.get(self.name, 0)
         while Sockets.now() < end:
             self._poll()

@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
-from ..models.index import client
+from ..models.index import load_model
 from ..records import BatchBuilder
 from ..validation import checked
 from .invariants import AT_REST, GRACE_MS, Broken, check
@@ -153,7 +153,7 @@ class Story:
             trace=trace,
         )
         for name in others:
-            client(name)  # a name that is none is told now, and not when it is drawn, if ever
+            load_model(name)  # a name that is none is told now, and not when it is drawn, if ever
         self.others = others
         self.strategies = WITH_OTHERS if others else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))
@@ -236,7 +236,7 @@ class Story:
             return
         self._members += 1
         name = random.choice(self.others)
-        machine = cast("Machine", client(name))
+        machine = cast("Machine", load_model(name))
         made: Member = self.world.join(
             f"{name}{self._members}",
             machine,

@@ -18,7 +18,14 @@ from ..errors import KprotoError
 from ..messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..messages.headers import decode_response, encode_request
 from ..messages.index import response_class
-from ..models.contract import Address, Answered, Disconnected, Failed, Hangup, Send
+from ..models.contract import (
+    Address,
+    CloseConnection,
+    ConnectionLost,
+    RequestFailed,
+    ResponseReceived,
+    SendRequest,
+)
 from ..wire.frame import frame
 from ..wire.message import Message
 
@@ -42,7 +49,7 @@ class _Wire:
     address: Address
     ready: bool = False
     # What came before the broker had said its versions, with the time at which it will be late.
-    waiting: list[tuple[Send, int]] = field(default_factory=list[tuple[Send, int]])
+    waiting: list[tuple[SendRequest, int]] = field(default_factory=list[tuple[SendRequest, int]])
     open: deque[_Open] = field(default_factory=deque[_Open])
     correlation: int = 0
 
@@ -56,7 +63,7 @@ class Wires:
         self._keys = count(1)
         self._by_address: dict[Address, _Wire] = {}
         self._by_key: dict[int, _Wire] = {}
-        self._heard: list[Answered | Failed | Disconnected] = []
+        self._heard: list[ResponseReceived | RequestFailed | ConnectionLost] = []
         self.offered: dict[int, tuple[int, int]] | None = None
         """API key -> (lowest, highest), as the last broker that was asked said it."""
         self.broke: dict[Address, str] = {}
@@ -66,7 +73,7 @@ class Wires:
         """Ask a broker what it offers; `offered` has it when the answer is there."""
         self._wire(Address(host, port, BOOTSTRAP))
 
-    def send(self, action: Send) -> None:
+    def send(self, action: SendRequest) -> None:
         due = Sockets.now() + action.timeout_ms
         wire = self._wire(action.to)
         if wire.ready:
@@ -74,7 +81,7 @@ class Wires:
         else:
             wire.waiting.append((action, due))
 
-    def hangup(self, action: Hangup) -> None:
+    def hangup(self, action: CloseConnection) -> None:
         wire = self._by_address.get(action.address)
         if wire is not None:
             self._sockets.perform(Shut(wire.key))
@@ -86,7 +93,7 @@ class Wires:
         times += [due for wire in self._by_key.values() for _, due in wire.waiting]
         return min(times, default=None)
 
-    def wait(self, seconds: float | None) -> list[Answered | Failed | Disconnected]:
+    def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
         """What came within `seconds` (None: until something does, or `wake` is called)."""
         due = self.due()
         if due is not None:
@@ -131,7 +138,7 @@ class Wires:
             case Broken(why=why):
                 self._lost(wire, why)
                 if wire.ready:
-                    self._heard.append(Disconnected(wire.address))
+                    self._heard.append(ConnectionLost(wire.address))
             case _:
                 pass  # part of a long answer has come
 
@@ -151,7 +158,7 @@ class Wires:
             for action, due in waiting:
                 self._write(wire, action.request, action.version, due)
         elif asked.due is not None:
-            self._heard.append(Answered(asked.request, response, asked.version))
+            self._heard.append(ResponseReceived(asked.request, response, asked.version))
 
     def _write(self, wire: _Wire, request: Message, version: int, due: int | None) -> None:
         wire.correlation += 1
@@ -164,8 +171,8 @@ class Wires:
         self.broke[wire.address] = why
         if self._by_address.get(wire.address) is wire:
             del self._by_address[wire.address]
-        self._heard += [Failed(one.request, why) for one in wire.open if one.due is not None]
-        self._heard += [Failed(action.request, why) for action, _ in wire.waiting]
+        self._heard += [RequestFailed(one.request, why) for one in wire.open if one.due is not None]
+        self._heard += [RequestFailed(action.request, why) for action, _ in wire.waiting]
 
     def _give_up(self) -> None:
         """Requests that are late fail, and the connection is closed: what else is open on it fails, too."""
@@ -175,7 +182,7 @@ class Wires:
             behind = [action for action, due in wire.waiting if due <= now]
             if late or behind:
                 found = [one.request for one in late] + [action.request for action in behind]
-                self._heard += [Failed(one, "not answered in its time", late=True) for one in found]
+                self._heard += [RequestFailed(one, "not answered in its time", late=True) for one in found]
                 wire.open = deque(one for one in wire.open if one not in late)
                 wire.waiting = [one for one in wire.waiting if one[1] > now]
                 self._sockets.perform(Shut(wire.key))

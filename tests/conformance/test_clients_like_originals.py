@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from consumer import Cluster, Producer
-from kproto.models.index import available
+from kproto.models.index import model_names
 from tests.conformance import originals
 from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage, only_some
 from tests.conformance.tap import Tap, told
@@ -27,7 +27,7 @@ from tests.conformance.tap import Tap, told
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
 RUNS = count(1)
-CLIENTS = [name for name in available() if name in originals.NAMES]
+CLIENTS = [name for name in model_names() if name in originals.NAMES]
 CASES = [(name, play) for name in CLIENTS for play, (_, needs) in PLAYS.items() if needs not in LACKS[name]]
 
 

@@ -134,12 +134,12 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         world.run(pause)
         if schedule.inside or number == 0:
-            app.do(contract.Subscribe(("test",)))
+            app.do(contract.SubscribeCalled(("test",)))
         world.run(nap)
         before, reports = len(app.records), len(app.reports)
-        app.do(contract.Assign({TP: WANTED}))
+        app.do(contract.AssignCalled({TP: WANTED}))
         world.run(schedule.gap)
-        app.do(contract.Seek(TP, WANTED))
+        app.do(contract.SeekCalled(TP, WANTED))
         refused = [report.name for report in app.reports[reports:] if report.name.startswith("_")]
         for _ in range(schedule.polls):
             app.poll_once(schedule.timeout)

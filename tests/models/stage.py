@@ -151,13 +151,13 @@ class Wire:
         self.member, self.address = member, address
         self.stage = member.stage
         self.conn = next(self.stage.ids)
-        self.open: dict[int, tuple[c.Send, Line]] = {}
+        self.open: dict[int, tuple[c.SendRequest, Line]] = {}
         self.free_at = 0
         self.group = False
         self.stage.conns[self.conn] = self
         self.stage._broker(machine.Connected(self.conn, "member"))
 
-    def send(self, action: c.Send) -> None:
+    def send(self, action: c.SendRequest) -> None:
         number = next(self.stage.ids)
         line = Line(self.member, self.conn, action.request, action.version, self.stage.now)
         self.open[number] = (action, line)
@@ -187,16 +187,16 @@ class Wire:
     def _deliver(self, number: int, response: Message) -> None:
         if number in self.open and self.conn in self.stage.conns and self.member.alive:
             action, _ = self.open.pop(number)
-            self.member.do(c.Answered(action.request, response, action.version))
+            self.member.do(c.ResponseReceived(action.request, response, action.version))
 
     def broken(self, why: str) -> None:
         self.stage.conns.pop(self.conn, None)
         self.member.wires.pop(self.address, None)
         failed, self.open = self.open, {}
         for action, _ in failed.values():
-            self.member.do(c.Failed(action.request, why))
+            self.member.do(c.RequestFailed(action.request, why))
         if why != HUNG_UP and getattr(self.member.client, "HEARS_DISCONNECTS", False):
-            self.member.do(c.Disconnected(self.address))
+            self.member.do(c.ConnectionLost(self.address))
 
 
 class Member:
@@ -208,11 +208,11 @@ class Member:
         if "assignors" in own:
             own["assignors"] = tuple(own["assignors"])
         extra = {key: value for key, value in conf.items() if key not in _CONFIG and key not in _OURS}
-        self.config = c.Config(client_id=name, group_id=group, extra=extra, **own)
+        self.config = c.ModelConfig(client_id=name, group_id=group, extra=extra, **own)
         self.state = client.start(self.config)
         self.lines: list[Line] = []
         self.said: list[tuple[int, int, str]] = []
-        self.records: list[c.Record] = []
+        self.records: list[c.ModelRecord] = []
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.injected: dict[str, list[int]] = {}
         self.held: dict[str, int] = {}
@@ -220,7 +220,7 @@ class Member:
         self.polling = self.waiting = self.in_callback = False
         self.busy_until = 0
         self.busy_with: object = None
-        self.callbacks: list[c.Tell] = []
+        self.callbacks: list[c.RunCallback] = []
         self.commands: list[str] = []
         self.alive, self.closed = True, False
         self.say("ready")
@@ -241,10 +241,10 @@ class Member:
         self.commands.append(command)
         self.stage.later(0, lambda: None)
 
-    def poll(self, ms: int, limit: int = 1) -> tuple[c.Record, ...]:
+    def poll(self, ms: int, limit: int = 1) -> tuple[c.ModelRecord, ...]:
         """One poll of an application that polls by hand; its callbacks run in it."""
         before, self.waiting = len(self.records), True
-        self.do(c.Poll(ms, limit))
+        self.do(c.PollCalled(ms, limit))
         self.stage.run(until=lambda: not self.waiting)
         return tuple(self.records[before:])
 
@@ -279,37 +279,37 @@ class Member:
             return self.busy_until if at is None else min(at, self.busy_until)
         return self.stage.now if self._can_go_on() else at
 
-    def do(self, event: c.Event) -> None:
+    def do(self, event: c.ModelEvent) -> None:
         if self.closed or not self.alive:
             return
         for action in self.client.step(self.state, event, self.stage.now):
             self._perform(action)
 
-    def _perform(self, action: c.Action) -> None:
+    def _perform(self, action: c.ModelAction) -> None:
         match action:
-            case c.Send(to=to):
+            case c.SendRequest(to=to):
                 if to not in self.wires:
                     self.wires[to] = Wire(self, to)
                 self.wires[to].send(action)
-            case c.Hangup(address=address):
+            case c.CloseConnection(address=address):
                 if (wire := self.wires.get(address)) is not None:
                     self.stage._broker(machine.Disconnected(wire.conn))
                     wire.broken(HUNG_UP)
-            case c.Polled(records=records, error=error):
+            case c.FinishPoll(records=records, error=error):
                 self.waiting = False
                 self.records += records
                 if error is not None:
                     self.say("error", *error)
                     self.busy_until = self.stage.now + 300
-            case c.Tell():
+            case c.RunCallback():
                 self.callbacks.append(action)
-            case c.Committed(token=token, error=error):
+            case c.FinishCommit(token=token, error=error):
                 self.committed[token] = error
                 self.say("commit", *(error or ("ok",)))
-            case c.Report(kind=kind, name=name, text=text):
+            case c.Notify(kind=kind, name=name, text=text):
                 if kind != "log":
                     self.say("error", name, text)
-            case c.Closed():
+            case c.FinishClose():
                 self.closed = True
                 self.say("closed")
 
@@ -323,7 +323,7 @@ class Member:
             return
         at = self.client.next_deadline(self.state)
         if at is not None and at <= self.stage.now:
-            self.do(c.Tick())
+            self.do(c.DeadlineReached())
         while self.alive and not self.closed and self.busy_until <= self.stage.now and self._can_go_on():
             self._go_on()
 
@@ -335,7 +335,7 @@ class Member:
     def _go_on(self) -> None:
         if self.in_callback:
             self.in_callback = False
-            self.do(c.Told())
+            self.do(c.CallbackReturned())
         elif self.callbacks:
             self._call(self.callbacks.pop(0))
         elif self.commands:
@@ -343,35 +343,35 @@ class Member:
             self._obey(self.commands.pop(0))
         else:
             self.waiting = True
-            self.do(c.Poll(POLL_MS))
+            self.do(c.PollCalled(POLL_MS))
 
-    def _call(self, tell: c.Tell) -> None:
+    def _call(self, tell: c.RunCallback) -> None:
         self.say(tell.kind, " ".join(sorted(f"{tp.topic}:{tp.partition}" for tp in tell.partitions)))
         if tell.kind == "revoked" and self.conf.get("commit_in_revoke"):
-            self.do(c.Commit(object()))
+            self.do(c.CommitCalled(object()))
         if tell.kind == "revoked" and self.conf.get("revoke_ms"):
             self.busy_until = self.stage.now + self.conf["revoke_ms"]
             self.in_callback = True
         elif tell.wait:
-            self.do(c.Told())
+            self.do(c.CallbackReturned())
 
     def _obey(self, line: str) -> None:
         word, *rest = line.split()
         match word:
             case "subscribe":
                 self.polling = True
-                self.do(c.Subscribe(tuple(rest)))
+                self.do(c.SubscribeCalled(tuple(rest)))
             case "pattern":
                 self.polling = True
-                self.do(c.Subscribe(pattern=rest[0]))
+                self.do(c.SubscribeCalled(pattern=rest[0]))
             case "unsubscribe":
-                self.do(c.Unsubscribe())
+                self.do(c.UnsubscribeCalled())
             case "assign":
                 self.polling = True
-                self.do(c.Assign(dict(_partition(one) for one in rest)))
+                self.do(c.AssignCalled(dict(_partition(one) for one in rest)))
             case "seek":
                 where, offset = _partition(rest[0])
-                self.do(c.Seek(where, offset or 0))
+                self.do(c.SeekCalled(where, offset or 0))
             case "poll":
                 self.polling = rest[0] == "on"
             case "sleep":
@@ -381,12 +381,12 @@ class Member:
                 token = object()
                 if word == "commit":
                     self.busy_with = token
-                self.do(c.Commit(token, wait=word == "commit"))
+                self.do(c.CommitCalled(token, wait=word == "commit"))
             case "rebalance":
-                self.do(c.Rebalance(" ".join(rest)))
+                self.do(c.RebalanceCalled(" ".join(rest)))
             case "close":
                 self.polling = False
-                self.do(c.Close(stay="stay" in rest))
+                self.do(c.CloseCalled(stay="stay" in rest))
             case _:
                 raise AssertionError(line)
 

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from kproto.models.index import available
+from kproto.models.index import model_names
 from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.schedules import play
 from kproto.testing.world import Member
@@ -29,17 +29,17 @@ FOUND = (1169, 1208, 1287, 1321, 2067, 2094, 2358, 2379, 2862, 3779, 55835, 5622
 def test_every_claim_holds_of_our_members_among_others(first: int) -> None:
     for seed in seeds(min(BUNDLE, STORIES - first), first):
         with repeatable(seed, "KPROTO_STORIES=1"):
-            check(play(seed, watch=ALWAYS, others=available()))
+            check(play(seed, watch=ALWAYS, others=model_names()))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
-    check(play(seed, watch=ALWAYS, others=available()))
+    check(play(seed, watch=ALWAYS, others=model_names()))
 
 
 def test_a_mixed_story_has_members_of_other_clients_that_work() -> None:
-    world = play(FIRST + 3, others=available())
+    world = play(FIRST + 3, others=model_names())
     others = {client for client in world.clients.values() if isinstance(client, Member)}
     assert others
     assert any(seen.what == "delivered" and world.clients[seen.who] in others for seen in world.seen)
@@ -52,7 +52,7 @@ def test_a_mutant_is_seen_among_others_too(name: str, monkeypatch: pytest.Monkey
 
     def stories() -> None:
         for seed in range(FIRST, FIRST + 40):
-            check(play(seed, watch=ALWAYS, others=available()))
+            check(play(seed, watch=ALWAYS, others=model_names()))
 
     with pytest.raises(Broken):
         stories()

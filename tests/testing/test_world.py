@@ -19,7 +19,7 @@ from consumer.engine.positions import offset_lookup
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.models.common import Committing, offset_commit
-from kproto.models.index import client
+from kproto.models.index import load_model
 from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.world import Consumer, Stuck, World, tp
 
@@ -488,7 +488,7 @@ def test_a_truncated_log_has_lost_its_end() -> None:
 
 @pytest.mark.parametrize("kind", ["java", "java-2.6", "sarama", "kafka-go", "librdkafka"])
 def test_a_machine_that_is_put_out_of_its_group_is_seen_as_fenced(kind: str) -> None:
-    machine: Any = client(kind)
+    machine: Any = load_model(kind)
     world = World({"t": 1})
     a = world.join("a", machine, topics=["t"], group_id="g", session_ms=6_000, heartbeat_ms=500)
     assert (a.generation, a.member_id) == (-1, "")

@@ -9,13 +9,13 @@ import pytest
 import kproto.models
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
-from kproto.models.index import CLIENTS
+from kproto.models.index import MODELS
 from kproto.testing.world import World
 
 MINE = Assignor("mine", ASSIGNORS["range"].assign)
 
 
-@pytest.mark.parametrize("name", CLIENTS.values())
+@pytest.mark.parametrize("name", [path.rpartition(".")[2] for path in MODELS.values()])
 def test_each_client_is_an_attribute_of_the_room(name: str) -> None:
     world = World({"t": 2})
     member = world.join("a", getattr(kproto.models, name), topics=["t"], group_id="g")
@@ -23,7 +23,7 @@ def test_each_client_is_an_attribute_of_the_room(name: str) -> None:
 
 
 def test_a_client_that_there_is_not_is_answered_with_those_that_there_are() -> None:
-    with pytest.raises(AttributeError, match="the clients are java, java_2_6, kafka_go"):
+    with pytest.raises(AttributeError, match="the models are java, java_2_6, kafka_go"):
         _ = kproto.models.kafka_python  # type: ignore[attr-defined]
 
 

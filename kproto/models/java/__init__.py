@@ -15,7 +15,7 @@ Fetcher and OffsetFetcher, FetchSessionHandler, Metadata. The modules are named 
 
 from __future__ import annotations
 
-from ..contract import Config
+from ..contract import ModelConfig
 from .machine import next_deadline, step
 from .release import JAVA_4_3
 from .state import State, make
@@ -26,6 +26,6 @@ HEARS_DISCONNECTS = True
 __all__ = ["HEARS_DISCONNECTS", "VERSIONS", "State", "next_deadline", "start", "step"]
 
 
-def start(config: Config) -> State:
+def start(config: ModelConfig) -> State:
     """A consumer before its first event."""
     return make(config, JAVA_4_3)

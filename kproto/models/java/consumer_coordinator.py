@@ -169,7 +169,7 @@ def complete(state: State, out: Out) -> None:
         return
     if not all(_matches(state, tp.topic) for tp in assigned):
         out.append(
-            c.Report("log", "WARN", f"We received an assignment {list(map(str, assigned))} {MISMATCH}")
+            c.Notify("log", "WARN", f"We received an assignment {list(map(str, assigned))} {MISMATCH}")
         )
         abstract_coordinator.want_rejoin(state, NOT_OUR_SUBSCRIPTION)
         completed(state)
@@ -221,4 +221,4 @@ def completed(state: State) -> None:
 def tell(state: State, kind: str, partitions: tuple[TopicPartition, ...], then: Then, out: Out) -> None:
     state.after = state.block
     state.block, state.then, state.telling = Block.callback, then, partitions
-    out.append(c.Tell(kind, partitions))
+    out.append(c.RunCallback(kind, partitions))

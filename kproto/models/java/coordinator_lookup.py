@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...error_codes import ErrorCode as E
 from ...messages.find_coordinator import FindCoordinatorResponse
 from ..common import find_coordinator, found_coordinator
-from ..contract import Address, Hangup
+from ..contract import Address, CloseConnection
 from .release import exception
 from .state import (
     COORDINATOR,
@@ -54,4 +54,4 @@ def unknown(state: State, out: Out, *, disconnected: bool = False) -> None:
         return
     address, state.coordinator = state.coordinator, None
     if not disconnected:
-        out.append(Hangup(address))
+        out.append(CloseConnection(address))

@@ -8,7 +8,7 @@ from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchRequest, FetchResponse
 from ..common import Read, Wanted, fetch, fetched, read
-from ..contract import Record
+from ..contract import ModelRecord
 from .offset_fetcher import by_policy
 from .release import exception
 from .state import FETCHING, Buffered, Open, Out, Session, State, node, send
@@ -98,9 +98,9 @@ def available(state: State) -> bool:
     return bool(state.buffer)
 
 
-def collect(state: State, limit: int) -> tuple[Record, ...]:
+def collect(state: State, limit: int) -> tuple[ModelRecord, ...]:
     """fetchedRecords: up to max.poll.records; what isn't at its position any more is dropped."""
-    found: list[Record] = []
+    found: list[ModelRecord] = []
     keep: list[Buffered] = []
     while state.buffer and len(found) < limit:
         one = state.buffer.popleft()

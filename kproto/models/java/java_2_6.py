@@ -12,7 +12,7 @@ It runs the code of `kproto.models.java` with `release.JAVA_2_6`. What differs f
 
 from __future__ import annotations
 
-from ..contract import Config
+from ..contract import ModelConfig
 from .machine import next_deadline, step
 from .release import JAVA_2_6
 from .state import State, make
@@ -23,6 +23,6 @@ HEARS_DISCONNECTS = True
 __all__ = ["HEARS_DISCONNECTS", "VERSIONS", "State", "next_deadline", "start", "step"]
 
 
-def start(config: Config) -> State:
+def start(config: ModelConfig) -> State:
     """A consumer before its first event."""
     return make(config, JAVA_2_6)

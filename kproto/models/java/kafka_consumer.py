@@ -73,9 +73,9 @@ def run(state: State, out: Out) -> None:
 # -- poll
 
 
-def poll(state: State, event: c.Poll, out: Out) -> None:
+def poll(state: State, event: c.PollCalled, out: Out) -> None:
     if state.block is not NOTHING:  # the application's thread is in a call: this is another one
-        out.append(c.Report("error", *CONCURRENT))
+        out.append(c.Notify("error", *CONCURRENT))
         return
     state.polls.begun(state.now)
     state.block = POLLING
@@ -87,14 +87,14 @@ def poll(state: State, event: c.Poll, out: Out) -> None:
 
 
 def _return(
-    state: State, out: Out, records: tuple[c.Record, ...] = (), error: tuple[str, str] | None = None
+    state: State, out: Out, records: tuple[c.ModelRecord, ...] = (), error: tuple[str, str] | None = None
 ) -> None:
     state.block = NOTHING
     state.poll_at = state.now + state.max_poll_ms
     if records:
         records = plugins.consumed(state.interceptors, records, out)
     state.polls.ended(state.now)
-    out.append(c.Polled(records, error))
+    out.append(c.FinishPoll(records, error))
 
 
 def _polling(state: State, out: Out) -> bool:
@@ -119,7 +119,7 @@ def _polling(state: State, out: Out) -> bool:
         offset_commits.by_timer(state, out)
         if not state.settled:
             offset_fetcher.serve(state, out)
-    records: tuple[c.Record, ...] = ()
+    records: tuple[c.ModelRecord, ...] = ()
     waits = state.patience is not None and _waits_for_metadata(state, state.patience, ready)
     if state.buffer and not waits and not _waits_for_coordinator(state):
         records = fetcher.collect(state, state.poll_limit)
@@ -162,7 +162,7 @@ def _waits_for_metadata(state: State, patience: Patience, ready: bool) -> bool:
     return False
 
 
-def wakeup(state: State, event: c.Wakeup, out: Out) -> None:
+def wakeup(state: State, event: c.WakeupCalled, out: Out) -> None:
     """ConsumerNetworkClient.wakeup: whatever waits throws, else the next call that would wait.
 
     In onJoinPrepare it finds a join that is marked as prepared, and isn't: the commit has no result, nobody
@@ -174,7 +174,7 @@ def wakeup(state: State, event: c.Wakeup, out: Out) -> None:
     if waiting:
         for op in waiting:
             state.commits.remove(op)
-            out.append(c.Committed(op.token, offset_commits.WAKEUP))
+            out.append(c.FinishCommit(op.token, offset_commits.WAKEUP))
         return
     state.woken = True
     if state.prepare_commit is not None and state.block is not NOTHING:
@@ -323,7 +323,7 @@ def _told_closed(state: State, going: tuple[TopicPartition, ...], out: Out) -> N
 def _callback_failed(state: State, out: Out) -> bool:
     cause, state.raised = state.raised, None
     if cause is not None:
-        out.append(c.Report("error", *wrapped(cause)))
+        out.append(c.Notify("error", *wrapped(cause)))
     return cause is not None
 
 
@@ -339,13 +339,13 @@ THENS: dict[Then, Callable[[State, tuple[TopicPartition, ...], Out], None]] = {
 # -- subscribe, unsubscribe, assign, seek
 
 
-def subscribe(state: State, event: c.Subscribe, out: Out) -> None:
+def subscribe(state: State, event: c.SubscribeCalled, out: Out) -> None:
     if not event.topics and event.pattern is None:
         unsubscribe(state, out)
         return
     if state.assigned and not state.automatic:
         text = "Subscription to topics, partitions and pattern are mutually exclusive"
-        out.append(c.Report("error", "IllegalStateException", text))
+        out.append(c.Notify("error", "IllegalStateException", text))
         return
     state.automatic, state.pattern = True, event.pattern
     state.topics = frozenset(event.topics)
@@ -379,10 +379,10 @@ def _unsubscribed(state: State, out: Out) -> None:
     state.leads, state.group_topics = False, frozenset()
 
 
-def assign(state: State, event: c.Assign, out: Out) -> None:
+def assign(state: State, event: c.AssignCalled, out: Out) -> None:
     if state.automatic:
         text = "Subscription to topics, partitions and pattern are mutually exclusive"
-        out.append(c.Report("error", "IllegalStateException", text))
+        out.append(c.Notify("error", "IllegalStateException", text))
         return
     state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in event.partitions}
     state.settled = False
@@ -394,11 +394,11 @@ def assign(state: State, event: c.Assign, out: Out) -> None:
         consumer_metadata.new_topics(state)
 
 
-def seek(state: State, event: c.Seek, out: Out) -> None:
+def seek(state: State, event: c.SeekCalled, out: Out) -> None:
     one = state.assigned.get(event.partition)
     if one is None:
         text = f"No current assignment for partition {event.partition}"
-        out.append(c.Report("error", "IllegalStateException", text))
+        out.append(c.Notify("error", "IllegalStateException", text))
     else:
         offset_fetcher.seek(one, event.offset)
         state.settled = False
@@ -407,7 +407,7 @@ def seek(state: State, event: c.Seek, out: Out) -> None:
 # -- close
 
 
-def close(state: State, event: c.Close, out: Out) -> None:
+def close(state: State, event: c.CloseCalled, out: Out) -> None:
     """ConsumerCoordinator.close, then AbstractCoordinator.close (M98)."""
     if state.block is POLLING:
         _return(state, out)
@@ -475,7 +475,7 @@ def _end(state: State, out: Out) -> None:
         fetcher.close_sessions(state, out)
     offset_commits.drain(state, out)
     state.closed, state.block, state.beats = True, NOTHING, False
-    out.append(c.Closed())
+    out.append(c.FinishClose())
 
 
 def _still(state: State, out: Out) -> bool:

@@ -19,12 +19,12 @@ from . import (
 from .state import FETCHING, FOREVER, NOTHING, POLLING, Open, Out, State
 
 
-def step(state: State, event: c.Event, now: int) -> list[c.Action]:
+def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
     out: Out = []
     state.now = now
     if state.closed:
-        return [c.Polled((), kafka_consumer.CLOSED)] if isinstance(event, c.Poll) else out
+        return [c.FinishPoll((), kafka_consumer.CLOSED)] if isinstance(event, c.PollCalled) else out
     TABLE[type(event)](state, event, out)
     if state.closed:
         return out
@@ -84,52 +84,52 @@ def _started(state: State, event: c.Started, out: Out) -> None:
     state.commit_at = state.now + state.auto_commit_ms
 
 
-def _unsubscribe(state: State, event: c.Unsubscribe, out: Out) -> None:
+def _unsubscribe(state: State, event: c.UnsubscribeCalled, out: Out) -> None:
     kafka_consumer.unsubscribe(state, out)
 
 
-def _told(state: State, event: c.Told, out: Out) -> None:
+def _told(state: State, event: c.CallbackReturned, out: Out) -> None:
     kafka_consumer.told(state, event.error, out)
 
 
-def _pause(state: State, event: c.Pause, out: Out) -> None:
+def _pause(state: State, event: c.PauseCalled, out: Out) -> None:
     for tp in event.partitions:
         if tp in state.assigned:
             state.assigned[tp].paused = True
 
 
-def _resume(state: State, event: c.Resume, out: Out) -> None:
+def _resume(state: State, event: c.ResumeCalled, out: Out) -> None:
     for tp in event.partitions:
         if tp in state.assigned:
             state.assigned[tp].paused = False
 
 
-def _rebalance(state: State, event: c.Rebalance, out: Out) -> None:
+def _rebalance(state: State, event: c.RebalanceCalled, out: Out) -> None:
     """enforceRebalance: only a wish; the next poll joins."""
     abstract_coordinator.want_rejoin(state, event.reason or "rebalance enforced by user")
 
 
-def _store(state: State, event: c.Store, out: Out) -> None:
+def _store(state: State, event: c.StoreCalled, out: Out) -> None:
     """Java has no offset store."""
 
 
-def _tick(state: State, event: c.Tick, out: Out) -> None:
+def _tick(state: State, event: c.DeadlineReached, out: Out) -> None:
     """What is due is looked at after every event."""
 
 
-def _answered(state: State, event: c.Answered, out: Out) -> None:
+def _answered(state: State, event: c.ResponseReceived, out: Out) -> None:
     entry = state.open.pop(id(event.request), None)
     if entry is not None:
         ANSWERS[type(event.request).__name__](state, entry, event.response, out)
 
 
-def _failed(state: State, event: c.Failed, out: Out) -> None:
+def _failed(state: State, event: c.RequestFailed, out: Out) -> None:
     entry = state.open.pop(id(event.request), None)
     if entry is not None:
         ANSWERS[type(event.request).__name__](state, entry, None, out)
 
 
-def _disconnected(state: State, event: c.Disconnected, out: Out) -> None:
+def _disconnected(state: State, event: c.ConnectionLost, out: Out) -> None:
     """checkAndGetCoordinator: a connection that isn't there makes the coordinator unknown (M29)."""
     if event.address == state.coordinator:
         coordinator_lookup.unknown(state, out, disconnected=True)
@@ -168,21 +168,21 @@ ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
 
 TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Started: _started,
-    c.Subscribe: kafka_consumer.subscribe,
-    c.Unsubscribe: _unsubscribe,
-    c.Assign: kafka_consumer.assign,
-    c.Seek: kafka_consumer.seek,
-    c.Pause: _pause,
-    c.Resume: _resume,
-    c.Poll: kafka_consumer.poll,
-    c.Told: _told,
-    c.Commit: offset_commits.commit,
-    c.Store: _store,
-    c.Rebalance: _rebalance,
-    c.Close: kafka_consumer.close,
-    c.Wakeup: kafka_consumer.wakeup,
-    c.Answered: _answered,
-    c.Failed: _failed,
-    c.Disconnected: _disconnected,
-    c.Tick: _tick,
+    c.SubscribeCalled: kafka_consumer.subscribe,
+    c.UnsubscribeCalled: _unsubscribe,
+    c.AssignCalled: kafka_consumer.assign,
+    c.SeekCalled: kafka_consumer.seek,
+    c.PauseCalled: _pause,
+    c.ResumeCalled: _resume,
+    c.PollCalled: kafka_consumer.poll,
+    c.CallbackReturned: _told,
+    c.CommitCalled: offset_commits.commit,
+    c.StoreCalled: _store,
+    c.RebalanceCalled: _rebalance,
+    c.CloseCalled: kafka_consumer.close,
+    c.WakeupCalled: kafka_consumer.wakeup,
+    c.ResponseReceived: _answered,
+    c.RequestFailed: _failed,
+    c.ConnectionLost: _disconnected,
+    c.DeadlineReached: _tick,
 }

@@ -174,22 +174,22 @@ def drain(state: State, out: Out) -> None:
             if op.retriable:
                 state.commit_at = state.now + RETRY_BACKOFF_MS
         else:
-            out.append(c.Committed(op.token, error_of(op)))
+            out.append(c.FinishCommit(op.token, error_of(op)))
 
 
-def commit(state: State, event: c.Commit, out: Out) -> None:
+def commit(state: State, event: c.CommitCalled, out: Out) -> None:
     offsets = consumed(state)
     if event.offsets is not None:
         offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
     op = Committing(offsets, event.token, told=event.wait, until=state.now + 60_000)
     drain(state, out)
     if state.commit_fenced:
-        out.append(c.Committed(event.token, COMMIT_FENCED))
+        out.append(c.FinishCommit(event.token, COMMIT_FENCED))
         return
     try_send(state, op, out)
     if event.wait and state.woken:
         state.woken = False
-        out.append(c.Committed(event.token, WAKEUP))
+        out.append(c.FinishCommit(event.token, WAKEUP))
         return
     if event.wait:
         state.commits.append(op)
@@ -207,7 +207,7 @@ def serve_commits(state: State, out: Out) -> None:
             state.commits.remove(op)
             if op.told:
                 drain(state, out)
-                out.append(c.Committed(op.token, error_of(op)))
+                out.append(c.FinishCommit(op.token, error_of(op)))
         elif not op.told and op.retriable:
             state.commits.remove(op)
         elif waits and op.again_at is None:

@@ -15,13 +15,13 @@ from typing import Protocol
 
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
-from ..contract import Action, Record, Report
+from ..contract import ModelAction, ModelRecord, Notify
 
 
 class Interceptor(Protocol):
     """ConsumerInterceptor."""
 
-    def on_consume(self, records: tuple[Record, ...]) -> tuple[Record, ...]: ...
+    def on_consume(self, records: tuple[ModelRecord, ...]) -> tuple[ModelRecord, ...]: ...
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> object: ...
 
@@ -37,23 +37,23 @@ class OwnAssignor(Assignor, frozen=True):
 
 
 def consumed(
-    interceptors: tuple[Interceptor, ...], records: tuple[Record, ...], out: list[Action]
-) -> tuple[Record, ...]:
+    interceptors: tuple[Interceptor, ...], records: tuple[ModelRecord, ...], out: list[ModelAction]
+) -> tuple[ModelRecord, ...]:
     """ConsumerInterceptors.onConsume: each gets what the one before it left."""
     for one in interceptors:
         try:
             records = one.on_consume(records)
         except Exception as error:
-            out.append(Report("log", "WARN", f"Error executing interceptor onConsume callback: {error}"))
+            out.append(Notify("log", "WARN", f"Error executing interceptor onConsume callback: {error}"))
     return records
 
 
 def committed(
-    interceptors: tuple[Interceptor, ...], offsets: Mapping[TopicPartition, int], out: list[Action]
+    interceptors: tuple[Interceptor, ...], offsets: Mapping[TopicPartition, int], out: list[ModelAction]
 ) -> None:
     """ConsumerInterceptors.onCommit."""
     for one in interceptors:
         try:
             one.on_commit(offsets)
         except Exception as error:
-            out.append(Report("log", "WARN", f"Error executing interceptor onCommit callback: {error}"))
+            out.append(Notify("log", "WARN", f"Error executing interceptor onCommit callback: {error}"))

@@ -16,12 +16,12 @@ from ...group.assignors import Assignor, chosen, is_cooperative
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import Cluster, Read, Wanted, newest
-from ..contract import Action, Address, Config, Send
+from ..contract import Address, ModelAction, ModelConfig, SendRequest
 from .kafka_consumer_metrics import PollTimes
 from .plugins import Interceptor, OwnAssignor
 from .release import Rules
 
-Out = list[Action]
+Out = list[ModelAction]
 MAIN, COORDINATOR, BOOTSTRAP = "main", "coordinator", "bootstrap"
 RETRY_BACKOFF_MS = 100
 FOREVER = 2**62
@@ -133,7 +133,7 @@ class Session:
 class Open(msgspec.Struct):
     """A request without an answer, and the triple that it was sent with."""
 
-    send: Send
+    send: SendRequest
     generation: Generation = NO_GENERATION
     about: object = None
 
@@ -171,7 +171,7 @@ class State:
     """One consumer. Only `step` changes it; read what you like."""
 
     rules: Rules
-    config: Config
+    config: ModelConfig
     assignors: tuple[Assignor, ...]
     cooperative: bool
     session_ms: int = field(init=False)
@@ -309,7 +309,7 @@ class State:
         return self.state in (M.preparing, M.completing)
 
 
-def make(config: Config, rules: Rules) -> State:
+def make(config: ModelConfig, rules: Rules) -> State:
     """A consumer before its first event."""
     own = cast("tuple[OwnAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
     assignors = chosen(own or (rules.own.get(one, one) for one in config.assignors or rules.assignors))
@@ -329,7 +329,7 @@ def send(
     api_key = type(request).__api_key__
     assert api_key is not None
     version = newest(state.rules.versions, state.offered, api_key)
-    entry = Open(Send(to, request, version, timeout_ms), state.generation, about)
+    entry = Open(SendRequest(to, request, version, timeout_ms), state.generation, about)
     state.open[id(request)] = entry
     out.append(entry.send)
     return entry

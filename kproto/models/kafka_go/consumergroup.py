@@ -33,26 +33,26 @@ from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment,
 from ...wire.message import Message, decode_from
 from ..common import fetched_offsets, find_coordinator, found_coordinator
 from ..contract import (
-    Action,
-    Answered,
-    Assign,
-    Close,
-    Closed,
-    Commit,
-    Event,
-    Failed,
-    Pause,
-    Poll,
-    Polled,
-    Rebalance,
-    Report,
-    Resume,
-    Seek,
+    AssignCalled,
+    CallbackReturned,
+    CloseCalled,
+    CommitCalled,
+    DeadlineReached,
+    FinishClose,
+    FinishPoll,
+    ModelAction,
+    ModelEvent,
+    Notify,
+    PauseCalled,
+    PollCalled,
+    RebalanceCalled,
+    RequestFailed,
+    ResponseReceived,
+    ResumeCalled,
+    SeekCalled,
     Started,
-    Subscribe,
-    Tick,
-    Told,
-    Unsubscribe,
+    SubscribeCalled,
+    UnsubscribeCalled,
 )
 from . import generation, partition_reader, reader
 from .groupbalancer import assign
@@ -75,12 +75,12 @@ from .state import (
 P = Phase
 
 
-def step(state: State, event: Event, now: int) -> list[Action]:
+def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
-    out: list[Action] = []
-    if isinstance(event, Answered):
+    out: list[ModelAction] = []
+    if isinstance(event, ResponseReceived):
         _answered(state, event.request, event.response, "", now, out)
-    elif isinstance(event, Failed):
+    elif isinstance(event, RequestFailed):
         if event.late and _is_the_groups(state, event.request):
             hang_up(out, state.coordinator)  # conn.go closes a connection that is late
         _answered(state, event.request, None, event.why, now, out)
@@ -116,26 +116,26 @@ def _started(state: State, event: Started, now: int, out: Out) -> None:
         _next_generation(state, now, out)
 
 
-def _subscribe(state: State, event: Subscribe, now: int, out: Out) -> None:
+def _subscribe(state: State, event: SubscribeCalled, now: int, out: Out) -> None:
     """NewReader. A Reader has one set of topics for its life, and no patterns."""
     if state.topics or not event.topics:
         why = "it has its topics for life" if state.topics else "it takes no pattern"
-        out.append(Report("error", "Unsupported", f"kafka-go's Reader can't subscribe so: {why}"))
+        out.append(Notify("error", "Unsupported", f"kafka-go's Reader can't subscribe so: {why}"))
         return
     state.topics = event.topics
     if state.bootstrap:
         _next_generation(state, now, out)
 
 
-def _poll(state: State, event: Poll, now: int, out: Out) -> None:
+def _poll(state: State, event: PollCalled, now: int, out: Out) -> None:
     state.poll = (now + event.timeout_ms, event.limit)
 
 
-def _commit(state: State, event: Commit, now: int, out: Out) -> None:
+def _commit(state: State, event: CommitCalled, now: int, out: Out) -> None:
     reader.commit_messages(state, event, now, out)
 
 
-def _close(state: State, event: Close, now: int, out: Out) -> None:
+def _close(state: State, event: CloseCalled, now: int, out: Out) -> None:
     if state.closing:
         return
     state.closing = True
@@ -145,29 +145,29 @@ def _close(state: State, event: Close, now: int, out: Out) -> None:
         _closed(state, out)
 
 
-def _unsupported(state: State, event: Event, now: int, out: Out) -> None:
-    name = type(event).__name__
-    out.append(Report("error", "Unsupported", f"a Reader with a GroupID has nothing like {name}"))
+def _unsupported(state: State, event: ModelEvent, now: int, out: Out) -> None:
+    name = type(event).__name__.removesuffix("Called")
+    out.append(Notify("error", "Unsupported", f"a Reader with a GroupID has nothing like {name}"))
 
 
-def _nothing(state: State, event: Event, now: int, out: Out) -> None:
+def _nothing(state: State, event: ModelEvent, now: int, out: Out) -> None:
     """It changes nothing by itself: what time made possible comes after every event."""
 
 
 TABLE: Final[dict[type[Any], Callable[[State, Any, int, Out], None]]] = {
     Started: _started,
-    Subscribe: _subscribe,
-    Unsubscribe: _unsupported,
-    Assign: _unsupported,
-    Seek: _unsupported,
-    Pause: _unsupported,
-    Resume: _unsupported,
-    Rebalance: _unsupported,
-    Poll: _poll,
-    Told: _nothing,
-    Commit: _commit,
-    Close: _close,
-    Tick: _nothing,
+    SubscribeCalled: _subscribe,
+    UnsubscribeCalled: _unsupported,
+    AssignCalled: _unsupported,
+    SeekCalled: _unsupported,
+    PauseCalled: _unsupported,
+    ResumeCalled: _unsupported,
+    RebalanceCalled: _unsupported,
+    PollCalled: _poll,
+    CallbackReturned: _nothing,
+    CommitCalled: _commit,
+    CloseCalled: _close,
+    DeadlineReached: _nothing,
 }
 """What the application and time do; answers are in ANSWERS."""
 
@@ -407,14 +407,14 @@ def _left(state: State, answer: Message | None, why: str, now: int, out: Out) ->
 def _closed(state: State, out: Out) -> None:
     if state.poll is not None:
         state.poll = None
-        out.append(Polled())
+        out.append(FinishPoll())
     for wanted in (*state.blocked, *state.commits):
         if wanted.token is not None:
             out.append(reader.refused(wanted))
     state.blocked.clear()
     state.commits.clear()
     move(state, P.closed)
-    out.append(Closed())
+    out.append(FinishClose())
 
 
 # -- answers, and time ------------------------------------------------------------------------------------

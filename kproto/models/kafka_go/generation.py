@@ -16,7 +16,7 @@ from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...messages.metadata import MetadataResponse
 from ...wire.message import Message
 from ..common import metadata_request
-from ..contract import Tell
+from ..contract import RunCallback
 from . import partition_reader
 from .state import CommitLoop, Generation, Out, PartitionReader, State, Ticker, Watcher, Where, send
 
@@ -45,7 +45,7 @@ def begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) ->
         found = PartitionReader(tp, state.version, start.get(tp, state.start_offset))
         made.readers.append(found)
         partition_reader.begin(state, found, out)
-    out.append(Tell("assigned", tuple(sorted(owned)), wait=False))
+    out.append(RunCallback("assigned", tuple(sorted(owned)), wait=False))
 
 
 def beat(state: State, generation: Generation, now: int, out: Out) -> None:

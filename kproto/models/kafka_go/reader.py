@@ -20,7 +20,7 @@ from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from ...wire.message import Message
 from ..common import Committing, commit_errors, offset_commit
-from ..contract import Commit, Committed, Polled, Record, Tell
+from ..contract import CommitCalled, FinishCommit, FinishPoll, ModelRecord, RunCallback
 from .partition_reader import push
 from .state import (
     COMMIT_RETRIES,
@@ -56,7 +56,7 @@ def deliver(state: State, now: int, out: Out) -> None:
     if state.poll is None:
         return
     until, limit = state.poll
-    taken: list[Record] = []
+    taken: list[ModelRecord] = []
     error: Error | None = None
     moved = True
     while moved and error is None:
@@ -78,7 +78,7 @@ def deliver(state: State, now: int, out: Out) -> None:
             refill(state, now, out)
     if taken or error or state.closing or now >= until:
         state.poll = None
-        out.append(Polled(tuple(taken), error))
+        out.append(FinishPoll(tuple(taken), error))
 
 
 def refill(state: State, now: int, out: Out) -> bool:
@@ -96,16 +96,16 @@ def _full(state: State) -> bool:
     return state.commit_ms is not None and len(state.commits) >= state.capacity
 
 
-def commit_messages(state: State, event: Commit, now: int, out: Out) -> None:
+def commit_messages(state: State, event: CommitCalled, now: int, out: Out) -> None:
     """CommitMessages with the newest message of each partition that was ever read."""
     offsets = dict(state.newest if event.offsets is None else event.offsets)
     if state.closing:
-        out.append(Committed(event.token, CLOSED))
+        out.append(FinishCommit(event.token, CLOSED))
         return
     wanted = Wanted(offsets, event.token, now + PATIENCE_MS)
     if state.commit_ms is not None and len(state.commits) < state.capacity:
         state.commits.append(Wanted(offsets))
-        out.append(Committed(event.token))
+        out.append(FinishCommit(event.token))
     else:
         state.blocked.append(wanted)
         unblock(state, out)
@@ -117,13 +117,13 @@ def unblock(state: State, out: Out) -> None:
         state.commits.append(wanted)
         if state.commit_ms is not None:
             wanted.until = None
-            out.append(Committed(wanted.token))
+            out.append(FinishCommit(wanted.token))
             wanted.token = None
 
 
-def refused(wanted: Wanted) -> Committed:
+def refused(wanted: Wanted) -> FinishCommit:
     """CommitMessages after Close."""
-    return Committed(wanted.token, CLOSED)
+    return FinishCommit(wanted.token, CLOSED)
 
 
 def impatient(state: State) -> list[Wanted]:
@@ -139,7 +139,7 @@ def give_up(state: State, now: int, out: Out) -> None:
     for wanted in impatient(state):
         assert wanted.until is not None
         if now >= wanted.until:
-            out.append(Committed(wanted.token, PATIENCE_OVER))
+            out.append(FinishCommit(wanted.token, PATIENCE_OVER))
             wanted.token, wanted.until = None, None
             if wanted in state.blocked:
                 state.blocked.remove(wanted)
@@ -244,10 +244,10 @@ def _finished(state: State, loop: CommitLoop, error: Error | None, out: Out) -> 
         loop.stash.clear()
     for wanted in loop.answering:
         if wanted.token is not None:
-            out.append(Committed(wanted.token, error))
+            out.append(FinishCommit(wanted.token, error))
     loop.answering = []
     if loop.last:
         loop.ended = True
         owned = [TopicPartition(topic, one) for topic, found in state.assigned.items() for one in found]
-        out.append(Tell("revoked", tuple(sorted(owned)), wait=False))
+        out.append(RunCallback("revoked", tuple(sorted(owned)), wait=False))
     return loop.last

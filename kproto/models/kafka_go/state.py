@@ -12,7 +12,16 @@ from ...errors import ConfigError
 from ...group.subscription import TopicPartition
 from ...wire.message import Message
 from ..common import name_of
-from ..contract import Action, Address, Config, Hangup, Polled, Record, Report, Send
+from ..contract import (
+    Address,
+    CloseConnection,
+    FinishPoll,
+    ModelAction,
+    ModelConfig,
+    ModelRecord,
+    Notify,
+    SendRequest,
+)
 
 VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
 """consumergroup.go and conn.go name them one by one; only Fetch and Metadata look at what the broker offers.
@@ -128,7 +137,7 @@ class PartitionReader:
     open: Message | None = None
     begin: int = 0
     end: int = 0
-    held: deque[Record] = field(default_factory=deque[Record])
+    held: deque[ModelRecord] = field(default_factory=deque[ModelRecord])
     cancelled: bool = False
 
 
@@ -137,7 +146,7 @@ class Queued:
     """What stands in Reader.msgs: a record or an error, of a version of the assignment."""
 
     version: int
-    record: Record | None
+    record: ModelRecord | None
     error: Error | None = None
 
 
@@ -185,7 +194,7 @@ class Generation:
 class State:
     """A Reader. Only `step` changes it; read what you like."""
 
-    config: Config
+    config: ModelConfig
     session_ms: int
     rebalance_ms: int
     heartbeat_ms: int
@@ -226,10 +235,10 @@ class State:
     paused: frozenset[TopicPartition] = frozenset()
 
 
-Out = list[Action]
+Out = list[ModelAction]
 
 
-def start(config: Config) -> State:
+def start(config: ModelConfig) -> State:
     """A Reader that has no topics yet. Raises ConfigError for what NewReader would panic at."""
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:
@@ -252,7 +261,7 @@ def start(config: Config) -> State:
     )
 
 
-def _number(config: Config, name: str, default: int) -> int:
+def _number(config: ModelConfig, name: str, default: int) -> int:
     said = config.extra.get(name, default)
     if not isinstance(said, int) or said < 1:
         raise ConfigError(name, said, "a number of at least 1")
@@ -266,13 +275,13 @@ def move(state: State, to: Phase) -> None:
 
 
 def send(out: Out, to: Address, request: Message, version: int, timeout_ms: int = TIMEOUT_MS) -> Message:
-    out.append(Send(to, request, version, timeout_ms))
+    out.append(SendRequest(to, request, version, timeout_ms))
     return request
 
 
 def hang_up(out: Out, address: Address | None) -> None:
     if address is not None:
-        out.append(Hangup(address))
+        out.append(CloseConnection(address))
 
 
 def lane(state: State, host: str, port: int, what: str) -> Address:
@@ -297,10 +306,10 @@ def network_error(why: str) -> Error:
 
 def tell_error(state: State, error: Error, out: Out) -> None:
     """Reader.run: of MaxAttempts errors in a row the last reaches the application, if that is waiting."""
-    out.append(Report("log", *error))
+    out.append(Notify("log", *error))
     state.errors += 1
     if state.errors == MAX_ATTEMPTS:
         state.errors = 0
         if state.poll is not None:
             state.poll = None
-            out.append(Polled(error=error))
+            out.append(FinishPoll(error=error))

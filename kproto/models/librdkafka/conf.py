@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
-from ..contract import Config
+from ..contract import ModelConfig
 
 DEBUG: Final = (
     "generic",
@@ -65,7 +65,7 @@ class Conf:
     """What was configured. `properties` has every property by its first name, with its value."""
 
     bootstrap: tuple[tuple[str, int], ...]
-    config: Config
+    config: ModelConfig
     properties: Mapping[str, object]
 
 
@@ -180,11 +180,11 @@ def read(conf: Mapping[str, object]) -> Conf:
         elif goes_to:
             given[goes_to] = found
     bootstrap: Any = properties.get("bootstrap.servers", ())
-    return Conf(bootstrap=bootstrap, config=Config(**given, extra=extra), properties=properties)
+    return Conf(bootstrap=bootstrap, config=ModelConfig(**given, extra=extra), properties=properties)
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
     """What differs from `Config`'s defaults, as `World.join` takes it."""
-    plain = Config(client_id="", group_id="")
-    found = {one.name: getattr(conf.config, one.name) for one in fields(Config) if one.name != "random"}
+    plain = ModelConfig(client_id="", group_id="")
+    found = {one.name: getattr(conf.config, one.name) for one in fields(ModelConfig) if one.name != "random"}
     return {name: value for name, value in found.items() if value != getattr(plain, name)}

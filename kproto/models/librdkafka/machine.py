@@ -32,7 +32,7 @@ J = JoinState
 LOOP_MS = 1_000
 
 
-def step(state: State, event: c.Event, now: int) -> list[c.Action]:
+def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
     out: Out = []
     state.now = now
@@ -57,13 +57,13 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
     return out
 
 
-def _wakes(state: State, event: c.Event) -> bool:
+def _wakes(state: State, event: c.ModelEvent) -> bool:
     """Whether the main thread hears of it: not of polls and their ends, nor of what brokers' threads get."""
-    if isinstance(event, c.Tick):
+    if isinstance(event, c.DeadlineReached):
         return state.due is not None and state.due <= state.now
-    if isinstance(event, (c.Answered, c.Failed)):
+    if isinstance(event, (c.ResponseReceived, c.RequestFailed)):
         return not isinstance(event.request, FetchRequest)
-    return not isinstance(event, c.Poll)
+    return not isinstance(event, c.PollCalled)
 
 
 def _do(state: State, out: Out) -> None:
@@ -196,63 +196,63 @@ def _started(state: State, event: c.Started, out: Out) -> None:
     send(state, some_broker(state), metadata_request(()), out, metadata.FOR_BROKERS)
 
 
-def _subscribe(state: State, event: c.Subscribe, out: Out) -> None:
+def _subscribe(state: State, event: c.SubscribeCalled, out: Out) -> None:
     pattern = event.pattern
     if pattern is not None and not pattern.startswith("^"):
         pattern = f"^{pattern}"
     topics = event.topics if pattern is None else (*event.topics, pattern)
     if not all(topics) or len(set(topics)) < len(topics):
-        out.append(c.Report("error", *INVALID_ARG))
+        out.append(c.Notify("error", *INVALID_ARG))
         return
     state.last_poll = state.now
     rdkafka.subscribe(state, topics or None, out)
 
 
-def _unsubscribe(state: State, event: c.Unsubscribe, out: Out) -> None:
+def _unsubscribe(state: State, event: c.UnsubscribeCalled, out: Out) -> None:
     rdkafka.subscribe(state, None, out)
 
 
-def _told(state: State, event: c.Told, out: Out) -> None:
+def _told(state: State, event: c.CallbackReturned, out: Out) -> None:
     rdkafka.told(state, out)
 
 
-def _commit(state: State, event: c.Commit, out: Out) -> None:
+def _commit(state: State, event: c.CommitCalled, out: Out) -> None:
     offset_store.commit(state, event.token, event.offsets, event.wait, out)
 
 
-def _store(state: State, event: c.Store, out: Out) -> None:
+def _store(state: State, event: c.StoreCalled, out: Out) -> None:
     error = offset_store.store(state, event.offsets)
     if error is not None:
-        out.append(c.Report("error", *error))
+        out.append(c.Notify("error", *error))
 
 
-def _pause(state: State, event: c.Pause, out: Out) -> None:
+def _pause(state: State, event: c.PauseCalled, out: Out) -> None:
     rdkafka.pause(state, event.partitions, True)
 
 
-def _resume(state: State, event: c.Resume, out: Out) -> None:
+def _resume(state: State, event: c.ResumeCalled, out: Out) -> None:
     rdkafka.pause(state, event.partitions, False)
 
 
-def _rebalance(state: State, event: c.Rebalance, out: Out) -> None:
-    out.append(c.Report("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
+def _rebalance(state: State, event: c.RebalanceCalled, out: Out) -> None:
+    out.append(c.Notify("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
 
 
-def _close(state: State, event: c.Close, out: Out) -> None:
+def _close(state: State, event: c.CloseCalled, out: Out) -> None:
     rdkafka.close(state, out)
 
 
-def _tick(state: State, event: c.Tick, out: Out) -> None:
+def _tick(state: State, event: c.DeadlineReached, out: Out) -> None:
     """What is due is looked at whenever the main thread is awake."""
 
 
-def _answered(state: State, event: c.Answered, out: Out) -> None:
+def _answered(state: State, event: c.ResponseReceived, out: Out) -> None:
     entry = state.open.pop(id(event.request), None)
     if entry is not None:
         ANSWERS[type(event.request).__name__](state, entry, event.response, out)
 
 
-def _failed(state: State, event: c.Failed, out: Out) -> None:
+def _failed(state: State, event: c.RequestFailed, out: Out) -> None:
     entry = state.open.pop(id(event.request), None)
     if entry is None:
         return
@@ -261,7 +261,7 @@ def _failed(state: State, event: c.Failed, out: Out) -> None:
     ANSWERS[type(event.request).__name__](state, entry, None, out)
 
 
-def _disconnected(state: State, event: c.Disconnected, out: Out) -> None:
+def _disconnected(state: State, event: c.ConnectionLost, out: Out) -> None:
     if event.address.lane == COORDINATOR:
         cgrp_coordinator.went_down(state)
 
@@ -306,20 +306,20 @@ ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
 
 TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Started: _started,
-    c.Subscribe: _subscribe,
-    c.Unsubscribe: _unsubscribe,
-    c.Assign: rdkafka.assign,
-    c.Seek: rdkafka.seek,
-    c.Pause: _pause,
-    c.Resume: _resume,
-    c.Poll: rdkafka.poll,
-    c.Told: _told,
-    c.Commit: _commit,
-    c.Store: _store,
-    c.Rebalance: _rebalance,
-    c.Close: _close,
-    c.Answered: _answered,
-    c.Failed: _failed,
-    c.Disconnected: _disconnected,
-    c.Tick: _tick,
+    c.SubscribeCalled: _subscribe,
+    c.UnsubscribeCalled: _unsubscribe,
+    c.AssignCalled: rdkafka.assign,
+    c.SeekCalled: rdkafka.seek,
+    c.PauseCalled: _pause,
+    c.ResumeCalled: _resume,
+    c.PollCalled: rdkafka.poll,
+    c.CallbackReturned: _told,
+    c.CommitCalled: _commit,
+    c.StoreCalled: _store,
+    c.RebalanceCalled: _rebalance,
+    c.CloseCalled: _close,
+    c.ResponseReceived: _answered,
+    c.RequestFailed: _failed,
+    c.ConnectionLost: _disconnected,
+    c.DeadlineReached: _tick,
 }

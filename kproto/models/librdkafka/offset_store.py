@@ -21,7 +21,7 @@ from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from ..common import Committing as Wire
 from ..common import commit_errors, offset_commit
-from ..contract import Committed
+from ..contract import FinishCommit
 from .constants import (
     ASSIGNMENT_LOST,
     FATAL,
@@ -66,7 +66,7 @@ def commit(
     """rd_kafka_commit: these offsets, or those that are stored for the assignment."""
     op = Committing({}, token, told=wait)
     if not wait:
-        out.append(Committed(token))
+        out.append(FinishCommit(token))
     if offsets is not None:
         op.offsets = {tp: Position(offset) for tp, offset in offsets.items()}
         _send(state, op, out)
@@ -202,6 +202,6 @@ def _goes_on(state: State, entry: Open, op: Committing, code: int, whole: bool, 
 def _finish(state: State, op: Committing, error: tuple[str, str] | None, out: Out) -> None:
     state.wait_commits -= 1
     if op.told:
-        out.append(Committed(op.token, error))
+        out.append(FinishCommit(op.token, error))
     if not state.wait_commits:
         state.todo.append(Todo.serve_assignment)

@@ -49,7 +49,7 @@ def subscribe(state: State, topics: tuple[str, ...] | None, out: Out) -> None:
     if state.fatal is not None and state.static:
         if state.subscription is not None:
             unsubscribe(state, True, out)
-        out.append(c.Report("error", "_FATAL", state.fatal))
+        out.append(c.Notify("error", "_FATAL", state.fatal))
         return
     state.next_subscription, state.next_unsubscribe = None, False
     if state.rebalancing:
@@ -104,7 +104,7 @@ def apply_next(state: State, out: Out) -> None:
 # -- assign, seek, pause
 
 
-def assign(state: State, event: c.Assign, out: Out) -> None:
+def assign(state: State, event: c.AssignCalled, out: Out) -> None:
     """rd_kafka_assign, _incremental_assign, _incremental_unassign and, with nothing, unassign."""
     if state.telling is not None:
         state.answered = True
@@ -114,13 +114,13 @@ def assign(state: State, event: c.Assign, out: Out) -> None:
     whole = event.change == "all"
     error = answer(state, None if whole and not offsets else offsets, event.change, out)
     if error is not None:
-        out.append(c.Report("error", *error))
+        out.append(c.Notify("error", *error))
     unknown = sorted({tp.topic for tp in offsets if tp.topic not in state.cluster.topics})
     if unknown and state.bootstrapped:
         metadata.refresh_due(state, out)
 
 
-def seek(state: State, event: c.Seek, out: Out) -> None:
+def seek(state: State, event: c.SeekCalled, out: Out) -> None:
     """rd_kafka_seek; Report("error", "_STATE") where it is too early.
 
     It is "_UNKNOWN_PARTITION" of what isn't assigned and was not met in metadata either.
@@ -132,7 +132,7 @@ def seek(state: State, event: c.Seek, out: Out) -> None:
     else:
         error = toppar.seek(state, state.partitions.get(tp), event.offset, out)
     if error is not None:
-        out.append(c.Report("error", error[0], f"Failed to seek to offset {event.offset}: {error[1]}"))
+        out.append(c.Notify("error", error[0], f"Failed to seek to offset {event.offset}: {error[1]}"))
 
 
 def pause(state: State, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
@@ -160,7 +160,7 @@ def position(state: State, tp: TopicPartition) -> int:
 # -- poll
 
 
-def poll(state: State, event: c.Poll, out: Out) -> None:
+def poll(state: State, event: c.PollCalled, out: Out) -> None:
     """What is there is given when the event is through, as after any other one."""
     state.polling = Polling(state.now + event.timeout_ms, event.limit)
 
@@ -199,7 +199,7 @@ def serve_queue(state: State, out: Out) -> None:
 def _call_back(state: State, event: Rebalance, out: Out) -> None:
     state.telling = event
     kind = "assigned" if event.assign else "lost" if state.lost else "revoked"
-    out.append(c.Tell(kind, event.partitions))
+    out.append(c.RunCallback(kind, event.partitions))
 
 
 def _hand_over(state: State, item: Messages) -> None:
@@ -232,8 +232,8 @@ def _eof(state: State, item: Eof, open_poll: Polling) -> None:
 def _polled(state: State, open_poll: Polling, out: Out) -> None:
     state.polling, state.last_poll = None, state.now
     for one in open_poll.troubles:
-        out.append(c.Report("event" if one.name == PARTITION_EOF else "error", one.name, one.text))
-    out.append(c.Polled(tuple(open_poll.records)))
+        out.append(c.Notify("event" if one.name == PARTITION_EOF else "error", one.name, one.text))
+    out.append(c.FinishPoll(tuple(open_poll.records)))
 
 
 # -- close
@@ -245,7 +245,7 @@ def close(state: State, out: Out) -> None:
     if state.polling is not None:
         _polled(state, state.polling, out)
     if state.fatal is not None:
-        out.append(c.Report("error", "_FATAL", state.fatal))
+        out.append(c.Notify("error", "_FATAL", state.fatal))
         _end(state, out)
         return
     if state.subscription is not None:
@@ -271,4 +271,4 @@ def _end(state: State, out: Out) -> None:
     state.coord, state.closed = CoordState.term, True
     state.open, state.retries = {}, []
     state.todo.clear()
-    out.append(c.Closed())
+    out.append(c.FinishClose())

@@ -11,7 +11,7 @@ from enum import Flag, auto
 from ...error_codes import ErrorCode as E
 from ...wire.message import Message
 from ..common import newest
-from ..contract import Address, Send
+from ..contract import Address, SendRequest
 from .state import Open, Out, State
 
 RETRY_BACKOFF_MS = 100
@@ -70,7 +70,7 @@ def send(
     api_key = type(request).__api_key__
     assert api_key is not None
     version = newest(state.versions, state.offered, api_key)
-    entry = Open(Send(to, request, version, timeout_ms), about)
+    entry = Open(SendRequest(to, request, version, timeout_ms), about)
     state.open[id(request)] = entry
     out.append(entry.send)
 
@@ -93,7 +93,7 @@ def retry_due(state: State, out: Out) -> None:
     for entry in due:
         sent = entry.send
         if sent.to.lane == COORDINATOR and state.coordinator is not None:
-            entry.send = Send(state.coordinator, sent.request, sent.version, sent.timeout_ms)
+            entry.send = SendRequest(state.coordinator, sent.request, sent.version, sent.timeout_ms)
         state.open[id(sent.request)] = entry
         out.append(entry.send)
 

@@ -14,10 +14,10 @@ from ...group.assignors import Assignor, chosen, cooperative_sticky
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import Cluster
-from ..contract import Action, Address, Config, Record, Send
+from ..contract import Address, ModelAction, ModelConfig, ModelRecord, SendRequest
 from .constants import BEGINNING, END, INVALID, name_of_error
 
-Out = list[Action]
+Out = list[ModelAction]
 
 VERSIONS: dict[int, int] = {
     1: 16,  # Fetch
@@ -170,7 +170,7 @@ class Messages(NamedTuple):
 
     tp: TopicPartition
     version: int
-    records: tuple[Record, ...]
+    records: tuple[ModelRecord, ...]
     epoch: int
 
 
@@ -216,7 +216,7 @@ class Todo(Enum):
 class Open:
     """A request that has no answer yet: how often it was sent, and what it was for."""
 
-    send: Send
+    send: SendRequest
     about: object = None
     tries: int = 1
 
@@ -239,7 +239,7 @@ class Polling:
 
     until: int
     limit: int
-    records: list[Record] = field(default_factory=list[Record])
+    records: list[ModelRecord] = field(default_factory=list[ModelRecord])
     troubles: list[Trouble] = field(default_factory=list[Trouble])
     answered: bool = False
     """A rebalance was answered in it: Go's Poll is over then, with nothing."""
@@ -249,7 +249,7 @@ class Polling:
 class State:
     """One consumer. Only `step` changes it; read what you like."""
 
-    config: Config
+    config: ModelConfig
     assignors: tuple[Assignor, ...]
     now: int = 0
     old: bool = False
@@ -448,7 +448,7 @@ STICKY = Assignor(
 """rdkafka_sticky_assignor.c: always the general way, which moves partitions one by one from the first on."""
 
 
-def start(config: Config) -> State:
+def start(config: ModelConfig) -> State:
     """A consumer before its first event.
 
     `config.extra` may have "version" ("1.9": as 1.9 and 2.0 are), "binding" ("go": one event for each

@@ -26,26 +26,26 @@ from collections.abc import Callable
 from typing import Any
 
 from ..contract import (
-    Action,
-    Answered,
-    Assign,
-    Close,
-    Commit,
-    Committed,
-    Config,
-    Event,
-    Failed,
-    Pause,
-    Poll,
-    Rebalance,
-    Report,
-    Resume,
-    Seek,
+    AssignCalled,
+    CallbackReturned,
+    CloseCalled,
+    CommitCalled,
+    DeadlineReached,
+    FinishCommit,
+    ModelAction,
+    ModelConfig,
+    ModelEvent,
+    Notify,
+    PauseCalled,
+    PollCalled,
+    RebalanceCalled,
+    RequestFailed,
+    ResponseReceived,
+    ResumeCalled,
+    SeekCalled,
     Started,
-    Subscribe,
-    Tick,
-    Told,
-    Unsubscribe,
+    SubscribeCalled,
+    UnsubscribeCalled,
 )
 from .application import Application, CommitCall
 from .client import Client
@@ -63,7 +63,7 @@ CLOSED = GroupState.closed
 class State(Client):
     """Everything that one sarama process knows. Only `step` changes it; read what you like."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         known = settings(config)
         super().__init__(known, versions_of(known.version))
         self.application = Application(self)
@@ -80,14 +80,14 @@ class State(Client):
         return -1 if self.group.session is None else self.group.session.generation
 
 
-def start(config: Config) -> State:
+def start(config: ModelConfig) -> State:
     """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
     return State(config)
 
 
-def step(state: State, event: Event, now: int) -> list[Action]:
+def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
-    out: list[Action] = []
+    out: list[ModelAction] = []
     state.now, state.out = now, out
     state.expire()
     TABLE[type(event)](state, event)
@@ -105,86 +105,88 @@ def _started(state: State, event: Started) -> None:
     state.group.connect()
 
 
-def _answered(state: State, event: Answered) -> None:
+def _answered(state: State, event: ResponseReceived) -> None:
     state.answered(event)
 
 
-def _failed(state: State, event: Failed) -> None:
+def _failed(state: State, event: RequestFailed) -> None:
     state.failed(event)
 
 
-def _subscribe(state: State, event: Subscribe) -> None:
+def _subscribe(state: State, event: SubscribeCalled) -> None:
     if event.pattern is not None:
         _absent(state, event)
     else:
         state.group.subscribe(event.topics)
 
 
-def _unsubscribe(state: State, event: Unsubscribe) -> None:
+def _unsubscribe(state: State, event: UnsubscribeCalled) -> None:
     state.group.subscribe(None)
 
 
-def _poll(state: State, event: Poll) -> None:
+def _poll(state: State, event: PollCalled) -> None:
     state.application.poll(event)
 
 
-def _assign(state: State, event: Assign) -> None:
+def _assign(state: State, event: AssignCalled) -> None:
     assign(state, state.application, event)
 
 
-def _told(state: State, event: Told) -> None:
+def _told(state: State, event: CallbackReturned) -> None:
     state.application.has_heard()
 
 
-def _commit(state: State, event: Commit) -> None:
+def _commit(state: State, event: CommitCalled) -> None:
     session = state.group.latest
     if session is None:
-        state.out.append(Committed(event.token))
+        state.out.append(FinishCommit(event.token))
     else:
         CommitCall(state, session.offsets, event)
 
 
-def _pause(state: State, event: Pause) -> None:
+def _pause(state: State, event: PauseCalled) -> None:
     for partition in event.partitions:
         if partition in state.children:
             state.paused.add(partition)
             state.children[partition].paused = True
 
 
-def _resume(state: State, event: Resume) -> None:
+def _resume(state: State, event: ResumeCalled) -> None:
     for partition in event.partitions:
         state.paused.discard(partition)
         if partition in state.children:
             state.children[partition].paused = False
 
 
-def _close(state: State, event: Close) -> None:
+def _close(state: State, event: CloseCalled) -> None:
     state.group.close()
 
 
-def _absent(state: State, event: Event) -> None:
+def _absent(state: State, event: ModelEvent) -> None:
     """sarama has no such call."""
-    state.out.append(Report("error", "UnknownCommand", f"sarama has no {type(event).__name__}"))
+    state.out.append(
+        Notify("error", "UnknownCommand", f"sarama has no {type(event).__name__.removesuffix('Called')}")
+    )
 
 
-def _tick(state: State, event: Tick) -> None:
+def _tick(state: State, event: DeadlineReached) -> None:
     """Whose time has come was woken already."""
 
 
 TABLE: dict[type[Any], Callable[[State, Any], None]] = {
     Started: _started,
-    Answered: _answered,
-    Failed: _failed,
-    Subscribe: _subscribe,
-    Unsubscribe: _unsubscribe,
-    Poll: _poll,
-    Told: _told,
-    Commit: _commit,
-    Pause: _pause,
-    Resume: _resume,
-    Close: _close,
-    Assign: _assign,
-    Seek: _absent,
-    Rebalance: _absent,
-    Tick: _tick,
+    ResponseReceived: _answered,
+    RequestFailed: _failed,
+    SubscribeCalled: _subscribe,
+    UnsubscribeCalled: _unsubscribe,
+    PollCalled: _poll,
+    CallbackReturned: _told,
+    CommitCalled: _commit,
+    PauseCalled: _pause,
+    ResumeCalled: _resume,
+    CloseCalled: _close,
+    AssignCalled: _assign,
+    SeekCalled: _absent,
+    RebalanceCalled: _absent,
+    DeadlineReached: _tick,
 }

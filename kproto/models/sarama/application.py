@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
 from ...group.subscription import TopicPartition
-from ..contract import Commit, Committed, Poll, Polled, Record, Tell
+from ..contract import CommitCalled, FinishCommit, FinishPoll, ModelRecord, PollCalled, RunCallback
 from .offset_manager import Flush, Offsets
 from .routines import Routine, States, Table, only
 
@@ -49,7 +49,7 @@ class Application(Routine):
         """Whether it takes no messages now."""
         return self.state is BUSY
 
-    def poll(self, event: Poll) -> None:
+    def poll(self, event: PollCalled) -> None:
         self.limit = event.limit
         if self.state is BUSY:
             self.move(POLLING)
@@ -67,7 +67,7 @@ class Application(Routine):
         """Call the application back; `waiting` goes on with "told"."""
         if waiting is not None:
             self.tells.append(waiting)
-        self.client.out.append(Tell(kind, partitions, waiting is not None))
+        self.client.out.append(RunCallback(kind, partitions, waiting is not None))
 
     def has_heard(self) -> None:
         """The oldest callback has returned."""
@@ -76,7 +76,7 @@ class Application(Routine):
 
 
 def _take(application: Application, what: object) -> None:
-    records: list[Record] = []
+    records: list[ModelRecord] = []
     for claim in list(application.stocked):
         records += claim.take(application.limit - len(records))
         if claim.child is None or not claim.child.messages:
@@ -85,12 +85,12 @@ def _take(application: Application, what: object) -> None:
             break
     if records:
         application.move(BUSY)
-        application.client.out.append(Polled(tuple(records)))
+        application.client.out.append(FinishPoll(tuple(records)))
 
 
 def _timed_out(application: Application, what: object) -> None:
     application.move(BUSY)
-    application.client.out.append(Polled())
+    application.client.out.append(FinishPoll())
 
 
 Application.TABLE = {
@@ -111,7 +111,7 @@ class CommitCall(Routine):
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {CommitState.flushing: {CommitState.done}, CommitState.done: set()}
 
-    def __init__(self, client: Client, offsets: Offsets, event: Commit) -> None:
+    def __init__(self, client: Client, offsets: Offsets, event: CommitCalled) -> None:
         super().__init__(CommitState.flushing)
         self.client, self.offsets, self.token = client, offsets, event.token
         for partition, offset in (event.offsets or {}).items():
@@ -123,7 +123,7 @@ class CommitCall(Routine):
 def _flushed(call: CommitCall, what: object) -> None:
     call.move(CommitState.done)
     call.offsets.release(False, None)
-    call.client.out.append(Committed(call.token))
+    call.client.out.append(FinishCommit(call.token))
 
 
 CommitCall.TABLE = {"flushed": only(CommitState, flushing=_flushed)}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...wire.message import Message
-from ..contract import Address, Answered, Failed, Hangup
+from ..contract import Address, CloseConnection, RequestFailed, ResponseReceived
 from . import errors
 from .errors import Trouble
 from .routines import Routine, States, Table, ignored, only
@@ -105,13 +105,13 @@ class Broker(Routine):
         if self.opened:
             self.opened, self.broken = False, None
             if self.used:
-                self.client.out.append(Hangup(self.address))
+                self.client.out.append(CloseConnection(self.address))
 
-    def answered(self, call: Call, event: Answered) -> None:
+    def answered(self, call: Call, event: ResponseReceived) -> None:
         """The answer to one of its requests."""
         self._release(call, Answer(self, event.request, event.response, None))
 
-    def failed(self, call: Call, event: Failed) -> None:
+    def failed(self, call: Call, event: RequestFailed) -> None:
         """One of its requests gets no answer."""
         error = errors.network(event.why, event.late)
         if event.late:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...group.subscription import TopicPartition
 from ...messages.find_coordinator import FindCoordinatorResponse
 from ...wire.message import Message
-from ..contract import Answered, Closed, Failed, Hangup, Report, Send, Started
+from ..contract import (
+    CloseConnection,
+    FinishClose,
+    Notify,
+    RequestFailed,
+    ResponseReceived,
+    SendRequest,
+    Started,
+)
 from .broker import Broker, Call
 from .broker_consumer import BrokerConsumers
 from .config import VERSIONS, Settings
@@ -82,8 +90,8 @@ class Client(Scheduler):
             self.wake(self.updater, "stop")
         for broker in (*self.metadata.brokers.values(), *self.metadata.seeds):
             if broker.opened and broker.used:
-                self.out.append(Hangup(broker.address))
-        self.out.append(Closed())
+                self.out.append(CloseConnection(broker.address))
+        self.out.append(FinishClose())
 
     # -- requests
 
@@ -97,14 +105,14 @@ class Client(Scheduler):
         self.open[id(request)] = (request, broker, call)
         key = request.__api_key__
         assert key is not None
-        self.out.append(Send(broker.address, request, self.version(key), timeout_ms))
+        self.out.append(SendRequest(broker.address, request, self.version(key), timeout_ms))
 
-    def answered(self, event: Answered) -> None:
+    def answered(self, event: ResponseReceived) -> None:
         known = self.open.pop(id(event.request), None)
         if known is not None:
             known[1].answered(known[2], event)
 
-    def failed(self, event: Failed) -> None:
+    def failed(self, event: RequestFailed) -> None:
         known = self.open.pop(id(event.request), None)
         if known is not None:
             known[1].failed(known[2], event)
@@ -128,9 +136,9 @@ class Client(Scheduler):
 
     def log(self, name: str, text: str) -> None:
         """What sarama writes to its Logger where it doesn't tell the application."""
-        self.out.append(Report("log", name, text))
+        self.out.append(Notify("log", name, text))
 
     def report(self, error: Trouble) -> None:
         """The Errors channel, or the log without Return.Errors."""
         kind = "error" if self.settings.consumer_return_errors else "log"
-        self.out.append(Report(kind, error.name, error.text))
+        self.out.append(Notify(kind, error.name, error.text))

@@ -1,4 +1,4 @@
-"""sarama's Config: its names and defaults (config.go, NewConfig), and what `contract.Config` sets of it."""
+"""sarama's Config: its names and defaults (config.go, NewConfig), set from `contract.ModelConfig`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ..contract import Config
+from ..contract import ModelConfig
 from .versions import INSTANCES_SINCE, MAX, VERSIONS, Kafka, key, parse
 
 __all__ = ["NEWEST", "OLDEST", "VERSIONS", "Settings", "key", "settings"]
@@ -64,7 +64,7 @@ class Settings:
         return all(name == "cooperative-sticky" for name in self.strategies)
 
 
-def settings(config: Config) -> Settings:
+def settings(config: ModelConfig) -> Settings:
     """What sarama makes of `config`. `extra` has sarama's own names: "Offsets.Retry.Max", "Fetch.Max", ...
 
     Raises ConfigError for a strategy or a reset policy that sarama doesn't have.

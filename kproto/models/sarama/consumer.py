@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...group.subscription import TopicPartition
-from ..contract import Assign, Record
+from ..contract import AssignCalled, ModelRecord
 from . import errors
 from .consume_partition import ConsumePartition
 from .errors import Trouble
@@ -46,7 +46,7 @@ class Direct(Taker):
         self.client, self.application, self.partition = client, application, partition
         self.child: PartitionConsumer | None = None
 
-    def take(self, limit: int) -> list[Record]:
+    def take(self, limit: int) -> list[ModelRecord]:
         """What the application polls."""
         child = self.child
         if child is None:
@@ -60,7 +60,7 @@ class Direct(Taker):
         self.client.report(errors.of_partition(error))
 
 
-def assign(client: Client, application: Application, event: Assign) -> None:
+def assign(client: Client, application: Application, event: AssignCalled) -> None:
     """ConsumePartition, or Close, for each of these partitions."""
     for partition, offset in event.partitions.items():
         if event.change != "remove":

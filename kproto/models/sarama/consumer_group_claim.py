@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
-from ..contract import Record
+from ..contract import ModelRecord
 from . import errors
 from .consume_partition import ConsumePartition
 from .errors import Trouble
@@ -99,7 +99,7 @@ class Claim(Taker):
         """To the group's Errors channel."""
         self.session.report(error, self.partition)
 
-    def take(self, limit: int) -> list[Record]:
+    def take(self, limit: int) -> list[ModelRecord]:
         """What the application polls: it is marked as it is taken."""
         child = self.child
         if child is None or self.state is not S.consuming:

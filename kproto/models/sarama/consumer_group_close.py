@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 from ...messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ..contract import Report
+from ..contract import Notify
 from . import errors
 from .broker import Answer, Broker
 from .config import key
@@ -84,7 +84,7 @@ def returned(group: Group, error: Trouble | None) -> None:
         leave(group)
         return
     if client.settings.once:
-        client.out.append(Report("returned", "Consume"))
+        client.out.append(Notify("returned", "Consume"))
         group.wanted = None
     if error is None:
         group.client.resume(group, "again")

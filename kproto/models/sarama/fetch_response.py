@@ -17,7 +17,7 @@ from ...group.subscription import TopicPartition
 from ...messages.fetch import PartitionData
 from ...records import AbortedTransactions, Batch, batches
 from ...records import Record as Written
-from ..contract import Record
+from ..contract import ModelRecord
 from . import errors
 from .errors import Trouble
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _INT32_MAX = 0x7FFFFFFF
 
 
-def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record], Trouble | None]:
+def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[ModelRecord], Trouble | None]:
     """The messages of an answer, and what is wrong with it. Moves the child's offset and fetch size."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
@@ -47,7 +47,7 @@ def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record],
         return [], None
     child.fetch_size = child.client.settings.fetch_default
     child.high_watermark = block.high_watermark
-    messages: list[Record] = []
+    messages: list[ModelRecord] = []
     for batch, written, skips in found:
         records = _wanted(child, written)
         committed = child.client.settings.consumer_isolation == 0 or not skips
@@ -56,11 +56,11 @@ def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record],
     return messages, None
 
 
-def _wanted(child: PartitionConsumer, written: list[Written]) -> list[Record]:
+def _wanted(child: PartitionConsumer, written: list[Written]) -> list[ModelRecord]:
     """The batch's records from the wanted offset on; the offset moves behind them."""
     partition = TopicPartition(*child.partition)
     found = [
-        Record(partition, one.offset, one.timestamp, one.key, one.value)
+        ModelRecord(partition, one.offset, one.timestamp, one.key, one.value)
         for one in written
         if one.offset >= child.offset
     ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...group.subscription import TopicPartition
 from ...messages.fetch import PartitionData
-from ..contract import Record
+from ..contract import ModelRecord
 from . import errors
 from .broker import Broker
 from .broker_consumer import BrokerConsumer, Subscription
@@ -39,7 +39,7 @@ class Taker(Routine):
     __slots__ = ("child",)
     child: PartitionConsumer | None
 
-    def take(self, limit: int) -> list[Record]:
+    def take(self, limit: int) -> list[ModelRecord]:
         """Messages for the application's poll."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class PartitionConsumer:
         self.high_watermark = 0
         self.leader_epoch = -1
         self.preferred: Preference | None = None
-        self.messages: deque[Record] = deque()
+        self.messages: deque[ModelRecord] = deque()
         self.dying = False
         self.dispatcher_stopped = False
         self.triggered = False
@@ -302,7 +302,7 @@ class Feeder(Routine):
         self.child = child
         self.ticker = Ticker(child.client.now, child.client.settings.consumer_max_processing_time)
         self.first = True  # a tick without a delivery is allowed
-        self.left: deque[Record] = deque()
+        self.left: deque[ModelRecord] = deque()
         self.fed: tuple[Subscription, PartitionData] | None = None
         self.closed = False
         self.subscription: Subscription | None = None  # whose answer it has

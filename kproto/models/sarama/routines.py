@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
-from ..contract import Action
+from ..contract import ModelAction
 
 Handler = Callable[[Any, Any], None]
 Table = Mapping[str, Mapping[Enum, Handler]]
@@ -39,7 +39,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now = 0
-        self.out: list[Action] = []
+        self.out: list[ModelAction] = []
         self._ready: deque[tuple[Routine, str, Any]] = deque()
         self._timers: list[tuple[int, int, Routine]] = []
         self._made = 0

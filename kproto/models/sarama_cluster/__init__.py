@@ -38,26 +38,26 @@ from ...messages.offset_commit import OffsetCommitRequest
 from ...messages.offset_fetch import OffsetFetchRequest
 from ...messages.sync_group import SyncGroupRequest
 from ..contract import (
-    Action,
-    Answered,
-    Assign,
-    Close,
-    Commit,
-    Committed,
-    Config,
-    Event,
-    Failed,
-    Pause,
-    Poll,
-    Rebalance,
-    Report,
-    Resume,
-    Seek,
+    AssignCalled,
+    CallbackReturned,
+    CloseCalled,
+    CommitCalled,
+    DeadlineReached,
+    FinishCommit,
+    ModelAction,
+    ModelConfig,
+    ModelEvent,
+    Notify,
+    PauseCalled,
+    PollCalled,
+    RebalanceCalled,
+    RequestFailed,
+    ResponseReceived,
+    ResumeCalled,
+    SeekCalled,
     Started,
-    Subscribe,
-    Tick,
-    Told,
-    Unsubscribe,
+    SubscribeCalled,
+    UnsubscribeCalled,
 )
 from ..sarama.application import Application
 from ..sarama.client import OLD, Client
@@ -96,7 +96,7 @@ CLOSED = ConsumerState.closed
 class State(Client):
     """Everything that one sarama-cluster process knows. Only `step` changes it; read what you like."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         known = settings(replace(config, assignors=None, instance=None, rack=None))
         session = 30_000 if config.session_ms is None else config.session_ms
         super().__init__(replace(known, group_session_timeout=session), VERSIONS, OLD)
@@ -126,19 +126,19 @@ class State(Client):
         return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)
 
 
-def _text(config: Config, name: str) -> str | None:
+def _text(config: ModelConfig, name: str) -> str | None:
     given = config.extra.get(name)
     return None if given is None else str(given)
 
 
-def start(config: Config) -> State:
+def start(config: ModelConfig) -> State:
     """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
     return State(config)
 
 
-def step(state: State, event: Event, now: int) -> list[Action]:
+def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
-    out: list[Action] = []
+    out: list[ModelAction] = []
     state.now, state.out = now, out
     state.expire()
     TABLE[type(event)](state, event)
@@ -163,7 +163,7 @@ class CommitCall(Routine):
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {CallState.committing: {CallState.done}, CallState.done: set()}
 
-    def __init__(self, state: State, event: Commit) -> None:
+    def __init__(self, state: State, event: CommitCalled) -> None:
         super().__init__(CallState.committing)
         self.state_of_client, self.token = state, event.token
         managed = state.consumer.managed()
@@ -176,7 +176,7 @@ class CommitCall(Routine):
 def _committed(call: CommitCall, trouble: Trouble | None) -> None:
     call.move(CallState.done)
     error = None if trouble is None else (trouble.name, trouble.text)
-    call.state_of_client.out.append(Committed(call.token, error))
+    call.state_of_client.out.append(FinishCommit(call.token, error))
 
 
 CommitCall.TABLE = {"committed": only(CallState, committing=_committed)}
@@ -187,63 +187,67 @@ def _started(state: State, event: Started) -> None:
     state.consumer.connect()
 
 
-def _answered(state: State, event: Answered) -> None:
+def _answered(state: State, event: ResponseReceived) -> None:
     state.answered(event)
 
 
-def _failed(state: State, event: Failed) -> None:
+def _failed(state: State, event: RequestFailed) -> None:
     state.failed(event)
 
 
-def _subscribe(state: State, event: Subscribe) -> None:
+def _subscribe(state: State, event: SubscribeCalled) -> None:
     if event.pattern is not None:
         state.whitelist = event.pattern
     state.consumer.subscribe(event.topics)
 
 
-def _unsubscribe(state: State, event: Unsubscribe) -> None:
+def _unsubscribe(state: State, event: UnsubscribeCalled) -> None:
     state.consumer.subscribe(None)
 
 
-def _poll(state: State, event: Poll) -> None:
+def _poll(state: State, event: PollCalled) -> None:
     state.application.poll(event)
 
 
-def _told(state: State, event: Told) -> None:
+def _told(state: State, event: CallbackReturned) -> None:
     """Nobody waits for a callback."""
 
 
-def _commit(state: State, event: Commit) -> None:
+def _commit(state: State, event: CommitCalled) -> None:
     CommitCall(state, event)
 
 
-def _close(state: State, event: Close) -> None:
+def _close(state: State, event: CloseCalled) -> None:
     state.consumer.close()
 
 
-def _absent(state: State, event: Event) -> None:
+def _absent(state: State, event: ModelEvent) -> None:
     """sarama-cluster has no such call."""
-    state.out.append(Report("error", "UnknownCommand", f"sarama-cluster has no {type(event).__name__}"))
+    state.out.append(
+        Notify(
+            "error", "UnknownCommand", f"sarama-cluster has no {type(event).__name__.removesuffix('Called')}"
+        )
+    )
 
 
-def _tick(state: State, event: Tick) -> None:
+def _tick(state: State, event: DeadlineReached) -> None:
     """Whose time has come was woken already."""
 
 
 TABLE: dict[type[Any], Callable[[State, Any], None]] = {
     Started: _started,
-    Answered: _answered,
-    Failed: _failed,
-    Subscribe: _subscribe,
-    Unsubscribe: _unsubscribe,
-    Poll: _poll,
-    Told: _told,
-    Commit: _commit,
-    Close: _close,
-    Assign: _absent,
-    Seek: _absent,
-    Pause: _absent,
-    Resume: _absent,
-    Rebalance: _absent,
-    Tick: _tick,
+    ResponseReceived: _answered,
+    RequestFailed: _failed,
+    SubscribeCalled: _subscribe,
+    UnsubscribeCalled: _unsubscribe,
+    PollCalled: _poll,
+    CallbackReturned: _told,
+    CommitCalled: _commit,
+    CloseCalled: _close,
+    AssignCalled: _absent,
+    SeekCalled: _absent,
+    PauseCalled: _absent,
+    ResumeCalled: _absent,
+    RebalanceCalled: _absent,
+    DeadlineReached: _tick,
 }

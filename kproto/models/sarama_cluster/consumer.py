@@ -27,7 +27,7 @@ from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment,
 from ...patterns import compiled
 from ...wire.message import Message
 from ..common import fetched_offsets, offset_fetch
-from ..contract import Report
+from ..contract import Notify
 from ..sarama import errors
 from ..sarama.config import key
 from ..sarama.errors import Trouble
@@ -161,7 +161,7 @@ class Consumer(Routine):
         if kind == "rebalance OK":
             parts = [("claimed", now - self.before), ("released", self.before - now), ("current", now)]
         text = "; ".join(f"{name}: {' '.join(map(str, sorted(found)))}" for name, found in parts)
-        self.client.out.append(Report("notification", kind, text))
+        self.client.out.append(Notify("notification", kind, text))
 
     # -- loops
 

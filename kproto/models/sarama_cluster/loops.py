@@ -19,7 +19,7 @@ from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
 from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...wire.message import Message
-from ..contract import Record
+from ..contract import ModelRecord
 from ..sarama import errors
 from ..sarama.consume_partition import ConsumePartition
 from ..sarama.errors import Trouble
@@ -202,7 +202,7 @@ class Partition(Taker):
         """To the consumer's Errors channel."""
         self.consumer.client.report(errors.of_partition(error))
 
-    def take(self, limit: int) -> list[Record]:
+    def take(self, limit: int) -> list[ModelRecord]:
         """What the application polls: it is marked as it is taken."""
         child = self.child
         if child is None or self.state is not P.consuming:

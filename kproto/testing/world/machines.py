@@ -29,8 +29,8 @@ class Machine(Protocol):
 
     VERSIONS: dict[int, int]
 
-    def start(self, config: contract.Config) -> Any: ...
-    def step(self, state: Any, event: contract.Event, now: int) -> list[contract.Action]: ...
+    def start(self, config: contract.ModelConfig) -> Any: ...
+    def step(self, state: Any, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]: ...
     def next_deadline(self, state: Any) -> int | None: ...
 
 
@@ -42,9 +42,13 @@ class _Line:
     key: int
     wire: Wire | None = None
     # What waits for the connection, and until when (ms).
-    unsent: list[tuple[contract.Send, int]] = field(default_factory=list[tuple[contract.Send, int]])
+    unsent: list[tuple[contract.SendRequest, int]] = field(
+        default_factory=list[tuple[contract.SendRequest, int]]
+    )
     # What waits for its answer: correlation id, request, until when.
-    open: deque[tuple[int, contract.Send, int]] = field(default_factory=deque[tuple[int, contract.Send, int]])
+    open: deque[tuple[int, contract.SendRequest, int]] = field(
+        default_factory=deque[tuple[int, contract.SendRequest, int]]
+    )
     frames: Frames = field(default_factory=Frames)
 
     def due(self) -> int | None:
@@ -73,12 +77,12 @@ class Member(Client):
     def __init__(self, world: World, name: str, machine: Machine, **options: Any) -> None:
         super().__init__(world, name)
         self.machine = machine
-        self.config = contract.configured({"client_id": name, "random": self.random.random, **options})
+        self.config = contract.make_config({"client_id": name, "random": self.random.random, **options})
         self.group = self.config.group_id
         self.state = machine.start(self.config)
-        self.records: list[contract.Record] = []
+        self.records: list[contract.ModelRecord] = []
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
-        self.reports: list[contract.Report] = []
+        self.reports: list[contract.Notify] = []
         self.errors: list[tuple[str, str]] = []
         self.asked: dict[object, dict[TopicPartition, int]] = {}
         self.committed: dict[object, tuple[str, str] | None] = {}
@@ -142,12 +146,12 @@ class Member(Client):
             line.unsent = [(send, at) for send, at in line.unsent if at > now]
             line.open = deque(one for one in line.open if one[2] > now)
             for send in late:
-                self.do(contract.Failed(send.request, "not answered in time", late=True))
+                self.do(contract.RequestFailed(send.request, "not answered in time", late=True))
             if late and self._lines.get(line.address) is line:
                 self._drop(line, "a request was not answered in time")
-        self.do(contract.Tick())
+        self.do(contract.DeadlineReached())
 
-    def do(self, event: contract.Event) -> None:
+    def do(self, event: contract.ModelEvent) -> None:
         """Tell the machine, and do what it says."""
         if not self.alive:
             return
@@ -155,36 +159,36 @@ class Member(Client):
             self._started = True
             offered = {key: (api.min_version, api.max_version) for key, api in self.world.apis.items()}
             self.do(contract.Started(tuple(self.world.addresses), offered))
-        if not isinstance(event, contract.Answered):
+        if not isinstance(event, contract.ResponseReceived):
             self.world.note(self.name, "event", event)
         for action in self.machine.step(self.state, event, self.world.now):
             self._act(action)
         self.plan()
 
-    def _act(self, action: contract.Action) -> None:
+    def _act(self, action: contract.ModelAction) -> None:
         match action:
-            case contract.Send():
+            case contract.SendRequest():
                 self._send(action)
-            case contract.Hangup(address=address):
+            case contract.CloseConnection(address=address):
                 if address in self._lines:
                     self._drop(self._lines[address], "closed by the client")
-            case contract.Polled(records=records, error=error):
+            case contract.FinishPoll(records=records, error=error):
                 self._polled(records, error)
-            case contract.Tell(kind=kind, partitions=partitions, wait=wait):
+            case contract.RunCallback(kind=kind, partitions=partitions, wait=wait):
                 self._tell(kind, partitions, wait)
-            case contract.Committed(token=token, error=error):
+            case contract.FinishCommit(token=token, error=error):
                 self.committed[token] = error
                 self.saw("committed", detail=(token, self.asked.get(token, {}), error))
-            case contract.Report():
+            case contract.Notify():
                 self.reports.append(action)
                 self.world.note(self.name, "report", action)
-            case contract.Closed():
+            case contract.FinishClose():
                 self.closed = True
                 self.kill()
 
     # ---- its connections
 
-    def _send(self, send: contract.Send) -> None:
+    def _send(self, send: contract.SendRequest) -> None:
         line = self._lines.get(send.to)
         if line is None:
             self._last += 1
@@ -196,7 +200,7 @@ class Member(Client):
         else:
             self._write(line, send, until)
 
-    def _write(self, line: _Line, send: contract.Send, until: int) -> None:
+    def _write(self, line: _Line, send: contract.SendRequest, until: int) -> None:
         self._last += 1
         line.open.append((self._last, send, until))
         body = encode_request(send.request, send.version, self._last, self.name)
@@ -229,7 +233,7 @@ class Member(Client):
                 return
             if isinstance(response, JoinGroupResponse) and not response.error_code:
                 self._joined = (response.member_id, response.generation_id)
-            self.do(contract.Answered(send.request, response, send.version))
+            self.do(contract.ResponseReceived(send.request, response, send.version))
 
     def refused(self, key: int, why: str) -> None:
         line = self._keys.get(key)
@@ -240,18 +244,18 @@ class Member(Client):
         line = self._keys.get(wire.key)
         self.refused(wire.key, why)
         if line is not None and getattr(self.machine, "HEARS_DISCONNECTS", False) is True:
-            self.do(contract.Disconnected(line.address))
+            self.do(contract.ConnectionLost(line.address))
 
     def _drop(self, line: _Line, why: str) -> None:
         self._lines.pop(line.address, None)
         self._keys.pop(line.key, None)
         self.world.shut(self, line.key)
         for send in [*(send for _, send, _ in line.open), *(send for send, _ in line.unsent)]:
-            self.do(contract.Failed(send.request, why))
+            self.do(contract.RequestFailed(send.request, why))
 
     # ---- its application
 
-    def _polled(self, records: tuple[contract.Record, ...], error: tuple[str, str] | None) -> None:
+    def _polled(self, records: tuple[contract.ModelRecord, ...], error: tuple[str, str] | None) -> None:
         self._polling = False
         self.records += records
         found: dict[TopicPartition, list[int]] = {}
@@ -270,7 +274,7 @@ class Member(Client):
     def _loop(self) -> None:
         if self._wanted and not self._polling and not self.closed:
             self._polling = True
-            self.do(contract.Poll(self.poll_timeout_ms, self.limit))
+            self.do(contract.PollCalled(self.poll_timeout_ms, self.limit))
 
     def _tell(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         self.calls.append((kind, partitions))
@@ -295,24 +299,24 @@ class Member(Client):
             self.owned.difference_update(partitions)
             self.saw(kind, partitions)
         if wait:
-            self.do(contract.Told(error))
+            self.do(contract.CallbackReturned(error))
 
     # ---- what an application says
 
     @kept
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        self.do(contract.Subscribe(topics, pattern))
+        self.do(contract.SubscribeCalled(topics, pattern))
         self.saw("subscribed")
         self.go_on_polling()
 
     @kept
     def unsubscribe(self) -> None:
-        self.do(contract.Unsubscribe())
+        self.do(contract.UnsubscribeCalled())
         self.saw("unsubscribed")
 
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        self.do(contract.Assign(partitions))
+        self.do(contract.AssignCalled(partitions))
         self.owned = set(partitions)
         self.go_on_polling()
 
@@ -320,7 +324,7 @@ class Member(Client):
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
         """One poll of an application that polls by hand; `polling` until it is over."""
         self._wanted, self._polling = False, True
-        self.do(contract.Poll(timeout_ms, limit, patient))
+        self.do(contract.PollCalled(timeout_ms, limit, patient))
 
     @property
     def polling(self) -> bool:
@@ -338,17 +342,17 @@ class Member(Client):
 
     @kept
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        self.do(contract.Seek(partition, offset))
+        self.do(contract.SeekCalled(partition, offset))
         self.saw("sought", (partition,), offset)
 
     @kept
     def pause(self, *partitions: TopicPartition) -> None:
-        self.do(contract.Pause(partitions))
+        self.do(contract.PauseCalled(partitions))
         self.saw("paused", partitions)
 
     @kept
     def resume(self, *partitions: TopicPartition) -> None:
-        self.do(contract.Resume(partitions))
+        self.do(contract.ResumeCalled(partitions))
         self.saw("resumed", partitions)
 
     @kept
@@ -356,23 +360,23 @@ class Member(Client):
         token = self.world.token()
         self.asked[token] = dict(self.positions if offsets is None else offsets)
         self.saw("committing", tuple(self.asked[token]), (token, self.asked[token]))
-        self.do(contract.Commit(token, offsets, wait))
+        self.do(contract.CommitCalled(token, offsets, wait))
         return token
 
     @kept
     def wakeup(self) -> None:
         """Java: another thread wakes the call that waits, or the next one."""
-        self.do(contract.Wakeup())
+        self.do(contract.WakeupCalled())
 
     @kept
     def rejoin(self, reason: str = "") -> None:
-        self.do(contract.Rebalance(reason))
+        self.do(contract.RebalanceCalled(reason))
 
     @kept
     def close(self, *, stay: bool = False) -> None:
         self._wanted = False
         self.saw("closing")
-        self.do(contract.Close(stay))
+        self.do(contract.CloseCalled(stay))
 
     # ---- to look at
 

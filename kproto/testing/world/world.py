@@ -164,8 +164,8 @@ class World(Operator, Exchange):
     ) -> Any:
         """Start a consumer: kproto's own, or the machine of another client (a module of `kproto.models`).
 
-        `options` are those of `consumer.Consumer`, or of `kproto.models.contract.Config`. With `topics` it
-        subscribes at once. Returns the `Consumer` or `Member`. Each name is that of one process: where one
+        `options` are those of `consumer.Consumer`, or of `kproto.models.contract.ModelConfig`. With `topics`
+        it subscribes at once. Returns the `Consumer` or `Member`. Each name is that of one process: where one
         that died comes back, `join("a-2", client_id="a")` is what the brokers take for the same client.
         """
         given: Any = topics

@@ -240,7 +240,7 @@ def test_a_poll_without_a_subscription_is_refused(release: ModuleType) -> None:
 @BOTH
 def test_s0_14_assign_beside_subscribe_is_refused(release: ModuleType) -> None:
     _, a = joined(release)
-    a.do(c.Assign({T0: 2}))
+    a.do(c.AssignCalled({T0: 2}))
     assert a.heard("error IllegalStateException Subscription to topics")
 
 
@@ -334,7 +334,7 @@ def test_s2_26_lost_needs_both_in_2_6_and_either_in_4_3(
     number: int, member_id: str, old: bool, new: bool
 ) -> None:
     for rules, expected in ((JAVA_2_6, old), (JAVA_4_3, new)):
-        state = make(c.Config(client_id="a", group_id="g"), rules)
+        state = make(c.ModelConfig(client_id="a", group_id="g"), rules)
         state.generation = Generation(number, member_id)
         assert consumer_coordinator.is_lost(state) is expected
 
@@ -407,13 +407,13 @@ def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for
 
 
 def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again_without_a_callback() -> None:
-    state = make(c.Config(client_id="a", group_id="g"), JAVA_2_6)
+    state = make(c.ModelConfig(client_id="a", group_id="g"), JAVA_2_6)
     state.topics, state.automatic = frozenset({"u"}), True
     state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
     state.join_done = Assignment(partitions=(T0,)).encode()
-    out: list[c.Action] = []
+    out: list[c.ModelAction] = []
     consumer_coordinator.complete(state, out)
-    assert [(one.kind, one.name) for one in out if isinstance(one, c.Report)] == [("log", "WARN")]
+    assert [(one.kind, one.name) for one in out if isinstance(one, c.Notify)] == [("log", "WARN")]
     assert len(out) == 1
     assert state.rejoin_needed
     assert state.assigned == {}
@@ -428,7 +428,7 @@ def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_t
 
 
 def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
-    state = make(c.Config(client_id="a", group_id="g"), JAVA_4_3)
+    state = make(c.ModelConfig(client_id="a", group_id="g"), JAVA_4_3)
     state.pattern, state.automatic, state.topics = "t.*", True, frozenset({"t"})
     state.joined_topics = frozenset({"t"})
     state.state, state.generation = MemberState.stable, Generation(1, "id", "range")

@@ -159,7 +159,7 @@ def test_a_poll_while_another_one_is_open_is_refused_and_the_open_one_goes_on(re
     world.run(2_000)
     a.poll_timeout_ms = 5_000
     world.run(100)
-    said = a.machine.step(a.state, c.Poll(), world.now)
+    said = a.machine.step(a.state, c.PollCalled(), world.now)
     assert [(one.kind, one.name) for one in said] == [("error", "ConcurrentModificationException")]
     world.write("t", 0, "x")
     world.run(1_000)
@@ -173,7 +173,7 @@ def test_a_poll_after_close_throws(release: ModuleType) -> None:
     world.run(2_000)
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
-    (said,) = a.machine.step(a.state, c.Poll(), world.now)
+    (said,) = a.machine.step(a.state, c.PollCalled(), world.now)
     assert said.error == ("IllegalStateException", "This consumer has already been closed.")
 
 
@@ -394,7 +394,7 @@ class Tap:
         self.commits: list[Mapping[TopicPartition, int]] = []
         self.raises = False
 
-    def on_consume(self, records: tuple[c.Record, ...]) -> tuple[c.Record, ...]:
+    def on_consume(self, records: tuple[c.ModelRecord, ...]) -> tuple[c.ModelRecord, ...]:
         if self.raises:
             raise RuntimeException("no")
         return tuple(one for one in records if one.value != b"secret")

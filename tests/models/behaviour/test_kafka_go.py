@@ -40,7 +40,7 @@ def test_each_partition_asks_for_both_ends_twice_before_it_fetches() -> None:
 
 def test_each_partition_has_a_connection_of_its_own() -> None:
     reader = Lonely().join()
-    lanes = {one.to for one in reader.told(c.Send) if name(one) == "Fetch"}
+    lanes = {one.to for one in reader.told(c.SendRequest) if name(one) == "Fetch"}
     assert len(lanes) == 2
 
 
@@ -75,7 +75,7 @@ def test_a_rebalance_waits_for_open_fetches_without_a_heartbeat() -> None:
 def test_what_is_queued_is_committed_before_the_next_generation() -> None:
     reader = Lonely(watch=False, **READS).join()
     reader.records(0, b"a", b"b")
-    reader.do(c.Poll(50))
+    reader.do(c.PollCalled(50))
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
     (commit,) = reader.asked("OffsetCommit")
@@ -89,8 +89,8 @@ def test_what_is_read_between_two_generations_is_committed_with_the_next() -> No
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
     reader.records(1)
-    reader.do(c.Poll(50))  # nobody takes commits now
-    polled = reader.told(c.Polled)[-1]
+    reader.do(c.PollCalled(50))  # nobody takes commits now
+    polled = reader.told(c.FinishPoll)[-1]
     assert [one.offset for one in polled.records] == [0, 1]
     reader.records(0)
     reader.settle()
@@ -107,14 +107,14 @@ def test_records_of_an_older_assignment_are_dropped() -> None:
     reader.records(0)
     reader.records(1)
     reader.settle()
-    reader.do(c.Poll(0))
-    assert reader.told(c.Polled)[-1].records == ()
+    reader.do(c.PollCalled(0))
+    assert reader.told(c.FinishPoll)[-1].records == ()
 
 
 def test_a_commit_is_tried_three_times_and_kept() -> None:
     reader = Lonely(watch=False, **READS).join()
     reader.records(0, b"a")
-    reader.do(c.Poll(50))
+    reader.do(c.PollCalled(50))
     reader.errors[OffsetCommitRequest] = [25, 25, 25]
     reader.wait(1_600)
     assert len(reader.asked("OffsetCommit")) == 3
@@ -157,9 +157,9 @@ def test_the_third_error_in_a_row_reaches_an_application_that_waits() -> None:
     reader = Lonely(watch=False).begin()
     reader.errors[JoinGroupRequest] = [15, 15, 15]
     reader.settle()
-    reader.do(c.Poll(60_000))
+    reader.do(c.PollCalled(60_000))
     reader.wait(10_100)
-    (polled,) = reader.told(c.Polled)
+    (polled,) = reader.told(c.FinishPoll)
     assert polled.error is not None
     assert polled.error[0] == "Error(15)"
 
@@ -196,32 +196,32 @@ def test_a_full_queue_stops_the_fetches() -> None:
         for one in reader.open
         if name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == 0
     ]  # type: ignore[attr-defined]
-    reader.do(c.Poll(0))
-    assert [one.offset for one in reader.told(c.Polled)[-1].records] == [0, 1, 2, 3]
+    reader.do(c.PollCalled(0))
+    assert [one.offset for one in reader.told(c.FinishPoll)[-1].records] == [0, 1, 2, 3]
     assert reader.fetch(0).request.topics[0].partitions[0].fetch_offset == 4  # type: ignore[attr-defined]
 
 
 def test_close_commits_and_leaves_on_a_new_connection() -> None:
     reader = Lonely(watch=False, **READS).join()
     reader.records(0, b"a")
-    reader.do(c.Poll(50))
+    reader.do(c.PollCalled(50))
     before = len(reader.names())
-    reader.do(c.Close())
+    reader.do(c.CloseCalled())
     reader.settle()
     reader.records(0)
     reader.records(1)
     reader.settle()
     assert reader.names()[before:] == ["OffsetCommit", "FindCoordinator", "LeaveGroup"]
-    assert isinstance(reader.said[-1], c.Closed)
+    assert isinstance(reader.said[-1], c.FinishClose)
 
 
 def test_close_waits_for_an_open_join() -> None:
     reader = Lonely(watch=False).begin()
     reader.settle(but=("JoinGroup",))
-    reader.do(c.Close())
-    assert reader.told(c.Closed) == []
+    reader.do(c.CloseCalled())
+    assert reader.told(c.FinishClose) == []
     reader.settle()
-    assert isinstance(reader.said[-1], c.Closed)
+    assert isinstance(reader.said[-1], c.FinishClose)
     assert len(reader.asked("LeaveGroup")) == 1
     assert reader.asked("Fetch") == []
 
@@ -230,30 +230,30 @@ def test_close_in_the_backoff_leaves_nobody() -> None:
     reader = Lonely(watch=False).begin()
     reader.errors[JoinGroupRequest] = [15]
     reader.settle()
-    assert isinstance(reader.do(c.Close())[-1], c.Closed)
+    assert isinstance(reader.do(c.CloseCalled())[-1], c.FinishClose)
     assert reader.asked("LeaveGroup") == []
 
 
 def test_commit_messages_waits_for_its_answer() -> None:
     reader = Lonely(watch=False).join()
     reader.records(0, b"a")
-    reader.do(c.Poll(50))
+    reader.do(c.PollCalled(50))
     token = object()
-    reader.do(c.Commit(token))
-    assert reader.told(c.Committed) == []
+    reader.do(c.CommitCalled(token))
+    assert reader.told(c.FinishCommit) == []
     reader.settle()
-    assert reader.told(c.Committed) == [c.Committed(token)]
+    assert reader.told(c.FinishCommit) == [c.FinishCommit(token)]
 
 
 def test_commit_messages_while_joining_is_answered_when_its_context_ends() -> None:
     reader = Lonely(watch=False).join()
     reader.records(0, b"a")
-    reader.do(c.Poll(50))
+    reader.do(c.PollCalled(50))
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
-    reader.do(c.Commit("token"))
+    reader.do(c.CommitCalled("token"))
     reader.wait(5_100)
-    (committed,) = reader.told(c.Committed)
+    (committed,) = reader.told(c.FinishCommit)
     assert committed.error is not None
     assert committed.error[0] == "context.deadlineExceededError"
 
@@ -285,12 +285,12 @@ def test_what_newreader_would_panic_at_is_refused(options: dict[str, object]) ->
 def test_the_connection_that_is_late_is_closed() -> None:
     reader = Lonely(watch=False).join()
     reader.now += 200
-    (beat,) = [one for one in reader.do(c.Tick()) if isinstance(one, c.Send)]
-    out = reader.do(c.Failed(beat.request, "late", late=True))
-    assert c.Hangup(beat.to) in out
+    (beat,) = [one for one in reader.do(c.DeadlineReached()) if isinstance(one, c.SendRequest)]
+    out = reader.do(c.RequestFailed(beat.request, "late", late=True))
+    assert c.CloseConnection(beat.to) in out
 
 
 def test_what_was_assigned_and_taken_is_told_without_waiting() -> None:
     reader = Lonely(watch=False).join()
-    (told,) = reader.told(c.Tell)
-    assert told == c.Tell("assigned", (tp(0), tp(1)), wait=False)
+    (told,) = reader.told(c.RunCallback)
+    assert told == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)

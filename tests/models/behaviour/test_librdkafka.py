@@ -120,7 +120,7 @@ def test_heartbeats_go_on_while_the_application_is_away() -> None:
     """Also where nothing but the loop itself is due: no commits, no polls."""
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
-    a.do(c.Subscribe(("t",)))
+    a.do(c.SubscribeCalled(("t",)))
     stage.run(60_000)
     assert len(said(a, "Heartbeat")) > 30
     assert len(said(a, "Join")) == 2
@@ -258,7 +258,7 @@ def test_s0_12_a_record_handed_over_is_stored_as_its_offset_plus_one() -> None:
 
 
 def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_stored() -> None:
-    state = librdkafka.start(c.Config(client_id="a", group_id="g"))
+    state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     one = Partition(T0, fetch_state=FetchState.active, started=True, eof=9)
     toppar.stop(state, one)
     assert one.stored.offset == INVALID
@@ -316,7 +316,7 @@ def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
     second_one = stage.member("B", librdkafka, reset="earliest", **TIMES)
     second_one.tell("subscribe t")
     stage.run(until=lambda: a.state.join is JoinState.wait_unassign_call)
-    a.do(c.Subscribe(("u",)))
+    a.do(c.SubscribeCalled(("u",)))
     stage.run(20)
     assert a.state.subscription == ("t",)
     assert a.state.next_subscription == ("u",)
@@ -326,21 +326,21 @@ def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
 
 def test_the_wrong_family_of_assign_is_state() -> None:
     _, a = joined()
-    a.do(c.Assign({T0: 3}, "add"))
+    a.do(c.AssignCalled({T0: 3}, "add"))
     assert a.heard("error _STATE")
     _, b = joined(assignors=["cooperative-sticky"])
-    b.do(c.Assign({T0: 3}))
+    b.do(c.AssignCalled({T0: 3}))
     assert b.heard("error _STATE")
 
 
 def test_s0_9_seeks_that_are_refused() -> None:
     stage, a = joined(auto_commit=False)
-    a.do(c.Seek(T0, STORED))
+    a.do(c.SeekCalled(T0, STORED))
     assert a.heard("error _INVALID_ARG")
-    a.do(c.Seek(TopicPartition("t", 7), 1))
+    a.do(c.SeekCalled(TopicPartition("t", 7), 1))
     assert a.heard("error _UNKNOWN_PARTITION")
     assert librdkafka.assigned_offsets(a.state)[T0] == STORED
-    a.do(c.Seek(T0, 4))
+    a.do(c.SeekCalled(T0, 4))
     assert librdkafka.assigned_offsets(a.state)[T0] == STORED
     assert librdkafka.position(a.state, T0) == INVALID
     a.records.clear()
@@ -368,22 +368,22 @@ class Handler:
         off = {"enable.auto.offset.store": False, "enable.partition.eof": True}
         helper = self.stage.member("H", librdkafka, group="test", auto_commit=False)
         self.stage.run(100)
-        helper.do(c.Commit(1, {self.tp: 5}))
+        helper.do(c.CommitCalled(1, {self.tp: 5}))
         self.stage.run(until=lambda: 1 in helper.committed)
-        helper.do(c.Close())
+        helper.do(c.CloseCalled())
         self.app = self.stage.member(
             "A", librdkafka, group="test", auto_commit=False, reset="earliest", **off, **extra
         )
         self.stage.run(10)
 
     def subscribe(self) -> None:
-        self.app.do(c.Subscribe(("test",)))
+        self.app.do(c.SubscribeCalled(("test",)))
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> tuple[dict[int, int], int | None, str]:
         """Assign, seek and poll: the last assignment, the first message's offset, and the seek's error."""
         errors = len(self.app.said)
-        self.app.do(c.Assign({self.tp: 2}))
-        self.app.do(c.Seek(self.tp, 2))
+        self.app.do(c.AssignCalled({self.tp: 2}))
+        self.app.do(c.SeekCalled(self.tp, 2))
         refused = " ".join(line for *_, line in self.app.said[errors:] if line.startswith("error"))
         first: int | None = None
         for _ in range(polls):
@@ -509,7 +509,7 @@ def test_s0_13_the_end_of_a_partition_is_told_once() -> None:
 
 def test_s0_13_the_end_is_told_by_the_fetch_behind_the_last_record() -> None:
     handler = Handler()
-    handler.app.do(c.Assign({handler.tp: 8}))
+    handler.app.do(c.AssignCalled({handler.tp: 8}))
     handler.app.poll(400)
     begun = handler.stage.now
     handler.app.poll(400)
@@ -537,7 +537,7 @@ def test_whoever_answers_last_wins(seed: int) -> None:
     handler.subscribe()
     for _ in range(draw.randint(1, 4)):
         handler.stage.run(draw.randint(1, 2500))
-        handler.app.do(c.Assign({handler.tp: 2}))
+        handler.app.do(c.AssignCalled({handler.tp: 2}))
         by_hand = len(handler.app.said)
         for _ in range(draw.randint(0, 4)):
             handler.app.poll(draw.randint(50, 500))
@@ -549,7 +549,7 @@ def test_whoever_answers_last_wins(seed: int) -> None:
 
 
 def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(state: librdkafka.State, event: cgrp_rebalance.Rebalance, out: list[c.Action]) -> None:
+    def at_once(state: librdkafka.State, event: cgrp_rebalance.Rebalance, out: list[c.ModelAction]) -> None:
         cgrp_rebalance.move(
             state, JoinState.wait_assign_call if event.assign else JoinState.wait_unassign_call
         )
@@ -564,7 +564,7 @@ def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyP
 
 
 def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
-    state = librdkafka.start(c.Config(client_id="a", group_id="g"))
+    state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     one = Partition(T0, fetch_state=FetchState.active, next=Position(9), app=Position(5))
     toppar.pause(state, one, library=True)
     assert (one.version, one.next.offset) == (1, 5)

@@ -154,8 +154,8 @@ def test_an_offset_that_cannot_be_fetched_leaves_the_group() -> None:
     a.inject("Heartbeat", 27)
     left, do = [14], a.do
 
-    def refuse(event: c.Event) -> None:
-        if left and isinstance(event, c.Answered) and isinstance(event.response, OffsetFetchResponse):
+    def refuse(event: c.ModelEvent) -> None:
+        if left and isinstance(event, c.ResponseReceived) and isinstance(event.response, OffsetFetchResponse):
             event.response.topics[0].partitions[0].error_code = left.pop()
         do(event)
 

@@ -47,29 +47,29 @@ class Lonely:
 
     def __init__(self, **options: Any) -> None:
         given = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
-        self.state = kafka_go.start(c.Config(**given))
+        self.state = kafka_go.start(c.ModelConfig(**given))
         self.now = 1_000
-        self.said: list[c.Action] = []
-        self.open: list[c.Send] = []
+        self.said: list[c.ModelAction] = []
+        self.open: list[c.SendRequest] = []
         self.partitions = 2
         self.logs: dict[int, int] = {0: 0, 1: 0}
         self.errors: dict[type[Message], list[int]] = {}
         self.leads = True
         self.metadata = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
 
-    def do(self, event: c.Event) -> list[c.Action]:
+    def do(self, event: c.ModelEvent) -> list[c.ModelAction]:
         out = kafka_go.step(self.state, event, self.now)
         self.said += out
         for action in out:
-            if isinstance(action, c.Send):
+            if isinstance(action, c.SendRequest):
                 self.open.append(action)
-            if isinstance(action, c.Hangup):
+            if isinstance(action, c.CloseConnection):
                 self.open = [one for one in self.open if one.to != action.address]
         return out
 
     def begin(self, *topics: str) -> Lonely:
         self.do(c.Started((("broker", 9092),), {1: (4, 18), 3: (0, 13)}))
-        self.do(c.Subscribe(topics or ("t",)))
+        self.do(c.SubscribeCalled(topics or ("t",)))
         return self
 
     def join(self) -> Lonely:
@@ -83,32 +83,32 @@ class Lonely:
         while found := [one for one in self.open if name(one) not in but]:
             self.answer(found[0])
 
-    def answer(self, sent: c.Send, error: int | None = None) -> list[c.Action]:
+    def answer(self, sent: c.SendRequest, error: int | None = None) -> list[c.ModelAction]:
         self.open.remove(sent)
         codes = self.errors.get(type(sent.request), [])
         code = error if error is not None else codes.pop(0) if codes else 0
-        return self.do(c.Answered(sent.request, self.response(sent.request, code), sent.version))
+        return self.do(c.ResponseReceived(sent.request, self.response(sent.request, code), sent.version))
 
     def wait(self, ms: int) -> None:
         """Let time pass, with a Tick at each deadline, and answer everything at once."""
         end = self.now + ms
         while (due := kafka_go.next_deadline(self.state)) is not None and due <= end:
             self.now = max(self.now, due)
-            self.do(c.Tick())
+            self.do(c.DeadlineReached())
             self.settle()
         self.now = end
 
     def asked(self, kind: str) -> list[Any]:
-        return [one.request for one in self.said if isinstance(one, c.Send) and name(one) == kind]
+        return [one.request for one in self.said if isinstance(one, c.SendRequest) and name(one) == kind]
 
     def names(self) -> list[str]:
         """What was asked, in order."""
-        return [name(one) for one in self.said if isinstance(one, c.Send)]
+        return [name(one) for one in self.said if isinstance(one, c.SendRequest)]
 
     def told(self, kind: type[Any]) -> list[Any]:
         return [one for one in self.said if isinstance(one, kind)]
 
-    def fetch(self, partition: int) -> c.Send:
+    def fetch(self, partition: int) -> c.SendRequest:
         return next(
             one
             for one in self.open
@@ -131,7 +131,7 @@ class Lonely:
             records=encode_batch(rows, base_offset=start) if rows else b"",
         )
         topics = [FetchableTopicResponse(topic="t", partitions=[data])]
-        self.do(c.Answered(sent.request, FetchResponse(throttle_time_ms=0, responses=topics), 10))
+        self.do(c.ResponseReceived(sent.request, FetchResponse(throttle_time_ms=0, responses=topics), 10))
 
     def response(self, request: Any, code: int) -> Message:
         match type(request).__name__.removesuffix("Request"):
@@ -189,5 +189,5 @@ class Lonely:
                 return LeaveGroupResponse(error_code=code)
 
 
-def name(sent: c.Send) -> str:
+def name(sent: c.SendRequest) -> str:
     return type(sent.request).__name__.removesuffix("Request")

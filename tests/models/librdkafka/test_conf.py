@@ -84,6 +84,6 @@ def test_a_subscription_that_is_wrong_is_an_error_and_changes_nothing() -> None:
 
     state = librdkafka.start(conf.read({"group.id": "g", "client.id": "c"}).config)
     for topics in (("",), ("t", "t")):
-        said = librdkafka.step(state, c.Subscribe(topics), 0)
-        assert [one.name for one in said if isinstance(one, c.Report)] == ["_INVALID_ARG"]
+        said = librdkafka.step(state, c.SubscribeCalled(topics), 0)
+        assert [one.name for one in said if isinstance(one, c.Notify)] == ["_INVALID_ARG"]
         assert state.subscription is None

@@ -47,8 +47,8 @@ def answer_offset_fetches(member: Member, *codes: int) -> None:
     """These error codes into the partitions of its next OffsetFetch answers: sarama looks there first."""
     left, do = list(codes), member.do
 
-    def changed(event: c.Event) -> None:
-        if left and isinstance(event, c.Answered) and isinstance(event.response, OffsetFetchResponse):
+    def changed(event: c.ModelEvent) -> None:
+        if left and isinstance(event, c.ResponseReceived) and isinstance(event.response, OffsetFetchResponse):
             event.response.groups[0].topics[0].partitions[0].error_code = left.pop(0)
         do(event)
 

@@ -77,7 +77,7 @@ def test_a_start_that_a_new_leader_may_mend_is_tried_again(code: int) -> None:
 def test_an_offset_out_of_range_begins_at_the_initial_offset_after_asking_twice_again() -> None:
     # TestConsumerOffsetOutOfRange, with Group.ResetInvalidOffsets
     stage, a = joined(1)
-    a.do(c.Commit("x", {T0: 99}))
+    a.do(c.CommitCalled("x", {T0: 99}))
     a.tell("close")
     stage.run(2_000)
     b = stage.member("B", sarama, **USUAL)
@@ -88,7 +88,7 @@ def test_an_offset_out_of_range_begins_at_the_initial_offset_after_asking_twice_
 
 def test_an_offset_out_of_range_is_an_error_without_reset_invalid_offsets() -> None:
     stage, a = joined(1)
-    a.do(c.Commit("x", {T0: 99}))
+    a.do(c.CommitCalled("x", {T0: 99}))
     a.tell("close")
     stage.run(2_000)
     b = stage.member("B", sarama, **USUAL, **{"Group.ResetInvalidOffsets": False})
@@ -141,22 +141,22 @@ def test_m187_below_that_time_the_slowest_partition_delays_all() -> None:
 def test_paused_partitions_are_left_out_and_all_paused_is_no_request() -> None:
     # TestPauseResumeConsumption, TestConsumerPause
     stage, a = joined()
-    a.do(c.Pause((T0,)))
+    a.do(c.PauseCalled((T0,)))
     stage.run(500)
     assert [one[1] for one in fetches(a)[-1][1]] == [1]
-    a.do(c.Pause((T1,)))
+    a.do(c.PauseCalled((T1,)))
     stage.run(500)
     before = len(fetches(a))
     stage.run(2_000)
     assert len(fetches(a)) == before
-    a.do(c.Resume((T0, T1)))
+    a.do(c.ResumeCalled((T0, T1)))
     stage.run(500)
     assert len(fetches(a)[-1][1]) == 2
 
 
 def test_a_paused_partition_stays_paused_when_it_is_assigned_again() -> None:
     stage, a = joined()
-    a.do(c.Pause((T0,)))
+    a.do(c.PauseCalled((T0,)))
     a.inject("Heartbeat", 27)
     stage.run(3_000)
     assert a.heard("assigned", times=2)

@@ -63,7 +63,7 @@ def test_a_closed_partition_can_be_consumed_again() -> None:
     world, a = cast()
     a.assign({T0: 4})
     world.run(1_000)
-    a.do(c.Assign({T0: None}, "remove"))
+    a.do(c.AssignCalled({T0: None}, "remove"))
     world.run(1_000)
     world.write("t", 0, "unseen")
     world.run(1_000)

@@ -204,16 +204,16 @@ def test_close_ends_at_every_moment(when: int) -> None:
 
 
 def test_close_without_any_broker_ends() -> None:
-    state = sarama.start(c.Config(client_id="a", group_id="g"))
+    state = sarama.start(c.ModelConfig(client_id="a", group_id="g"))
     actions = sarama.step(state, c.Started((("nowhere", 1),), {}), 0)
-    actions += sarama.step(state, c.Subscribe(("t",)), 1)
-    actions += sarama.step(state, c.Close(), 2)
+    actions += sarama.step(state, c.SubscribeCalled(("t",)), 1)
+    actions += sarama.step(state, c.CloseCalled(), 2)
     for now in range(3, 5_000):
-        sends, actions = [one for one in actions if isinstance(one, c.Send)], []
+        sends, actions = [one for one in actions if isinstance(one, c.SendRequest)], []
         for send in sends:
-            actions += sarama.step(state, c.Failed(send.request, "refused"), now)
-        actions += sarama.step(state, c.Tick(), now)
-        if c.Closed() in actions:
+            actions += sarama.step(state, c.RequestFailed(send.request, "refused"), now)
+        actions += sarama.step(state, c.DeadlineReached(), now)
+        if c.FinishClose() in actions:
             return
     raise AssertionError("it did not close")
 

@@ -167,7 +167,7 @@ def test_s3_15_nothing_dirty_is_no_request() -> None:
 
 def test_a_commit_names_offsets_of_its_own() -> None:
     stage, a = joined(auto_commit=False)
-    a.do(c.Commit("x", {T0: 9}))
+    a.do(c.CommitCalled("x", {T0: 9}))
     stage.run(1_000)
     assert said(a, "Commit") == ["Commit v8 gen=1 id=A1 t:0@9/e-1,t:1@5/e-1 -> 0"]
 

@@ -8,7 +8,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import Subscription
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.models import sarama
-from kproto.models.contract import Config
+from kproto.models.contract import ModelConfig
 from kproto.models.sarama.versions import parse, versions_of
 from kproto.testing.world import World
 
@@ -47,7 +47,7 @@ def test_a_version_of_kafka_says_those_of_the_requests(text: str, expected: tupl
 @pytest.mark.parametrize("text", ["0.10.1.0", "0.9.0.1", "", "two", "2", "2.0.0.0.0", "V2_0_0_0"])
 def test_what_is_no_version_or_too_old_for_groups_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="Version"):
-        sarama.start(Config(client_id="a", group_id="g", extra={"Version": text}))
+        sarama.start(ModelConfig(client_id="a", group_id="g", extra={"Version": text}))
 
 
 @pytest.mark.parametrize(("text", "version"), [("0.11.0.0", 0), ("2.4.0", 1), ("3.2.0", 2)])

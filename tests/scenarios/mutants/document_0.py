@@ -32,7 +32,7 @@ def _stores_the_last(state: State, item: Any) -> None:
     one.stored = Position(one.app.offset - 1, one.app.epoch)
 
 
-def _by_default(config: contract.Config) -> State:
+def _by_default(config: contract.ModelConfig) -> State:
     extra = {**config.extra, "enable.auto.offset.store": True}
     return _start(replace(config, auto_commit=True, extra=extra))
 

@@ -61,7 +61,7 @@ MUTANTS: Table = {
     "S1-5": Mutant("Close without LeaveGroup", consumer_group_close, "leave", consumer_group_close.close),
     "S1-6": NOT_THE_NEXT,
     "S1-7": Mutant("a Version that means nothing", sarama, "versions_of", lambda kafka: sarama.VERSIONS),
-    "S1-8": Mutant("a pause that is not taken", sarama.TABLE, c.Pause, nothing),
+    "S1-8": Mutant("a pause that is not taken", sarama.TABLE, c.PauseCalled, nothing),
     "S1-9": SEES,
     "S1-10": SEES,
     "S1-11": Mutant("round robin, whatever is said", balancer, "divide", _by_turns),
@@ -80,5 +80,7 @@ MUTANTS: Table = {
     "S1-24": Mutant("a second, whatever duration is said", offset_lookup, "duration_ms", lambda spec: 1_000),
     "S1-25": WATCHES,
     "S1-26": NOT_NEW,
-    "S1-27": Mutant("a whitelist that is not looked at", sarama_cluster.TABLE, c.Subscribe, _names_only),
+    "S1-27": Mutant(
+        "a whitelist that is not looked at", sarama_cluster.TABLE, c.SubscribeCalled, _names_only
+    ),
 }

@@ -60,25 +60,25 @@ def _always_in_a_group_and_committing(*what: Any) -> Any:
 # ---- poll
 
 
-def _for_any_thread(state: State, event: c.Poll, out: Any) -> None:
+def _for_any_thread(state: State, event: c.PollCalled, out: Any) -> None:
     state.block = Block.nothing
     _poll(state, event, out)
 
 
-def _of_nothing(state: State, event: c.Poll, out: Any) -> None:
+def _of_nothing(state: State, event: c.PollCalled, out: Any) -> None:
     state.automatic = True
     _poll(state, event, out)
 
 
-def _without_an_end(state: State, event: c.Poll, out: Any) -> None:
+def _without_an_end(state: State, event: c.PollCalled, out: Any) -> None:
     _poll(state, structs.replace(event, patient=True), out)
 
 
-def _in_its_time(state: State, event: c.Poll, out: Any) -> None:
+def _in_its_time(state: State, event: c.PollCalled, out: Any) -> None:
     _poll(state, structs.replace(event, patient=False), out)
 
 
-def _once(state: State, event: c.Poll, out: Any) -> None:
+def _once(state: State, event: c.PollCalled, out: Any) -> None:
     _poll(state, structs.replace(event, timeout_ms=min(event.timeout_ms, 100)), out)
 
 
@@ -207,14 +207,14 @@ MUTANTS: Table = {
     "S2-6": Mutant(
         "an interval below 0", options._CONSUMER_CHECKS, "auto_commit_interval_ms", options._number(-1)
     ),
-    "S2-7": Mutant("a poll for any thread", machine.TABLE, c.Poll, _for_any_thread),
-    "S2-8": Mutant("a poll of nothing", machine.TABLE, c.Poll, _of_nothing),
-    "S2-9": Mutant("a wakeup that nobody hears", machine.TABLE, c.Wakeup, nothing),
-    "S2-10": Mutant("a poll without an end", machine.TABLE, c.Poll, _without_an_end),
-    "S2-11": Mutant("a poll(long) that ends in its time", machine.TABLE, c.Poll, _in_its_time),
+    "S2-7": Mutant("a poll for any thread", machine.TABLE, c.PollCalled, _for_any_thread),
+    "S2-8": Mutant("a poll of nothing", machine.TABLE, c.PollCalled, _of_nothing),
+    "S2-9": Mutant("a wakeup that nobody hears", machine.TABLE, c.WakeupCalled, nothing),
+    "S2-10": Mutant("a poll without an end", machine.TABLE, c.PollCalled, _without_an_end),
+    "S2-11": Mutant("a poll(long) that ends in its time", machine.TABLE, c.PollCalled, _in_its_time),
     "S2-12": Mutant("a fetch of the next poll", fetcher, "serve", _fetched_by_the_next_poll),
     "S2-13": Mutant("no interceptors", plugins, "consumed", lambda interceptors, records, out: records),
-    "S2-14": Mutant("a loop that goes round once", machine.TABLE, c.Poll, _once),
+    "S2-14": Mutant("a loop that goes round once", machine.TABLE, c.PollCalled, _once),
     "S2-15": Mutant("an end that isn't recorded", PollTimes, "ended", nothing),
     "S2-16": Mutant("commits of a thread's", heartbeat_thread, "serve", _by_a_thread),
     "S2-17": COMMITS_OFTEN,
