@@ -1,6 +1,8 @@
-"""Bytes <-> values: how messages are declared, encoded and decoded. Knows no message by name.
+"""Declare, encode and decode Kafka's messages; knows no message by name.
 
-`message` declares, `interpreter` and `compiler` read the declarations, and here the codecs are bound to them.
+`message` and `types` declare messages. `interpreter` and `compiler` are two codecs that read the
+declarations: the interpreter is simple and reports errors, the compiler is fast. They are registered here, so
+that the declarations need not import them.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ __all__ = [
 
 
 def _late(module: str, name: str) -> Callable[..., Any]:
-    """A function of a codec, which is imported when it is first needed: importing a message stays cheap."""
+    """Return a codec function that is imported when it is first called."""
 
     def call(*arguments: object) -> Any:
         return getattr(import_module(f".{module}", __name__), name)(*arguments)

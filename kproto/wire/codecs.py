@@ -1,4 +1,7 @@
-"""What messages are encoded and decoded with: codecs read declarations, so they are registered later."""
+"""The registry of the codecs that messages use.
+
+Codecs import `message`, so `message` cannot import them and finds them here.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,18 @@ Encoder = Callable[[Any], bytes]
 
 
 class Codecs(msgspec.Struct, frozen=True):
-    """All of them. Next: `register`."""
+    """The functions that messages encode and decode with. Pass them to `register`."""
 
     decoder: Callable[[Any, int], Decoder]
     encoder: Callable[[Any, int], Encoder]
     view_decoder: Callable[[Any, int], Decoder]
     piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
-    # Read a message slowly, and say what is wrong with it, and where.
+    # Decode with the interpreter, which reports the field and the offset of an error: (class, data, offset,
+    # version).
     read: Callable[[Any, bytes, int, int], tuple[Any, int]]
-    # The same for writing.
+    # Encode with the interpreter, which reports the field of an error: (message, version).
     write: Callable[[Any, int], bytes]
-    # The docstring of a declaration, which may have one of its own.
+    # Return the docstring of a declaration: (class, its own docstring).
     describe: Callable[[Any, str], str]
 
 
@@ -30,17 +34,20 @@ registered: list[Codecs] = []
 
 
 def register(codecs: Codecs) -> None:
-    """Let all messages use these."""
+    """Make all messages use `codecs`."""
     registered[:] = [codecs]
 
 
 class Compiled(dict[int, Any]):
-    """version -> compiled function, made at its first use; `kind` is the name of its maker in `Codecs`."""
+    """Map version -> compiled function, compiled at its first use.
+
+    `kind` names the compiling function in `Codecs`.
+    """
 
     def __init__(self, message: Any, kind: str) -> None:
         self.message = message
         self.kind = kind
 
     def __missing__(self, version: int) -> Any:
-        self[version] = made = getattr(registered[0], self.kind)(self.message, version)
-        return made
+        self[version] = compiled = getattr(registered[0], self.kind)(self.message, version)
+        return compiled

@@ -1,4 +1,4 @@
-"""(Declaration, version) -> two functions of straight-line Python, made when they are first needed.
+"""Compile a declaration and a version into straight-line Python, when it is first needed.
 
 A generated decoder looks like this (FetchRequest v12, shortened):
 
@@ -19,24 +19,30 @@ A generated decoder looks like this (FetchRequest v12, shortened):
         if p > end: raise Malformed
         return fetch_request, p
 
-What makes it fast: one `unpack` for each run of fixed fields together with the length that follows it
-(in `run`), local variables until all values of an object are there, objects made by one call in C with the
-values in declared order, lengths of one byte read in place, `bytes` as the buffer. Arrays of elements of
-fixed size are read in one go, and so are arrays whose elements are alike (`layouts.py`).
-Encoders are the mirror image: one `pack` for each run, pieces appended to a list and
-joined at the end, and a tag count of zero as a pad byte of the run before it.
+What makes it fast:
 
-What keeps it right:
+* One `unpack` reads a run of fixed-size fields and the length that follows it.
+* Values stay in local variables until the object is complete. One call in C then makes the object, from
+  values in declared order.
+* Lengths of one byte are read in place, and the buffer is `bytes`.
+* Arrays of fixed-size elements, and arrays whose elements are laid out alike (`layouts.py`), are read by one
+  call.
 
-* `buf[p:q]` doesn't raise when q is behind the end. So p only grows, every later read at such a p raises,
-  and the last line checks p itself: nothing that was cut short is returned.
-* Every count is checked against the bytes left before a list of that size is made.
-* On any error the functions just raise something. `Message.decode` and `encode` then run the interpreter
-  over the same input, and that names the field and the offset.
-* Tag sections that aren't empty are rare: what reads and writes them is made apart, when it is first needed.
-* Nothing closes over a local variable: that would make each use of it slower.
+Encoders mirror this: one `pack` per run, pieces appended to a list and joined at the end, and an empty tag
+section as a pad byte of the run before it.
 
-The tests hold every message and version of these functions against the interpreter.
+What keeps it correct:
+
+* `buf[p:q]` does not raise if q is behind the end. But p only grows, every later read at such a p raises, and
+  the last line checks p itself. So no truncated message is returned.
+* Every count is checked against the remaining bytes before a list of that size is made.
+* On any error the functions raise without details. `Message.decode` and `encode` then run the interpreter
+  over the same input, which reports the field and the offset.
+* Tag sections that are not empty are rare. Their readers and writers are compiled separately, when first
+  needed.
+* No generated function is a closure: reading a closed-over variable is slower than reading a local one.
+
+The tests compare these functions with the interpreter for every message and version.
 """
 
 from __future__ import annotations
@@ -51,32 +57,35 @@ from .message import Message, check_version
 
 
 def decoder(message: type[Message], version: int) -> Decoder:
-    """Compile `decode(buf, p) -> (message, end)`.
+    """Compile `decode(buf, p) -> (message, end)` for `version`.
 
-    It raises one of `message.UNREADABLE` on malformed bytes. Raises UnsupportedVersion.
+    `decode` raises one of `message.UNREADABLE` on malformed bytes. Raises UnsupportedVersion.
     """
     check_version(message, version)
     return DecoderSource(message, version).message_decoder()
 
 
 def view_decoder(message: type[Message], version: int) -> Decoder:
-    """`decoder`, for a buffer that may be a bytearray, with views into it instead of copies of records."""
+    """Compile a `decoder` that returns views instead of copies of records.
+
+    The buffer may be a bytearray.
+    """
     check_version(message, version)
     return ViewSource(message, version).message_decoder()
 
 
 def encoder(message: type[Message], version: int) -> Encoder:
-    """Compile `encode(message) -> bytes`.
+    """Compile `encode(message) -> bytes` for `version`.
 
-    It may raise any Exception on values that don't fit. Raises UnsupportedVersion.
+    `encode` may raise any Exception on values that do not fit. Raises UnsupportedVersion.
     """
     check_version(message, version)
-    made: Encoder = EncoderSource(message, version).message_encoder()
-    return made
+    encode: Encoder = EncoderSource(message, version).message_encoder()
+    return encode
 
 
 def piece_encoder(message: type[Message], version: int) -> Callable[[Any], list[bytes]]:
-    """`encoder`, without the join at the end."""
+    """Compile an `encoder` that returns the pieces of the message without joining them."""
     check_version(message, version)
-    made: Callable[[Any], list[bytes]] = EncoderSource(message, version).message_encoder("return w")
-    return made
+    encode: Callable[[Any], list[bytes]] = EncoderSource(message, version).message_encoder("return w")
+    return encode

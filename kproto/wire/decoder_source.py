@@ -1,4 +1,4 @@
-"""The source of decoders; `compiler.py` says what it looks like, and what keeps it right."""
+"""Generate the source of decoders. `compiler.py` shows an example and explains it."""
 
 from __future__ import annotations
 
@@ -60,21 +60,23 @@ class DecoderSource(FunctionSource):
         self.codes, self.values, self.after = [], [], []
 
     def struct(self, cls: type[Struct], store: str, stored: str) -> None:
-        """Read a struct. `store` is a statement with %s for it, and `stored` is where it is found then."""
-        made = self.construction(cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)})
+        """Read a struct: `store % struct` is the statement that stores it, `stored` its place."""
+        construction = self.construction(
+            cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)}
+        )
         if not self.flexible:
-            # Values in the pending run are there only behind it.
-            self.after.append(store % made)
+            # Values of the pending run are unpacked only when it is flushed.
+            self.after.append(store % construction)
             if not self.codes:
                 self.flush()
             return
         self.run("B", "tags")
         self.flush()
-        self.line(store % made)
+        self.line(store % construction)
         self.tags(cls, stored)
 
     def tags(self, cls: type[Struct], stored: str) -> None:
-        """Add what the tag section in front of `p` says, unless it is empty."""
+        """Read the tag section in front of `p`, unless it is empty."""
         tags = runtime.TagSectionReader(cls, self.version, partial(_tag_reader, self.message, self.version))
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
@@ -89,7 +91,7 @@ class DecoderSource(FunctionSource):
         return read
 
     def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
-        """An expression for a new object with these values, and defaults for what isn't among them."""
+        """Return an expression for a new object with these values; other fields get defaults."""
         last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
         arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
         return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
@@ -100,7 +102,7 @@ class DecoderSource(FunctionSource):
         return "[]" if f.default == [] else self.constant(f)
 
     def value(self, f: Field, tagged: bool = False) -> str:
-        """Read a field; return an expression for its value."""
+        """Read a field and return an expression for its value."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         if isinstance(f.kind, Primitive):
             if f.kind.code:
@@ -124,7 +126,7 @@ class DecoderSource(FunctionSource):
         return value
 
     def fixed(self, kind: Primitive, name: str) -> str:
-        """Read a value of fixed size with the run; return an expression for it."""
+        """Read a value of fixed size with the run and return an expression for it."""
         value = self.variable(name)
         self.run(kind.code, value)
         return self.uuid(value) if kind.name == "uuid" else value
@@ -136,11 +138,11 @@ class DecoderSource(FunctionSource):
         return f"{content}.decode()" if content != "b''" else "''"
 
     def numbers(self, kind: Primitive, values: str) -> str:
-        """An expression for an array of values of fixed size: `values` are "a, b, c", or "*all"."""
+        """Return an expression for an array of fixed-size values; `values` is "a, b, c" or "*all"."""
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
     def byte_slice(self, kind: Primitive, places: str) -> str:
-        """An expression for the bytes at these places of the buffer."""
+        """Return an expression for the bytes at `places`, a slice of the buffer."""
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
@@ -152,7 +154,7 @@ class DecoderSource(FunctionSource):
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
-        """Read a length or count into `n`, one too high if compact; the body handles what isn't null."""
+        """Read a length into `n`, plus one if compact. The body reads a value that is not null."""
         long = "long_string" if code == "h" else "long_length"
         self.run("B" if compact else code, "n")
         self.flush()
@@ -212,18 +214,18 @@ class DecoderSource(FunctionSource):
             self.struct(cls, *one_by_one)
 
     def is_fixed(self, cls: type[Struct]) -> bool:
-        """All that this version has of the struct, but for its tags, are of fixed size."""
+        """Return whether every field of the struct in this version, except tags, has a fixed size."""
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         return bool(plain) and all(isinstance(f.kind, Primitive) and f.kind.code for f in plain)
 
     def fixed_structs(self, cls: type[Struct], items: str) -> None:
-        """Read structs of fixed size, without tags, from `p` to `q` in one go."""
+        """Read the structs of fixed size between `p` and `q` with one call. They have no tags."""
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
         rows = f"{self.name(f'rows_{code_name([*codes])}', _iter_unpack(codes))}(buf[p:q])"
-        made = self.row_constructions(cls, plain, codes, rows)
-        if made:
-            self.line(f"{items} = {made}; p = q")
+        constructions = self.row_constructions(cls, plain, codes, rows)
+        if constructions:
+            self.line(f"{items} = {constructions}; p = q")
             return
         targets = [self.variable(f.name) for f in plain]
         values = {
@@ -238,22 +240,22 @@ class DecoderSource(FunctionSource):
     def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
-        """An expression for all structs at once; None where their values don't come as they are needed."""
+        """Return an expression for all structs; None if row values are not in declared order."""
         if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
             return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"
         return None
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        """What reads elements of one layout in one go; None where there is little hope for that."""
-        found = self.parts(cls)
-        return Layouts(*found, self.flexible, self.fill_factory(cls)) if found else None
+        """Return the reader for elements that share a layout; None if that would rarely succeed."""
+        parts = self.parts(cls)
+        return Layouts(*parts, self.flexible, self.fill_factory(cls)) if parts else None
 
     def fill_factory(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
-        """What makes a loop over elements when it is needed."""
+        """Return a function that compiles the loop over elements with a given pattern."""
         return partial(_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
-        """The parts of an element, and the codes of what is behind the last one."""
+        """Return the parts of an element and the codes behind the last part, or None."""
         parts: list[LayoutPart] = []
         fixed = ""
         for f in cls.__fields__:
@@ -271,14 +273,15 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                if not nullable:  # such a list is usually null or empty; any other usually isn't
+                # Such a nullable list is usually null or empty; one that is not nullable usually is neither.
+                if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
             fixed = ""
         return (parts, fixed) if parts else None
 
     def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
-        """The loop over elements with this pattern; see `shapes.Fill`."""
+        """Compile the loop over elements with this pattern; see `layouts.Fill`."""
         self.variables |= {"items", "lengths", "rows"}
         known = iter(pattern)
         targets: list[str] = []
@@ -308,13 +311,13 @@ class DecoderSource(FunctionSource):
                 targets += [content] * min(1, length)
                 values[f.name] = self.text(content) if text else content
         wanted = [self.variable("wanted") for _ in lengths]
-        other = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
+        mismatches = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
         targets += ["tags"] * self.flexible
         self.names["length_hint"] = length_hint
         self.lines.append("def fill(items, rows, lengths):")
         self.line(f"{', '.join(wanted)}, = lengths")
         with self.block(f"for {', '.join(targets)}, in rows:"):
-            self.line(f"if {' or '.join(other)}: return length_hint(rows) + 1")
+            self.line(f"if {' or '.join(mismatches)}: return length_hint(rows) + 1")
             self.line(f"items.append({self.construction(cls, values)})")
         self.line("return 0")
         fill: Fill = self.function(f"fill {cls.__name__} {pattern}")

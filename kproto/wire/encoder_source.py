@@ -1,4 +1,4 @@
-"""The source of encoders; `compiler.py` says what it looks like, and what keeps it right."""
+"""Generate the source of encoders. `compiler.py` explains the generated code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class EncoderSource(FunctionSource):
         return [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
 
     def pack_expression(self) -> str:
-        """An expression for the bytes of the pending run."""
+        """Return an expression for the bytes of the pending run."""
         if self.codes == ["x"]:
             return "b'\\0'"
         values = ", ".join(value for value in self.values if value)
@@ -82,13 +82,13 @@ class EncoderSource(FunctionSource):
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
         for f in plain:
-            # One list of numbers is faster apart, but not several.
+            # A single list of numbers is faster outside the run, several are faster inside.
             self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
         if self.flexible:
             self.tags(cls, variable)
 
     def differs(self, f: Field, value: str) -> str:
-        """A condition: `value` isn't the initial value of the field."""
+        """Return a condition that is true if `value` is not the initial value of the field."""
         initial = f.initial()
         if initial is None:
             return f"{value} is not None"
@@ -102,7 +102,7 @@ class EncoderSource(FunctionSource):
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
-        """No tags: a zero byte behind the pending run. Else that byte is taken back for the real section."""
+        """Write a zero byte with the pending run; replace it if there are tags to write."""
         self.run("x", "")
         self.flush()
         conditions = [f"{variable}._tags"]
@@ -146,7 +146,7 @@ class EncoderSource(FunctionSource):
             self.line("w.append(b)")
 
     def length(self, code: str, compact: bool) -> None:
-        """Write the pending run and behind it `n`, a length that is one too high if compact."""
+        """Write the pending run and then `n`, which is the length plus one if compact."""
         if not compact:
             self.run(code, "n")
             self.flush()
@@ -161,7 +161,7 @@ class EncoderSource(FunctionSource):
         self.codes, self.values = [], []
 
     def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
-        """With `in_run` the count and the numbers become a part of the run."""
+        """Write an array. With `in_run` its count and its numbers become a part of the run."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)
         checked = f"{items} if type({items}) is list else check_sequence({items})"

@@ -1,13 +1,10 @@
-"""What a declaration says besides its bytes: the comments beside its fields, and since which version.
+"""Read the documentation of messages from their source: the comments beside fields.
 
-    field_notes(JoinGroupRequest)["member_id"].text      # "Empty on the first attempt. ..."
-    describe(JoinGroupRequest)                    # what help() shows
+    field_notes(JoinGroupRequest)["member_id"].text      # "The member id assigned by ..."
+    describe(JoinGroupRequest)                           # what help() shows
 
-Rules of this file:
-
-* The source is the only place where a field is explained. A comment belongs to the field that it is beside
-  or right above of.
-* Without the source (a frozen application) there are no comments, and the rest is told all the same.
+* A field is explained only in its source, by the comment beside it or directly above it.
+* Without the source, as in a frozen application, there are no comments. Types, versions and defaults remain.
 """
 
 from __future__ import annotations
@@ -29,46 +26,46 @@ from .types import ALL_VERSIONS, ZERO_UUID, Primitive, Versions
 
 @dataclass(frozen=True, slots=True)
 class FieldNote:
-    """What the comments of one field say, as one line of text, and the KIPs that they name."""
+    """The comment of one field, joined into one line, and the KIPs that it mentions."""
 
     text: str = ""
 
     @property
     def kips(self) -> tuple[str, ...]:
-        """Such as ("KIP-394",), in the order of the text, each once."""
+        """The KIPs in the order of the text, each once, such as ("KIP-394",)."""
         return tuple(dict.fromkeys(re.findall(r"KIP-\d+", self.text)))
 
 
 def field_notes(struct: type[Struct]) -> dict[str, FieldNote]:
-    """The note of every field, in declared order; an empty one where the source says nothing."""
-    said = class_comments(struct.__module__).get(struct.__name__, {})
-    return {field.name: FieldNote(said.get(field.name, "")) for field in struct.__fields__}
+    """Return the note of every field in declared order; a field without comment has no text."""
+    comments = class_comments(struct.__module__).get(struct.__name__, {})
+    return {field.name: FieldNote(comments.get(field.name, "")) for field in struct.__fields__}
 
 
 def module_summary(struct: type[Struct]) -> str:
-    """The first sentence of its module: "JoinGroup (key 11): ask to be a member, ..."."""
+    """Return the first line of the module docstring, such as "JoinGroup (key 11): ..."."""
     return (inspect.getdoc(sys.modules[struct.__module__]) or "").partition("\n")[0]
 
 
 def nested_structs(message: type[Struct]) -> list[type[Struct]]:
-    """A message and all of its parts, outer ones first, each once."""
-    found = [message]
-    for struct in found:
+    """Return a message and all structs within it, outer ones first, each once."""
+    structs = [message]
+    for struct in structs:
         for field in struct.__fields__:
             part = field.kind.element if isinstance(field.kind, Array) else field.kind
-            if not isinstance(part, Primitive) and part not in found:
-                found.append(part)
-    return found
+            if not isinstance(part, Primitive) and part not in structs:
+                structs.append(part)
+    return structs
 
 
 def type_name(field: Field) -> str:
-    """The type as Kafka's message JSON writes it: "int32", "[]JoinGroupRequestProtocol"."""
+    """Return the type as Kafka's JSON writes it: "int32", "[]JoinGroupRequestProtocol"."""
     kind = field.kind
     return f"[]{_kind_name(kind.element)}" if isinstance(kind, Array) else _kind_name(kind)
 
 
 def default_name(field: Field) -> str:
-    """What the field is when nobody says, as JSON would write it; empty if it has to be said."""
+    """Return the default as JSON would write it; empty for a required field."""
     if field.default is REQUIRED:
         return ""
     if field.default is FRESH:
@@ -82,7 +79,7 @@ def default_name(field: Field) -> str:
 
 
 def version_range(versions: Versions, within: Versions) -> str:
-    """In which versions of those of the message a field is: "" for all of them, "5+", "4-12", "7"."""
+    """Return the versions of a field within those of its message: "" for all, "5+", "4-12"."""
     low, high = max(versions.min, within.min), min(versions.max, within.max)
     if (low, high) == (within.min, within.max):
         return ""
@@ -94,7 +91,7 @@ def version_range(versions: Versions, within: Versions) -> str:
 
 
 def describe(struct: type[Struct], own: str = "") -> str:
-    """What `help` says of a message or of a part of one; `own` is the docstring of its class."""
+    """Return the text that `help` shows for a struct; `own` is the docstring of its class."""
     whole = ALL_VERSIONS
     first = inspect.cleandoc(own) if own else module_summary(struct)
     if issubclass(struct, Message):
@@ -104,30 +101,30 @@ def describe(struct: type[Struct], own: str = "") -> str:
             f" Versions {whole}, flexible from {flexible}." if struct.__flexible__ else f" Versions {whole}."
         )
     lines = [first, ""]
-    said = field_notes(struct)
+    notes = field_notes(struct)
     width = max((len(field.name) for field in struct.__fields__), default=0) + 2
     for field in struct.__fields__:
         text = f"{field.name:<{width}}{describe_field(field, whole)}"
-        if said[field.name].text:
-            text += f". {said[field.name].text}"
+        if notes[field.name].text:
+            text += f". {notes[field.name].text}"
         lines += textwrap.wrap(text, 96, subsequent_indent=" " * width, break_long_words=False)
     return "\n".join(lines)
 
 
 def describe_field(field: Field, whole: Versions) -> str:
-    """All that a declaration says of a field: "int32, versions 1+, default -1"."""
-    found = [type_name(field)]
+    """Return what the declaration of a field says: "int32, versions 1+, default -1"."""
+    parts = [type_name(field)]
     range_ = version_range(field.versions, whole)
     if range_:
-        found.append(f"versions {range_}")
+        parts.append(f"versions {range_}")
     if field.nullable:
         when = version_range(field.nullable, whole)
-        found.append(f"may be null in {when}" if when not in ("", range_) else "may be null")
+        parts.append(f"may be null in {when}" if when not in ("", range_) else "may be null")
     if field.tagged:
-        found.append(f"tag {field.tag}")
+        parts.append(f"tag {field.tag}")
     if default := default_name(field):
-        found.append(f"default {default}")
-    return ", ".join(found)
+        parts.append(f"default {default}")
+    return ", ".join(parts)
 
 
 def _kind_name(kind: Primitive | type[Struct]) -> str:
@@ -136,7 +133,7 @@ def _kind_name(kind: Primitive | type[Struct]) -> str:
 
 @cache
 def class_comments(module: str) -> dict[str, dict[str, str]]:
-    """Class -> name -> what the comments say, for all that the classes of a module declare or assign."""
+    """Map class -> name -> comment, for all names that the classes of a module declare."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):
@@ -147,15 +144,15 @@ def class_comments(module: str) -> dict[str, dict[str, str]]:
         if token.type == tokenize.COMMENT:
             where = beside if token.line[: token.start[1]].strip() else alone
             where[token.start[0]] = token.string.lstrip("#").strip()
-    found: dict[str, dict[str, str]] = {}
+    comments: dict[str, dict[str, str]] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
-            of = found[node.name] = {}
+            of = comments[node.name] = {}
             for part in node.body:
                 for target in _targets(part):
                     if isinstance(target, ast.Name):
                         of[target.id] = _said(part, beside, alone)
-    return found
+    return comments
 
 
 def _targets(part: ast.stmt) -> list[ast.expr]:
@@ -165,7 +162,7 @@ def _targets(part: ast.stmt) -> list[ast.expr]:
 
 
 def _said(part: ast.stmt, beside: dict[int, str], alone: dict[int, str]) -> str:
-    """Above and beside of one field, as one text."""
+    """Join the comments above and beside one field into one text."""
     above: list[str] = []
     line = part.lineno - 1
     while line in alone:

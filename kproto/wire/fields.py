@@ -1,4 +1,4 @@
-"""How a field is declared, with what its annotation can't say; the rules are those of `message`."""
+"""`field()`: what the annotation of a field cannot express. The rules are in `message`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class _Marker:
 
 
 REQUIRED = _Marker("REQUIRED")
-# What the slot of a fresh struct holds until somebody looks at it.
+# The value of an unset struct field with the default FRESH, until it is first read.
 LAZY = _Marker("LAZY")
 
-# The default of a struct field: a new struct, all of its parts at their defaults.
+# The default of a struct field: a new struct with all of its fields at their defaults.
 FRESH: Any = _Marker("FRESH")
 
 
 class FieldOptions(msgspec.Struct, frozen=True):
-    """What `field()` was called with, until the annotations are resolved."""
+    """The arguments of one `field()` call, kept until the annotations are resolved."""
 
     versions: str | None
     default: object
@@ -78,11 +78,11 @@ def field(
     map_key: bool = False,
     flexible: str | None = None,
 ) -> Any:
-    """Declare what the annotation of a field can't say; the module docstring has the rules.
+    """Declare what the annotation of a field cannot express; see `kproto.wire.message`.
 
-    `versions`, `nullable` and `tagged` are ranges such as "5+". `map_key` marks the fields that Kafka keys
-    its collections by; it is kept for readers and doesn't change the bytes. `flexible="none"` keeps the
-    field in its old form in flexible versions (only RequestHeader.client_id does that).
+    `versions`, `nullable` and `tagged` are ranges such as "5+". `map_key` marks the key fields of Kafka's
+    collections; it does not change the bytes. `flexible="none"` keeps the int16 or int32 length in flexible
+    versions (only RequestHeader.client_id has that).
     """
     return FieldOptions(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
 
@@ -90,15 +90,17 @@ def field(
 def explain_arguments(
     name: str, fields: Mapping[str, FieldOptions], values: tuple[object, ...], named: Mapping[str, object]
 ) -> str:
-    """What is wrong with the arguments of a struct, or nothing that is known."""
+    """Describe what is wrong with the arguments of a struct; return "" if nothing is found."""
     from difflib import get_close_matches
 
     if values:
-        return f"{name}: {len(values)} values have no name; fields are given by name: {', '.join(fields)}"
+        return (
+            f"{name} takes no positional values, but got {len(values)}; name the fields: {', '.join(fields)}"
+        )
     for key in named:
         if key not in fields:
             near = get_close_matches(key, fields, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields) or 'none'}"
+            hint = f"did you mean {near[0]}?" if near else f"its fields are {', '.join(fields) or 'none'}"
             return f"{name} has no field {key!r}; {hint}"
     missing = [key for key, options in fields.items() if options.default is REQUIRED and key not in named]
-    return f"{name} needs {' and '.join(missing)}, too" if missing else ""
+    return f"{name} is missing the required {' and '.join(missing)}" if missing else ""

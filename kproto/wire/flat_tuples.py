@@ -1,14 +1,14 @@
-"""Messages as plain tuples, for code that goes once through a large answer and keeps little of it.
+"""Decode messages to plain tuples, for code that passes once through a large response.
 
     throttle_time_ms, error_code, session_id, topics, endpoints = decode_flat(FetchResponse, data, 17)
     for name, topic_id, partitions in topics:
         for index, error_code, high_watermark, *_, records in partitions:
             ...
 
-A struct is the tuple of all its fields in declared order, whatever the version: a field that the version
-lacks holds its default. Unknown tagged fields are dropped. Within:
+A struct becomes the tuple of all its fields in declared order, in every version: a field that the version
+lacks has its default. Unknown tagged fields are dropped. The values are:
 
-    strings, bytes, records               bytes; nobody looks whether a string is UTF-8
+    strings, bytes, records               bytes; strings are not checked to be UTF-8
     UUIDs                                 their 16 bytes
     arrays of numbers, bools and UUIDs    tuples
     other arrays                          lists
@@ -39,7 +39,7 @@ Flat = tuple[Any, ...]
 Rows = Callable[[bytes], Iterator[Flat]]
 FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
 
-# From how many elements on it pays to compare the lengths of all of them beforehand.
+# The least number of elements for which comparing all of their lengths beforehand is faster.
 MIN_SLICED = 24
 
 
@@ -48,7 +48,7 @@ def decode_flat(
 ) -> Flat:
     """Read a message that starts at `offset` of `data`; bytes behind its end are ignored.
 
-    Raises as `Message.decode` does, but mostly lets strings pass that are not UTF-8.
+    Raises as `Message.decode` does, but most strings that are not UTF-8 are accepted.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:
@@ -59,7 +59,7 @@ def decode_flat(
 
 
 def flatten(value: Struct) -> Flat:
-    """A message or a struct in the form that `decode_flat` returns."""
+    """Convert a message or a struct to the form that `decode_flat` returns."""
     return tuple(_flatten_value(f.kind, getattr(value, f.name)) for f in type(value).__fields__)
 
 
@@ -78,13 +78,13 @@ def _flatten_value(kind: Primitive | Array | type[Struct], value: Any) -> Any:
 
 @cache
 def decoder(message: type[Message], version: int) -> Decoder:
-    """Compile `decode(buf, p) -> (tuple, end)`; see `compile.decoder`."""
+    """Compile `decode(buf, p) -> (tuple, end)`; see `compiler.decoder`."""
     check_version(message, version)
     return _TupleSource(message, version).message_decoder()
 
 
 class _TupleSource(DecoderSource):
-    """A decoder that makes tuples: it has other expressions for values, and other loops."""
+    """The source of a decoder that makes tuples."""
 
     def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
         parts = [values.get(f.name) or repr(_flatten_value(f.kind, f.initial())) for f in cls.__fields__]
@@ -109,12 +109,12 @@ class _TupleSource(DecoderSource):
         self.line(f"if tags: {stored}, p = {read}({stored}, buf, p - 1)")
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        found = self.parts(cls)
+        parts = self.parts(cls)
         fast = partial(_compile_fast, self.message, self.version, cls)
-        return _TupleLayouts(*found, self.flexible, self.fill_factory(cls), fast) if found else None
+        return _TupleLayouts(*parts, self.flexible, self.fill_factory(cls), fast) if parts else None
 
     def fill_with_lists(self, cls: type[Struct]) -> Fill:
-        """A loop that has its lists of numbers from `_TupleLayouts.lists`."""
+        """Compile a loop that takes the lists of numbers from `_TupleLayouts.lists`."""
         self.variables |= {"items", "lengths", "rows", "same", "tail"}
         self.names |= {"length_hint": length_hint}
         values: dict[str, str] = {}
@@ -136,7 +136,7 @@ class _TupleSource(DecoderSource):
         return fill
 
     def from_rows(self, cls: type[Struct], pattern: Pattern) -> FromRows:
-        """What makes structs of rows of what isn't null or empty."""
+        """Compile a function that makes structs from rows without null and empty values."""
         known = iter(pattern)
         targets: list[str] = []
         values: dict[str, str] = {}
@@ -174,21 +174,21 @@ def _compile_fast(
 def _read_tags(
     message: type[Message], version: int, cls: type[Struct], value: Flat, buf: bytes, p: int
 ) -> tuple[Flat, int]:
-    """`value` with what the tag section at `p` says, and the offset behind that."""
+    """Read the tag section at `p`; return `value` with its tags, and the section's end."""
     target = fresh(cls)
     end = interpreter.decode_tags(target, buf, p, message.__name__, version)
     fields = zip(cls.__fields__, value, flatten(target), strict=True)
-    return tuple(said if version in f.tagged else old for f, old, said in fields), end
+    return tuple(tagged if version in f.tagged else old for f, old, tagged in fields), end
 
 
 class _TupleLayouts(Layouts):
-    """Two ways more to read elements of one layout, where the loop would take most of the time.
+    """Two more ways to read elements of one layout, where a loop would take most of the time.
 
-    * Many elements without lists of numbers: each byte of their lengths is compared by a slice through all of
-      them. Then the rows have no lengths, and mostly are the very tuples that are wanted.
-    * Elements that end in lists of numbers: these are kept by their bytes. The replicas of a partition are
-      those of many others, and a list that is there already needs neither memory nor the garbage collector,
-      which took half of the time. Where there are too many different ones, this ends.
+    * Many elements without lists of numbers: each byte of their lengths is compared by one slice through all
+      elements. The rows then have no lengths, and usually are the resulting tuples.
+    * Elements that end in lists of numbers: the lists are cached by their bytes, as many partitions have the
+      same replicas. A cached list needs neither memory nor garbage collection, which took half of the time.
+      If too many lists differ, caching ends.
     """
 
     def __init__(
@@ -244,8 +244,8 @@ class _TupleLayouts(Layouts):
         return partial(_fill_sliced, places, struct.Struct(codes).iter_unpack, fast, layout)
 
     def read_lists(self, layout: Layout, head: int, tail: bytes) -> Flat:
-        """An element that ends in `tail`, for its lists. Raises LookupError if it has another layout."""
-        if len(self.lists) >= CACHE_LIMIT:  # they all differ: from now on the loop reads them
+        """Decode an element with the lists `tail`. Raises LookupError for another layout."""
+        if len(self.lists) >= CACHE_LIMIT:  # The lists all differ: from now on the loop reads them.
             self.ends_in_lists = False
             self.known.clear()
             self.lists.clear()
@@ -253,7 +253,7 @@ class _TupleLayouts(Layouts):
         _, rows, lengths, fill = layout
         items: list[Flat] = []
         fill(items, rows(bytes(head) + tail), lengths)
-        element = items[0]  # there is none if the layout is another one
+        element = items[0]  # IndexError, a LookupError, if the layout does not match.
         self.lists[tail] = element
         return element
 
@@ -267,7 +267,7 @@ def _fill_sliced(
     block: bytes,
     _: object,
 ) -> int:
-    """A `Fill`: `block` are the bytes of the elements, `places` those of their lengths."""
+    """Append the elements in `block` (a `Fill`); `places` are the bytes of their lengths."""
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:
         for at, byte in places:

@@ -1,9 +1,9 @@
-"""Size-prefixed frames out of a byte stream, and into one.
+"""Split a byte stream into size-prefixed frames, and prefix a frame with its size.
 
-Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` cuts a
-stream at these sizes, however the network has cut it before. A size is checked as soon as its four bytes
-are there, so a stream never makes us hold more than one frame of the allowed size and the last piece of data.
-`ReceiveBuffer` does the same for networks that write into a given buffer, and copies nothing that is large.
+Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` splits a
+stream at these sizes, however the network has split it. A size is checked as soon as its four bytes have
+arrived. So a stream never makes us hold more than one frame of the allowed size and the last chunk of data.
+`ReceiveBuffer` does the same for sockets that write into a given buffer, and does not copy large frames.
 """
 
 from __future__ import annotations
@@ -14,47 +14,46 @@ from sys import getrefcount
 
 from ..errors import EncodeError, FrameError
 
-# Kafka's default of `socket.request.max.bytes`.
+# Bytes; Kafka's default of `socket.request.max.bytes`.
 MAX_FRAME_SIZE = 100 * 1024 * 1024
 
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
-# The references to what only a list has; every view of its memory is one more.
+# The reference count of an object that only a list refers to. Each view of its memory adds one.
 _OURS_ALONE = getrefcount(_LISTED[0])
 
 
 def frame(*body: bytes) -> bytes:
-    """A body, given in pieces, with its size in front. Raises EncodeError if that doesn't fit an int32."""
+    """Prefix a body, passed in pieces, with its size. Raises EncodeError above int32."""
     size = sum(map(len, body))
     try:
         return b"".join((_SIZE.pack(size), *body))
     except struct.error:
-        raise EncodeError("frame", -1, "size", f"{size} bytes; a size is an int32") from None
+        raise EncodeError("frame", -1, "size", f"{size} bytes; at most 2**31-1 are allowed") from None
 
 
 class Frames:
-    """Collects the bytes of one connection and gives back whole frames.
+    """Collects the bytes of one connection and returns whole frames.
 
-    frames = Frames()
-    for body in frames.feed(data): ...
+        frames = Frames()
+        for body in frames.feed(data): ...
 
-    `max_size` is in bytes and without the size prefix.
+    `max_size` is in bytes, without the size prefix.
     """
 
     def __init__(self, max_size: int = MAX_FRAME_SIZE) -> None:
         self.max_size = max_size
         self._held = bytearray()
-        self._at = 0  # of the bytes held: what went out as frames
+        self._at = 0  # Bytes at the start of `_held` that were returned as frames.
         self._passed = 0
         self._broken: FrameError | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Take the next bytes of the stream; give the bodies of the frames that are complete with them.
+        """Add the next bytes of the stream; return the bodies of the frames that are now complete.
 
-        Raises FrameError at a size that is negative or above `max_size`, behind the frames in front of it,
-        and on every later call: nobody can say where the next frame of such a stream begins. Close the
-        connection then.
+        Raises FrameError at a size that is negative or above `max_size`, after the frames in front of it, and
+        on every later call: the start of the next frame is unknown. Close the connection then.
         """
         if self._broken is not None:
             raise self._broken
@@ -83,7 +82,7 @@ class Frames:
 
     @property
     def missing(self) -> int:
-        """How many more bytes the frame in progress needs at least; 0 between frames."""
+        """The least number of bytes that complete the frame in progress; 0 between frames."""
         if not self._held:
             return 0
         if len(self._held) < _SIZE.size:
@@ -93,39 +92,42 @@ class Frames:
 
 
 class ReceiveBuffer:
-    """Collects the bytes of one connection in place, and gives whole frames away without a copy.
+    """Collects the bytes of one connection in place, and returns whole frames without a copy.
 
-    receive_buffer = ReceiveBuffer()
-    size = sock.recv_into(receive_buffer.writable())
-    for body in receive_buffer.received(size): ...
+        receive_buffer = ReceiveBuffer()
+        size = sock.recv_into(receive_buffer.writable())
+        for body in receive_buffer.received(size): ...
 
-    A body is the `bytearray` that the network wrote into. A size alone allocates nothing: the room for a
-    frame is at most twice what of it has arrived, what this connection has brought before, or `MIN_SIZE`.
-    The last large bodies are written into again when nobody has them any more, nor a view of them: new memory
-    costs more than receiving does. A small frame ends that, so a quiet connection keeps no room.
+    A body is the `bytearray` that the network wrote into. A size prefix alone allocates nothing. The buffer
+    of a frame is at most twice what has arrived of it, the largest frame of this connection so far, or
+    `MIN_SIZE`.
+
+    The last large bodies are reused when nothing else refers to them or to a view of them, because allocating
+    memory takes longer than receiving. A small frame ends that, so an idle connection keeps no buffer.
     """
 
     __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size")
 
     MIN_SIZE = 64 * 1024
-    MAX_REUSED = 2  # one is worked on, and one waits behind it
+    MAX_REUSED = 2  # One frame is being processed, and one waits behind it.
 
     def __init__(self) -> None:
-        self._first: bytearray | None = None  # where frames begin: small ones, and the start of a large one
-        self._held = 0  # bytes in it that are no whole frame yet
-        self._body = bytearray()  # of the large frame in progress
-        self._size = -1  # of that; -1 between large frames
+        # Starts with a frame boundary: small frames, and the start of a large one.
+        self._first: bytearray | None = None
+        self._held = 0  # Bytes in `_first` that are not a whole frame yet.
+        self._body = bytearray()  # The large frame in progress.
+        self._size = -1  # The size of that frame in bytes; -1 between large frames.
         self._filled = 0
-        self._most = -1  # bytes of the largest frame that this connection brought
-        self._given: list[bytearray] = []  # the last large bodies, at most `MAX_REUSED`
+        self._most = -1  # Bytes of the largest frame of this connection.
+        self._given: list[bytearray] = []  # The last large bodies, at most `MAX_REUSED`.
 
     @property
     def expects_more(self) -> bool:
-        """Whether a large frame has begun, and is not whole yet."""
+        """Whether a large frame has begun and is not complete yet."""
         return self._size >= 0
 
     def writable(self) -> memoryview:
-        """Where the next bytes go; to be used before the next call, and to be let go of then."""
+        """Return the memory for the next bytes. Release it before the next call."""
         if self._size < 0:
             if self._first is None:
                 self._first = bytearray(self.MIN_SIZE)
@@ -135,10 +137,10 @@ class ReceiveBuffer:
         return memoryview(self._body)[self._filled :]
 
     def received(self, count: int) -> list[bytearray]:
-        """`count` bytes were written to the room: the bodies that are whole with them.
+        """Return the frames that the `count` bytes just written complete.
 
         Raises FrameError at a size that is negative, or above `MAX_FRAME_SIZE` before the first whole frame:
-        whoever says that speaks another protocol. Close the connection then.
+        then the peer speaks another protocol. Close the connection then.
         """
         if self._size >= 0:
             self._filled += count
@@ -152,32 +154,34 @@ class ReceiveBuffer:
         return self._cut(self._first, self._held + count)
 
     def _cut(self, first: bytearray, end: int) -> list[bytearray]:
-        found: list[bytearray] = []
+        bodies: list[bytearray] = []
         at = 0
         while end - at >= _SIZE.size:
             (size,) = _SIZE.unpack_from(first, at)
-            if size < 0 or (size > MAX_FRAME_SIZE and self._most < 0 and not found):
-                detail = f"a size of {size}; allowed are 0 to {MAX_FRAME_SIZE}, and more behind a first frame"
+            if size < 0 or (size > MAX_FRAME_SIZE and self._most < 0 and not bodies):
+                detail = (
+                    f"a size of {size}; allowed are 0 to {MAX_FRAME_SIZE}, and more after the first frame"
+                )
                 wrong = FrameError("frame", -1, "size", at, detail)
                 wrong.size = size
                 raise wrong
             stop = at + _SIZE.size + size
             if stop > end:
-                if _SIZE.size + size > len(first):  # it has a room of its own
+                if _SIZE.size + size > len(first):  # A large frame gets its own buffer.
                     self._begin(size, first[at + _SIZE.size : end])
                     at = end
                 break
-            found.append(first[at + _SIZE.size : stop])
+            bodies.append(first[at + _SIZE.size : stop])
             at = stop
-        if found:
-            self._most = max(self._most, *map(len, found))
+        if bodies:
+            self._most = max(self._most, *map(len, bodies))
             self._given = []
         self._held = end - at
         if not self._held:
-            self._first = None  # a quiet connection keeps no room
+            self._first = None  # An idle connection keeps no buffer.
         elif at:
             first[: self._held] = first[at:end]
-        return found
+        return bodies
 
     def _begin(self, size: int, start: bytearray) -> None:
         self._body = self._place(min(size, max(2 * len(start), self._most, self.MIN_SIZE)))

@@ -1,24 +1,24 @@
-"""The slow, obvious codec: walks the declaration field by field. It is the oracle for `compiler.py`.
+"""The simple codec: walks the declaration field by field.
 
-It is also what finds the exact place of an error: the compiled functions only notice *that* something is
-wrong, and then this codec goes over the same input again and says where and what.
+The compiler is tested against it. It also reports errors: the compiled functions only notice that the input
+is wrong, then this codec processes the same input again and reports the field, the offset and the reason.
 
-What the bytes look like (Kafka's protocol guide, KIP-482; null semantics as in Kafka's generated readers):
+The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated readers):
 
     kind              before flexible versions          in flexible versions
     string            int16 length, -1 null             varint length + 1, 0 null
     bytes, records    int32 length, -1 null             varint length + 1, 0 null
     array             int32 count, -1 null              varint count + 1, 0 null
-    nullable struct   int8: negative null, else it follows, in both
-    tagged one                                          varint: 0 null, else it follows
+    nullable struct   int8 (negative: null), then the struct, in both
+      as tagged field                                   varint (0: null), then the struct
     end of a struct   nothing                           varint count, then (varint tag, varint size, value)*
 
-* Any negative length means null, and null in a field that isn't nullable is an error.
-* Tags are read in any order and the last of two equal ones wins: Kafka's reader doesn't look either. They
-  are written in ascending order. The size of a known tag has to be what its value takes.
-* A varint has at most 5 bytes and stays below 2**31, and a string has at most 32767 in flexible versions too.
-* An array can't have more elements than the bytes left can hold, so no input makes us allocate more than a
-  fixed multiple of its own size.
+* Any negative length means null. Null in a field that is not nullable is an error.
+* Tags are read in any order, and the last of two equal tags wins: Kafka's reader does not check this either.
+  They are written in ascending order. The size of a known tag must be the size of its value.
+* A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, in flexible versions too.
+* An array cannot have more elements than the remaining bytes can hold. So the memory that decoding allocates
+  is at most a fixed multiple of the size of the input.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ from .types import Primitive
 
 M = TypeVar("M", bound=Message)
 
-# Lengths, counts and tags are Java ints.
+# The largest length, count or tag: they are Java ints.
 VARINT_MAX = 0x7FFF_FFFF
 
-# What an int16 length can say. Kafka's classes hold on to it where the length is a varint.
+# The largest int16 length, in bytes. Kafka's classes keep this limit where the length is a varint.
 STRING_MAX = 0x7FFF
 
 
 def decode(
     message: type[M], data: bytes | bytearray | memoryview, offset: int, version: int
 ) -> tuple[M, int]:
-    """Read `message` at `offset` of `data`; return it and the offset behind it. See `Message.decode`."""
+    """Decode `message` at `offset` of `data`; return it and the offset of its end.
+
+    Raises as `Message.decode` does.
+    """
     check_version(message, version)
     reader = Reader(message.__name__, bytes(data), offset, version, version in message.__flexible__)
     value: M = reader.struct(message)
@@ -51,7 +54,7 @@ def decode(
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The bytes of `message` in `version`. Raises as `Message.encode` does."""
+    """Encode `message` in `version`. Raises as `Message.encode` does."""
     cls = type(message)
     check_version(cls, version)
     writer = _Writer(cls.__name__, version, version in cls.__flexible__)
@@ -60,14 +63,17 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int) -> int:
-    """Read the tag section at `at` into `target`, which has its defaults; return the offset behind it."""
+    """Read the tag section at `at` into `target` and return the offset of its end.
+
+    The tagged fields of `target` must have their defaults.
+    """
     reader = Reader(message, data, at, version, True)
     reader.tags(type(target), target)
     return reader.at
 
 
 def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of `kind` takes when it isn't null."""
+    """Return the least number of bytes of a value of `kind` that is not null."""
     if isinstance(kind, Primitive):
         return kind.size or (1 if flexible else 2 if kind.name == "string" else 4)
     if isinstance(kind, Array):
@@ -81,7 +87,10 @@ def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible:
 
 
 def uvarint(value: int) -> bytes:
-    """`value` as an unsigned varint: 7 bits per byte, lowest first, the top bit says that more follow."""
+    """Encode `value` as an unsigned varint: 7 bits per byte, lowest first.
+
+    The top bit of a byte says whether more bytes follow.
+    """
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -91,7 +100,7 @@ def uvarint(value: int) -> bytes:
 
 
 class Reader:
-    """A position in the bytes, and the path of the field being read."""
+    """A position in the data, and the path of the field that is being read."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         self.message = message
@@ -105,30 +114,30 @@ class Reader:
     def error(self, detail: str, at: int) -> DecodeError:
         return DecodeError(self.message, self.version, _dotted(self.path), at, detail)
 
-    def read_bytes(self, size: int, what: str) -> bytes:
-        left = self.end - self.at
-        if size > left:
-            raise self.error(f"{what} takes {size} bytes, but only {left} are left", self.at)
+    def read_bytes(self, size: int, label: str) -> bytes:
+        remaining = self.end - self.at
+        if size > remaining:
+            raise self.error(f"{label} takes {size} bytes, but only {remaining} are left", self.at)
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def fixed(self, code: str, what: str) -> Any:
-        return struct.unpack(">" + code, self.read_bytes(struct.calcsize(">" + code), what))[0]
+    def fixed(self, code: str, label: str) -> Any:
+        return struct.unpack(">" + code, self.read_bytes(struct.calcsize(">" + code), label))[0]
 
-    def uvarint(self, what: str) -> int:
+    def uvarint(self, label: str) -> int:
         start, value = self.at, 0
         for shift in range(0, 35, 7):
-            byte: int = self.fixed("B", what)
+            byte: int = self.fixed("B", label)
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value > VARINT_MAX:
-                    raise self.error(f"{what}: the varint {value} is above int32", start)
+                    raise self.error(f"{label}: the varint {value} is above int32", start)
                 return value
-        raise self.error(f"{what}: the varint has more than 5 bytes", start)
+        raise self.error(f"{label}: the varint has more than 5 bytes", start)
 
-    def length(self, code: str, flexible: bool, what: str) -> int:
-        """A length or count; -1 for null."""
-        return self.uvarint(what) - 1 if flexible else max(self.fixed(code, what), -1)
+    def length(self, code: str, flexible: bool, label: str) -> int:
+        """Read a length or count; -1 means null."""
+        return self.uvarint(label) - 1 if flexible else max(self.fixed(code, label), -1)
 
     def struct(self, cls: type[Any]) -> Any:
         values: dict[str, Any] = {}
@@ -146,8 +155,8 @@ class Reader:
         nullable = self.version in f.nullable
         flexible = self.flexible and not f.always_rigid
         if isinstance(f.kind, type):
-            what = "the marker of a nullable struct"
-            if nullable and (self.uvarint(what) == 0 if tagged else self.fixed("b", what) < 0):
+            label = "the marker of a nullable struct"
+            if nullable and (self.uvarint(label) == 0 if tagged else self.fixed("b", label) < 0):
                 return None
             return self.struct(f.kind)
         if isinstance(f.kind, Array):
@@ -165,7 +174,7 @@ class Reader:
                 return None
             raise self.error("null, but the field is not nullable", start)
         if kind.name == "string" and length > STRING_MAX:
-            raise self.error(f"a string of {length} bytes; they have at most {STRING_MAX}", start)
+            raise self.error(f"a string of {length} bytes; at most {STRING_MAX} are allowed", start)
         value = self.read_bytes(length, f"this {kind.name}")
         if kind.name != "string":
             return value
@@ -183,7 +192,9 @@ class Reader:
             raise self.error("null, but the field is not nullable", start)
         room = (self.end - self.at) // max(1, minimum_size(kind.element, self.version, flexible))
         if count > room:
-            raise self.error(f"an array of {count}, but the bytes left have room for {room} at most", start)
+            raise self.error(
+                f"an array of {count} elements, but the remaining bytes hold at most {room}", start
+            )
         values: list[Any] = []
         name = self.path[-1]
         for index in range(count):
@@ -217,20 +228,22 @@ class Reader:
         self.path.pop()
 
     def tagged_field(self, value: Any, f: Field, size: int) -> None:
-        """A known tagged field: its value has exactly `size` bytes, and can't look behind them."""
+        """Read a known tagged field, whose value must take exactly `size` bytes."""
         start, outer = self.at, self.end
         if size > outer - start:
-            left = outer - start
-            raise self.error(f"this tagged field takes {size} bytes, but only {left} are left", start)
+            remaining = outer - start
+            raise self.error(f"this tagged field takes {size} bytes, but only {remaining} are left", start)
         self.end = start + size
         setattr(value, f.name, self.field(f, tagged=True))
         if self.at != self.end:
-            raise self.error(f"the tagged field says {size} bytes, but takes {self.at - start}", start)
+            raise self.error(
+                f"the tagged field has a size of {size} bytes, but takes {self.at - start}", start
+            )
         self.end = outer
 
 
 class _Writer:
-    """The pieces written so far, and the path of the field being written."""
+    """The pieces written so far, and the path of the field that is being written."""
 
     def __init__(self, message: str, version: int, flexible: bool) -> None:
         self.message = message
@@ -243,9 +256,9 @@ class _Writer:
         return EncodeError(self.message, self.version, _dotted(self.path), detail)
 
     def length(self, code: str, flexible: bool, length: int) -> None:
-        """A length or count; -1 for null."""
+        """Write a length or count; -1 means null."""
         if code == "h" and length > STRING_MAX:
-            raise self.error(f"{length} bytes; strings have at most {STRING_MAX}")
+            raise self.error(f"{length} bytes; a string has at most {STRING_MAX}")
         if flexible:
             self.pieces.append(uvarint(length + 1))
         else:
@@ -257,18 +270,18 @@ class _Writer:
             try:
                 item = getattr(value, f.name)
             except AttributeError:
-                raise self.error(f"{short_repr(value)} is no {cls.__name__}: it lacks the field") from None
+                raise self.error(f"{short_repr(value)} is not a {cls.__name__}: it lacks the field") from None
             if self.version not in f.versions:
                 if not f.ignorable and _differs(item, f.initial()):
                     raise self.error(
-                        f"{short_repr(item)} can't be said in this version, which lacks the field "
+                        f"{short_repr(item)} cannot be encoded: this version lacks the field "
                         f"(versions {f.versions}); leave it at {short_repr(f.initial())}"
                     )
             elif not (self.flexible and self.version in f.tagged):
                 self.field(f, item)
             self.path.pop()
         if not hasattr(value, "_tags"):
-            raise self.error(f"{short_repr(value)} is no {cls.__name__}: it has no unknown tags")
+            raise self.error(f"{short_repr(value)} is not a {cls.__name__}: it has no unknown tags")
         if self.flexible:
             self.tags(cls, value)
         elif value._tags:
@@ -311,11 +324,11 @@ class _Writer:
         self.pieces.append(content)
 
     def content(self, value: object) -> bytes:
-        given = value
+        buffer = value
         try:
-            if isinstance(given, bytes | bytearray | memoryview):
-                return bytes(cast("bytes | bytearray", given))
-        except ValueError:  # a memoryview that was released
+            if isinstance(buffer, bytes | bytearray | memoryview):
+                return bytes(cast("bytes | bytearray", buffer))
+        except ValueError:  # The memoryview was released.
             pass
         raise self.error(f"{short_repr(value)} is not bytes")
 
@@ -345,7 +358,7 @@ class _Writer:
         for index, value in enumerate(values):
             self.path[-1] = f"{name}[{index}]"
             if value is None:
-                raise self.error("None, but elements of arrays can't be null")
+                raise self.error("None, but elements of arrays are not nullable")
             if isinstance(kind.element, type):
                 self.struct(kind.element, value)
             else:
@@ -387,7 +400,7 @@ def _dotted(path: list[str]) -> str:
 
 
 def _differs(value: Any, initial: object) -> bool:
-    """Nothing that refuses to be compared, as arrays do, is a default."""
+    """Return whether `value` is not the initial value, or cannot be compared, as an array."""
     try:
         return bool(value != initial)
     except Exception:
@@ -395,9 +408,9 @@ def _differs(value: Any, initial: object) -> bool:
 
 
 def short_repr(value: object) -> str:
-    """A value as an error message shows it."""
+    """Shorten the repr of a value to at most 60 characters, for an error message."""
     try:
         text = repr(value)
-    except Exception:  # numbers of more than 4300 digits have no text, half-made objects neither
+    except Exception:  # Integers of more than 4300 digits and objects without their attributes have no repr.
         text = f"this {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,18 +1,20 @@
-"""Arrays whose elements are laid out alike, read in one go.
+"""Read arrays whose elements are laid out alike with one call.
 
-The members of a group or the partitions of a topic mostly differ in what they say and not in how long they
-say it. So the lengths of the element before are taken for those of the next ones: all of them are read by
-one `iter_unpack`, lengths included, and a loop generated for their pattern compares these and stores the
-rest. It stops at the first element with other lengths. From there another layout is tried, if the next
-elements have one in common; else what is left goes to the code that reads elements one by one. That code
-also is what meets everything malformed.
+The members of a group, or the partitions of a topic, mostly differ in their values but not in the lengths of
+their values. So the reader assumes that the next elements have the same lengths as the previous one:
 
-What keeps it right and bounded:
+* One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
+  lengths compares the lengths and stores the values.
+* The loop stops at the first element with other lengths. From there another layout is tried, if the next
+  elements share one. The remaining elements are left to the code that reads them one by one.
+* That code also handles all malformed input.
 
-* An element is made only after each of its lengths was compared, and its tag count, which has to be zero.
-* The end of what is read was held against the end of the buffer.
-* At most `MAX_BYTES` bytes are copied on a guess. A layout is stored when `MIN_RUN` elements have it. The
-  tables are bounded: when they are full, layouts are dropped, and no more loops are compiled.
+What keeps it correct and bounded:
+
+* An element is made only after each of its lengths was compared, and its tag count, which must be zero.
+* The end of the elements is checked against the end of the buffer before they are read.
+* At most `MAX_BYTES` bytes are copied for a wrong assumption. A layout is stored when `MIN_RUN` elements
+  share it. The tables are bounded: when they are full, layouts are dropped, and no more loops are compiled.
 """
 
 from __future__ import annotations
@@ -23,31 +25,32 @@ from typing import Any
 
 import msgspec
 
-# Fewer elements than this are read one by one: that is faster.
+# Fewer elements than this are read one by one, which is faster.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# How many elements, and how many bytes of them, are read at a time. Both bound what a wrong guess costs.
+# How many elements, and how many bytes of them, are read at a time. Both bound the cost of a wrong
+# assumption.
 MAX_BYTES = 65_536
 
-# How many layouts, and how many loops, are kept per array of a declaration.
+# How many layouts, and how many loops, are kept for one array of a declaration.
 MAX_LAYOUTS = 64
 
-# The longest list of numbers inside of an element.
+# The longest list of numbers within an element.
 MAX_NUMBERS = 16
 
-# What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many.
+# For each length of an element: -1 for null, 0 for empty, and for a list of numbers its count.
 Pattern = tuple[int, ...]
 
-# `fill(items, rows, lengths)`: append what `iter_unpack` read; return how many were of another layout.
+# `fill(items, rows, lengths)`: append the elements of `rows`; return how many had another layout.
 Fill = Callable[[list[Any], Any, Any], int]
 
 
 class LayoutPart(msgspec.Struct, frozen=True):
-    """A piece of an element: fields of fixed size, then a length and what it counts.
+    """A part of an element: fields of fixed size, then a length and the values that it counts.
 
-    `prefix` is the size of the length, 0 for a varint that is one too high. `code` is the `struct` code of
-    what follows: "s" for content, "" for what can't be read here unless it is null or empty.
+    `prefix` is the size of the length in bytes, 0 for a varint (which is the length plus one). `code` is the
+    `struct` code of the values: "s" for bytes, "" for values that can only be read here if null or empty.
     """
 
     fixed: str
@@ -56,17 +59,17 @@ class LayoutPart(msgspec.Struct, frozen=True):
     nullable: bool
 
 
-# How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, the loop.
+# How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, and the loop.
 Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 
 
 class Layouts:
-    """The layouts seen so far of one array of a declaration."""
+    """The known layouts of one array of a declaration."""
 
     def __init__(
         self, parts: list[LayoutPart], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]
     ) -> None:
-        """`tail` are the codes of what is behind the last part; `fill` makes the loop for a pattern."""
+        """`tail` has the codes behind the last part; `fill` compiles the loop for a pattern."""
         self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
         self.tail = tail + "B" * flexible
         self.flexible = flexible
@@ -76,7 +79,7 @@ class Layouts:
         self.last: Layout | None = None
 
     def read(self, items: list[Any], count: int, buf: bytes, p: int) -> tuple[int, int]:
-        """Append what can be read in one go; return how many are left, and where they begin."""
+        """Append the elements that can be read by layout; return how many remain and their start."""
         guess = self.last
         layout = guess or self.find(buf, p)
         while layout is not None:
@@ -85,14 +88,14 @@ class Layouts:
             if n > MAX_ELEMENTS or q > len(buf) or q - p > MAX_BYTES:
                 n = min(n, MAX_ELEMENTS, min(len(buf) - p, MAX_BYTES) // size)
                 q = p + n * size
-            others = fill(items, rows(buf[p:q]), lengths)
-            if n == count and not others:
+            mismatched = fill(items, rows(buf[p:q]), lengths)
+            if n == count and not mismatched:
                 return 0, q
-            count -= n - others
-            p = q - others * size
-            if count < MIN_RUN or (others == n and layout is not guess):
+            count -= n - mismatched
+            p = q - mismatched * size
+            if count < MIN_RUN or (mismatched == n and layout is not guess):
                 break
-            if others or not n:
+            if mismatched or not n:
                 guess, layout = None, self.find(buf, p)
         return count, p
 
@@ -147,9 +150,9 @@ _LENGTH = {2: "h", 4: "i"}
 
 
 def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
-    """The bytes of the length at `at`, and its value.
+    """Return the bytes of the length at `at`, and its value.
 
-    The value is -1 for null, and -2 for what isn't there, isn't allowed, or isn't how it is usually said.
+    The value is -1 for null, and -2 if the length is missing, not allowed, or not in its shortest form.
     """
     prefix = bytes(buf[at : at + (part.prefix or 1)])
     if part.prefix:

@@ -1,4 +1,4 @@
-"""What the generated codecs call for the rarer cases. `compiler.py` says how it all fits together."""
+"""Functions that generated codecs call in the rarer cases; see `compiler.py`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FieldReader = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Malformed(ValueError):
-    """Generated decoders raise this; the interpreter then finds out what is wrong, and where."""
+    """Raised by generated decoders on wrong input; the interpreter then reports the details."""
 
 
 class Unencodable(ValueError):
-    """Generated encoders raise this; the interpreter then finds out what is wrong, and where."""
+    """Raised by generated encoders on wrong values; the interpreter then reports the details."""
 
 
-# The varints of one byte.
+# The encoded varints 0 to 127, one byte each.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
-# The byte of a bool. Other values fail, where the "?" of `struct` would write the truth of anything.
+# The byte of a bool. A value that is not a bool fails; `struct`'s "?" would write its truth value.
 BOOL_BYTE = {False: 0, True: 1}
 
-# How many packers and unpackers of a kind, and how many UUIDs, are kept for the next time.
+# How many packers and unpackers of one kind, and how many UUIDs, are cached.
 CACHE_LIMIT = 4096
 
 
 def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
-    """Finish the varint whose first byte is `n` and whose second is at `p`; null is malformed here.
+    """Finish the varint of first byte `n` and second byte at `p`; return its value and end.
 
-    Return its value and the offset behind it.
+    Raises Malformed for null (0), and for a varint that is too long.
     """
     if n == 0:
         raise Malformed
@@ -45,7 +45,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # An overlong zero is null as well, so it goes to the interpreter.
+            # An overlong zero means null. The interpreter handles it.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p
@@ -53,7 +53,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
 
 def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
-    """`long_length`, of a string."""
+    """Finish the length of a string as `long_length` does."""
     n, p = long_length(buf, p, n)
     if n > STRING_MAX + 1:
         raise Malformed
@@ -61,24 +61,27 @@ def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
 
 def string_uvarint(n: int) -> bytes:
-    """The varint in front of a string, `n` being one more than its bytes."""
+    """Encode the varint length of a string; `n` is the number of bytes plus one."""
     if n > STRING_MAX + 1:
         raise Unencodable
     return uvarint(n)
 
 
 class TagSectionReader:
-    """Reads the tag sections of a struct that aren't empty."""
+    """Reads the tag sections of a struct that are not empty."""
 
     def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], FieldReader]) -> None:
-        """`make` compiles what reads a tagged field; it is called when such a field first comes."""
+        """`make` compiles the reader of a tagged field when that field is first received."""
         self.fields = {f.tag: f for f in cls.__fields__ if f.tagged}
         self.version = version
         self.make = make
         self.readers: dict[int, FieldReader] = {}
 
     def read(self, target: Struct, buf: bytes, p: int) -> int:
-        """Read the section at `p` into `target`, which has its defaults; return the offset behind it."""
+        """Read the section at `p` into `target` and return the offset of its end.
+
+        The tagged fields of `target` must have their defaults.
+        """
         n, p = _varint(buf, p)
         for _ in repeat(None, n):
             tag, p = _varint(buf, p)
@@ -105,7 +108,7 @@ def _varint(buf: bytes, p: int) -> tuple[int, int]:
 
 
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
-    """A tag section with its count: what is in the fields, and what nobody knows."""
+    """Encode a tag section with its count: the tagged fields in `pieces` and the unknown tags."""
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
             raise Unencodable
@@ -117,33 +120,33 @@ def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[A
 
 
 def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
-    """A function that `make` makes at the first call."""
-    made: list[Callable[[Any], bytes]] = []
+    """Return a writer that `make` compiles when the writer is first called."""
+    writers: list[Callable[[Any], bytes]] = []
 
     def call(value: Any) -> bytes:
-        if not made:
-            made.append(make())
-        return made[0](value)
+        if not writers:
+            writers.append(make())
+        return writers[0](value)
 
     return call
 
 
 def check_bytes(value: Any) -> bytes:
-    """`value` as bytes; TypeError unless it is bytes-like: an int or a list would pass for it too."""
+    """Return `value` as bytes. Raises TypeError if it is not bytes-like, such as an int."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError
     return bytes(cast("bytes | bytearray", value))
 
 
 def check_sequence(value: Any) -> Sequence[Any]:
-    """`value`, if it is a list or a tuple; else TypeError: a str would pass for a list of strings."""
+    """Return `value` if it is a list or a tuple. Raises TypeError for others, such as a str."""
     if not isinstance(value, list | tuple):
         raise TypeError
     return cast("list[Any]", value)
 
 
 class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
-    """n -> a function that reads n values of one `struct` code."""
+    """Map n -> a function that reads n values of one `struct` code."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -151,18 +154,17 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
     def __missing__(self, n: int) -> Callable[[bytes, int], tuple[Any, ...]]:
         code = _repeat(self.code, n)
         unpack = struct.Struct(">" + code).unpack_from
-        if (
-            n < CACHE_LIMIT and len(code) < 100
-        ):  # UUIDs are no repeated code: many of them take more memory than their message
+        # UUIDs have no repeat count in `struct`: the code for many of them is larger than their message.
+        if n < CACHE_LIMIT and len(code) < 100:
             self[n] = unpack
         return unpack
 
 
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
-    """Lengths of the lists in a run of fields -> a function that writes the run.
+    """Map the lengths of the lists in a run of fields -> a function that writes the run.
 
-    Beside those of `struct`, the codes are "*i" for a list of "i", and "v" for the count before one: a
-    varint, which is given as bytes.
+    Besides the codes of `struct` there are "*i" for a list of "i", and "v" for the varint count before a
+    list, which is passed as bytes.
     """
 
     def __init__(self, codes: tuple[str, ...]) -> None:
@@ -170,13 +172,13 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
 
     def __missing__(self, key: int | tuple[int, ...]) -> Callable[..., bytes]:
         lengths = key if isinstance(key, tuple) else (key,)
-        left = [*reversed(lengths)]
+        remaining = [*reversed(lengths)]
         code = ">"
         for part in self.codes:
             if part == "v":
-                code += f"{len(uvarint(left[-1] + 1))}s"
+                code += f"{len(uvarint(remaining[-1] + 1))}s"
             else:
-                code += f"{left.pop()}{part[1:]}" if part[0] == "*" else part
+                code += f"{remaining.pop()}{part[1:]}" if part[0] == "*" else part
         pack = struct.Struct(code).pack
         if sum(lengths) < CACHE_LIMIT:
             if len(self) >= CACHE_LIMIT:
@@ -190,7 +192,7 @@ def _repeat(code: str, n: int) -> str:
 
 
 class Uuids(dict[bytes, UUID]):
-    """16 bytes -> their UUID. Topic and directory ids come back in every message, and `UUID()` is slow."""
+    """Map 16 bytes -> their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
 
     def __missing__(self, content: bytes) -> UUID:
         value = object.__new__(UUID)
@@ -202,6 +204,6 @@ class Uuids(dict[bytes, UUID]):
         return value
 
 
-# UUIDs refuse assignment, but their slots don't; __init__ would take three times as long.
+# UUIDs are immutable, but their slots can be set. `UUID()` would take three times as long.
 _set_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
 _set_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__

@@ -1,5 +1,7 @@
-"""Generated source: the lines of a function in the making, and how they become one whose lines tracebacks,
-debuggers and `inspect` see."""
+"""Generate the source of one function and compile it.
+
+The source is kept in `linecache`, so tracebacks, debuggers and `inspect` show its lines.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from .message import Field, Message, Struct
 def build(source: str, filename: str, names: Mapping[str, object]) -> dict[str, Any]:
     """Run `source` with `names` as its globals and return these globals.
 
-    The text is filed in `linecache` as `filename`, which has to be unique and in angle brackets, as `attrs`
-    does: a traceback through generated code then shows the failing line.
+    The text is stored in `linecache` under `filename`, which must be unique and in angle brackets (as in
+    `attrs`). A traceback through generated code then shows the failing line.
     """
     namespace: dict[str, Any] = dict(names)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -27,7 +29,10 @@ def build(source: str, filename: str, names: Mapping[str, object]) -> dict[str, 
 
 
 class FunctionSource:
-    """Lines of a function in the making, the names they use, and the run of fixed fields not yet written."""
+    """The lines of one generated function, its global names and its pending run.
+
+    A run is a sequence of fixed-size fields that one `struct` call reads or writes.
+    """
 
     def __init__(self, message: type[Message], version: int) -> None:
         self.message = message
@@ -51,7 +56,7 @@ class FunctionSource:
 
     @contextmanager
     def block(self, head: str) -> Generator[None]:
-        """Indent what is written inside. A run never crosses the edge of a block."""
+        """Indent the lines that are added inside. A run never crosses the edge of a block."""
         assert not self.codes
         self.line(head)
         self.depth += 1
@@ -63,39 +68,39 @@ class FunctionSource:
         raise NotImplementedError
 
     def run(self, code: str, value: str) -> None:
-        """Add a fixed field to the pending run."""
+        """Add a fixed-size field to the pending run."""
         self.codes.append(code)
         self.values.append(value)
 
     def name(self, wanted: str, value: object) -> str:
-        """A name under which the function finds `value`."""
-        found, number = wanted, 1
-        while found in self.variables or self.names.setdefault(found, value) is not value:
+        """Bind `value` to a global name, `wanted` if it is free, and return the name."""
+        name, number = wanted, 1
+        while name in self.variables or self.names.setdefault(name, value) is not value:
             number += 1
-            found = f"{wanted}_{number}"
-        return found
+            name = f"{wanted}_{number}"
+        return name
 
     def variable(self, wanted: str) -> str:
-        """A name that no other variable of this function has."""
-        found, number = wanted, 1
-        while found in self.variables or found in self.names or keyword.iskeyword(found):
+        """Reserve a variable name that is unique in this function, `wanted` if it is free."""
+        name, number = wanted, 1
+        while name in self.variables or name in self.names or keyword.iskeyword(name):
             number += 1
-            found = f"{wanted}_{number}"
-        self.variables.add(found)
-        return found
+            name = f"{wanted}_{number}"
+        self.variables.add(name)
+        return name
 
     def object_variable(self, cls: type[Struct]) -> str:
         return self.variable(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower())
 
     def is_plain(self, f: Field) -> bool:
-        """The field stands at its place in this version: it exists, and isn't tagged."""
+        """Return whether the field has a fixed place in this version: it exists and is not tagged."""
         return self.version in f.versions and not (self.flexible and self.version in f.tagged)
 
     def is_compact(self, f: Field) -> bool:
         return self.flexible and not f.always_rigid
 
     def constant(self, f: Field) -> str:
-        """An expression for the initial value of a field that is neither a list nor a struct."""
+        """Return an expression for the initial value of a field that is no array and no struct."""
         value = f.initial()
         if value is None or isinstance(value, bool | int | str | bytes):
             return repr(value)
@@ -103,5 +108,8 @@ class FunctionSource:
 
 
 def code_name(codes: list[str]) -> str:
-    """`struct` codes as a part of a name; `t` is for truth, `n` for a list."""
+    """Spell `struct` codes for use in a name.
+
+    `?` becomes `t`, `16s` becomes `u`, and `*`, which marks an array, becomes `n`.
+    """
     return "".join(codes).replace("?", "t").replace("16s", "u").replace("*", "n")

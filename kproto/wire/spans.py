@@ -1,12 +1,12 @@
-"""Which bytes of a message are which field: the slow codec, reading aloud.
+"""Report which bytes of a message belong to which field.
 
-    reading = annotate(JoinGroupRequest, data, 0, 9)
-    for span in reading.spans:
+    annotated = annotate(JoinGroupRequest, data, 0, 9)
+    for span in annotated.spans:
         print(span.start, data[span.start:span.end].hex(" "), span.path, span.value)
 
-The spans cover every byte that was read, in order and without overlap: each value with its length in front,
-each array's count, each nullable struct's marker, each part of the tag sections. Where reading fails, the
-spans before the failure are there, and `error` says where and why.
+The spans cover every byte that was read, in order and without overlap: each value together with its length,
+the count of each array, the marker of each nullable struct, and each part of a tag section. If decoding
+fails, `spans` holds the spans before the failure and `error` says where it failed and why.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ M = TypeVar("M", bound=Message)
 
 
 class FieldSpan(msgspec.Struct, frozen=True):
-    """The bytes from `start` to `end` are `path`'s: its value, or what `type` says.
+    """The bytes from `start` to `end` (offsets in the data) that hold a value of `path`.
 
-    `type` is a basic type of Kafka, or "count", "marker", "tag count", "tag", "tag size", "tagged bytes".
+    `type` is one of Kafka's primitive types, or "count", "marker", "tag count", "tag", "tag size" or "tagged
+    bytes".
     """
 
     path: tuple[str, ...]
@@ -40,7 +41,10 @@ class FieldSpan(msgspec.Struct, frozen=True):
 
 
 class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
-    """What was read: the message and the offset behind it, or the error that ended the reading."""
+    """The spans of a message, with the message and the offset of its end, or with an error.
+
+    `message` is None if decoding failed; `end` is then the offset at which it stopped.
+    """
 
     spans: tuple[FieldSpan, ...]
     message: M | None
@@ -49,7 +53,10 @@ class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
 
 
 def annotate(message: type[M], data: bytes, offset: int, version: int) -> AnnotatedMessage[M]:
-    """Read `message` at `offset` of `data`. Raises UnsupportedVersion only; anything else is in `error`."""
+    """Decode `message` at `offset` of `data` and note the bytes of each field.
+
+    Raises only UnsupportedVersion. Malformed bytes are reported in `error` of the result.
+    """
     check_version(message, version)
     reader = _Annotator(message.__name__, data, offset, version, version in message.__flexible__)
     try:
@@ -67,7 +74,7 @@ _WORDS = {
 
 
 class _Annotator(Reader):
-    """Notes what each read took. The words that `Reader` reads with say what they were."""
+    """A `Reader` that records a span for each read, with the label that `Reader` passes."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         super().__init__(message, data, at, version, flexible)
@@ -82,37 +89,37 @@ class _Annotator(Reader):
         self._note(kind.name, start, value)
         return value
 
-    def length(self, code: str, flexible: bool, what: str) -> int:
+    def length(self, code: str, flexible: bool, label: str) -> int:
         start = self.at
-        value = super().length(code, flexible, what)
-        if what == "the count of an array":
+        value = super().length(code, flexible, label)
+        if label == "the count of an array":
             self._note("count", start, None if value < 0 else value)
         return value
 
-    def fixed(self, code: str, what: str) -> Any:
+    def fixed(self, code: str, label: str) -> Any:
         start = self.at
-        value = super().fixed(code, what)
-        if what == "the marker of a nullable struct":
+        value = super().fixed(code, label)
+        if label == "the marker of a nullable struct":
             self._note("marker", start, None if value < 0 else value)
         return value
 
-    def uvarint(self, what: str) -> int:
+    def uvarint(self, label: str) -> int:
         start = self.at
-        value = super().uvarint(what)
-        if what in _WORDS:
-            self._note(_WORDS[what], start, value)
+        value = super().uvarint(label)
+        if label in _WORDS:
+            self._note(_WORDS[label], start, value)
         return value
 
-    def read_bytes(self, size: int, what: str) -> bytes:
+    def read_bytes(self, size: int, label: str) -> bytes:
         start = self.at
-        value = super().read_bytes(size, what)
-        if what == "this tagged field":
+        value = super().read_bytes(size, label)
+        if label == "this tagged field":
             self._note("tagged bytes", start, value)
         return value
 
 
 def value_text(value: object) -> str:
-    """A value in one short line: text as JSON has it, a uuid as Kafka prints it."""
+    """Format a value in one short line: text as in JSON, a UUID as Kafka prints it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -129,12 +136,15 @@ def value_text(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text in quotes; what doesn't print, or turns the line around, is escaped."""
+    """Quote `text` as JSON does; unprintable and direction-changing characters are escaped."""
     return escape_unprintable(json.dumps(text, ensure_ascii=False))
 
 
 def escape_unprintable(line: str) -> str:
-    """A line as it may go to a terminal: what doesn't print, or turns or ends the line, is escaped."""
+    """Escape characters that are unprintable, end the line or change its direction.
+
+    The result can be shown on a terminal.
+    """
     return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
 
 

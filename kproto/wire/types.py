@@ -1,12 +1,12 @@
-"""The types that Kafka's message definitions are written in, and ranges of versions.
+"""The primitive types of Kafka's message definitions, and ranges of versions.
 
-`Int32` and the others are what a field is annotated with. To a type checker they are the plain Python
-type; the `Primitive` beside it says how the value looks on the wire:
+Fields are annotated with `Int32` and the others. A type checker sees the plain Python type; the `Primitive`
+in the annotation describes the bytes:
 
     Bool Int8 Int16 UInt16 Int32 UInt32 Int64 Float64    big-endian, fixed size
     Uuid                                                 16 bytes, as `uuid.UUID`
-    String                                               UTF-8 behind a length
-    Bytes Records                                        bytes behind a length; record batches stay raw
+    String                                               a length, then UTF-8
+    Bytes Records                                        a length, then bytes; record batches stay undecoded
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Annotated
 
 import msgspec
 
-# Kafka's `Uuid.ZERO_UUID`: no topic id.
+# Kafka's `Uuid.ZERO_UUID`, which stands for no topic id.
 ZERO_UUID = uuid.UUID(int=0)
 
-# Versions are int16 in the request header, so this is where "5+" ends.
+# Versions are int16 in the request header, so "5+" ends at this version.
 HIGHEST_VERSION = 0x7FFF
 
 
 class Primitive(msgspec.Struct, frozen=True):
-    """One of Kafka's basic types: its name in the message JSON, its `struct` code, its implicit default.
+    """One of Kafka's primitive types.
 
-    `code` is empty for the types of variable size. `zero` is what Kafka gives a field of this type that
-    declares no default.
+    `name` is its name in Kafka's message JSON, `code` its `struct` code. `code` is empty and `size` is 0 for
+    types of variable size. `zero` is Kafka's default for a field of this type that declares none.
     """
 
     name: str
@@ -55,14 +55,14 @@ Records = Annotated[bytes, Primitive("records", "", 0, None)]
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """An inclusive range of versions: "0-9", "5+", "3" or "none". Ask with `in`."""
+    """An inclusive range of versions: "0-9", "5+", "3" or "none". Test membership with `in`."""
 
     min: int
     max: int
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Read a range as Kafka's message JSON writes it. Raises ValueError for any other text."""
+        """Parse a range as Kafka's message JSON writes it. Raises ValueError for any other text."""
         if text == "none":
             return NO_VERSIONS
         match = re.fullmatch(r"(\d+)(\+|-(\d+))?", text)

@@ -265,7 +265,7 @@ DECODE_ERRORS: list[tuple[str, type[Message], int, str, str, int, str]] = [
         "00000001 01 01 01 07 02 0000",
         "flag",
         9,
-        "says 2 bytes, but takes 1",
+        "has a size of 2 bytes, but takes 1",
     ),
     ("a tagged field cut short", Tagged, 2, "00000001 01 01 01 63 05 00", "(tag 99)", 9, "takes 5 bytes"),
     (
@@ -322,7 +322,7 @@ ENCODE_ERRORS: list[tuple[str, Message, int, str, str]] = [
     ("bytes that are a str", plain(data="a"), 0, "data", "'a' is not bytes"),
     ("bytes that are a list", plain(data=[1]), 0, "data", "[1] is not bytes"),
     ("a surrogate", plain(text="\ud800"), 0, "text", "has no UTF-8 form"),
-    ("a str that is too long", plain(text="a" * 32768), 0, "text", "32768 bytes; strings have at most 32767"),
+    ("a str that is too long", plain(text="a" * 32768), 0, "text", "32768 bytes; a string has at most 32767"),
     ("None", plain(text=None), 0, "text", "None, but the field is not nullable"),
     ("None in another range", ranges(late=None), 1, "late", "not nullable in this version"),
     (
@@ -356,9 +356,15 @@ ENCODE_ERRORS: list[tuple[str, Message, int, str, str]] = [
         "is not a value of int64",
     ),
     ("an array that is a str", arrays(names="abc"), 1, "names", "'abc' is not a list"),
-    ("None in an array", arrays(points=[None]), 1, "points[0]", "elements of arrays can't be null"),
-    ("None in an array of strings", arrays(names=[None]), 0, "names[0]", "elements of arrays can't be null"),
-    ("another class", tagged(items=[Point(x=1, y=2, up=True)]), 2, "items[0].index", "is no TaggedItem"),
+    ("None in an array", arrays(points=[None]), 1, "points[0]", "elements of arrays are not nullable"),
+    (
+        "None in an array of strings",
+        arrays(names=[None]),
+        0,
+        "names[0]",
+        "elements of arrays are not nullable",
+    ),
+    ("another class", tagged(items=[Point(x=1, y=2, up=True)]), 2, "items[0].index", "is not a TaggedItem"),
     ("a tagged field out of range", tagged(number=2**63), 2, "number", "is not a value of int64"),
     ("a tagged struct that is None", tagged(leaf=None), 2, "leaf", "None, but the field is not nullable"),
 ]

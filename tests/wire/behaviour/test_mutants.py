@@ -79,7 +79,11 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         same,
     ),
     "tags of elements of fixed size are skipped": ('"if buf[p + {size', '"if 0 and buf[p + {size', sees_tags),
-    "other layouts are taken for the last one": ("' or '.join(other)", "' and '.join(other)", reads_runs),
+    "other layouts are taken for the last one": (
+        "' or '.join(mismatches)",
+        "' and '.join(mismatches)",
+        reads_runs,
+    ),
     "tags in a run are skipped": (
         'strict=True)] + ["tags"] * self',
         'strict=True)] + ["False"] * self',
