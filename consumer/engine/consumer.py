@@ -222,21 +222,52 @@ class ConsumerEngine:
             core.actions.append(Raise(error))
 
     def poll(self, event: ev.Poll, now: int) -> None:
-        """A poll that changes nothing but where the application is: nobody has to look at anything."""
-        core = self.core
-        if now >= self.calm_until or not self.group.steady or core.errors or self.standing.over is not None:
-            return
-        if not self.deliveries.holds(event.limit):
+        """Return buffered records, if nothing else waits to be done: the usual poll.
+
+        Only the fetcher has to know: it may have room for more. All else goes on as it is until `calm_until`.
+        """
+        core, partitions = self.core, self.core.partitions
+        if (
+            now >= self.calm_until
+            or event.limit < 1
+            or core.errors
+            or partitions.touched
+            or self.standing.over is not None
+            or not self.deliveries.ready
+            or not self.group.steady
+        ):
             return
         core.now = now
-        core.partitions.mark_processed()
+        partitions.mark_processed()
         self.polls += 1
-        core.actions.append(Deliver(self.deliveries.held(event.limit), [], core.partitions.losses))
+        records = self.deliveries.rows(event.limit)
+        if not records:  # transaction markers, or a broken batch: the whole poll finds out
+            self.calm_until = 0
+            return
+        core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
-        self.group.poll_ended()
-        if core.partitions.touched or core.network.actions or len(core.actions) > 1:
+        self.group.polled()
+        if partitions.touched:
+            self._refill()
+        if core.network.actions or len(core.actions) > 1:
+            self.calm_until = 0
+
+    def _refill(self) -> None:
+        """Tell the fetcher of the partitions whose buffer was emptied; settle if more depends on them."""
+        partitions = self.core.partitions
+        touched, partitions.touched = partitions.touched, {}
+        try:
+            for partition, state in touched.items():
+                if state.error is not None or not self.fetcher.on_records_returned(state):
+                    partitions.touched[partition] = state
+        except BaseException:  # Ctrl-C: settle all of them later
+            partitions.touched.update(touched)
+            raise
+        if partitions.touched:
             self.calm_until = 0
             self.settle()
+        else:
+            self.fetcher.pump()
 
     def _error(self, *, again: bool) -> KprotoError | None:
         """What wasn't told yet, or (`again`) still stands in the way."""
@@ -464,7 +495,8 @@ class ConsumerEngine:
         if core.network.actions:
             # At once: where Ctrl-C came in between, requests would be written twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
-        core.actions.extend(self.runner.take())
+        if self.runner.ended:
+            core.actions.extend(self.runner.take())
         actions, core.actions = core.actions, []
         return actions
 
@@ -543,7 +575,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     the event has changed nothing then.
     """
     core = engine.core
-    if engine.closed and not isinstance(event, AFTER_THE_END):
+    if engine.leaving.closed and not isinstance(event, AFTER_THE_END):
         raise IllegalState("this consumer is closed; make a new one")
     if isinstance(event, ev.Poll):
         engine.poll(event, now)

@@ -307,13 +307,16 @@ MemberAction = FindCoordinator | Send | Revoke | Lose | Assign | WantMetadata | 
 
 
 class ClientMember(Protocol):
-    """One member of one group, as the client engine sees it. Only `step` changes it.
+    """One member of one group, as the client engine sees it. Only `step` and `on_poll` change it.
 
     Java: AbstractCoordinator with ConsumerCoordinator, and AbstractMembershipManager (KIP-848).
     """
 
     def step(self, event: MemberEvent, now: int) -> list[MemberAction]:
         """Apply `event` at time `now` and return the actions to perform, in order."""
+
+    def on_poll(self, now: int) -> None:
+        """Restart max.poll.interval.ms, as `step(PollEnded(), now)` does. Only while `is_stable`."""
 
     def next_deadline(self) -> int | None:
         """Return the time of the next `Tick`, or None if only another event can change the member."""

@@ -9,11 +9,9 @@ import pytest
 
 from consumer.engine import events as ev
 from consumer.engine.consumer import next_deadline
-from consumer.engine.fetch.buffers import CompletedFetch
 from kproto.errors import Retriable
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest
-from kproto.records import Record, encode_batch
 from tests.consumer.world import Consumer, World, tp
 
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 200}
@@ -77,13 +75,13 @@ def test_a_poll_at_once_is_what_the_three_are(limit: int) -> None:
     assert len(commits) > 1
 
 
-def test_it_is_answered_as_long_as_something_is_left_of_what_was_made() -> None:
+def test_a_poll_at_once_returns_everything_that_is_buffered() -> None:
     _, a = filled()
-    for _ in range(2 * 38):
+    for _ in range(2 * 39):
         at_once(a, 1)
-    assert len(a.records) == 2 * 39
+    assert len(a.records) == 2 * 40
     before = known(a)
-    at_once(a, 1)  # the last one of each: then more is to be fetched
+    at_once(a, 1)
     assert known(a) == before
 
 
@@ -107,15 +105,22 @@ def an_error_waits(world: World, a: Consumer) -> None:
 def one_is_paused_and_the_other_used_up(world: World, a: Consumer) -> None:
     a.do(ev.Pause(frozenset({tp("t", 0)})))
     state = a.engine.partitions[TopicPartition("t", 1)]
-    while state.position < 39:
+    while state.position < 40:
         three(a, 1)
 
 
-def it_never_took_a_record(world: World, a: Consumer) -> None:
-    a.do(ev.Seek(tp("t", 0), 0))
-    a.do(ev.Seek(tp("t", 1), 0))
-    states = a.engine.partitions.values()
-    assert world.run(until=lambda: all(state.chunks for state in states))
+def test_a_poll_at_once_decodes_fetched_records() -> None:
+    (first, a), (second, b) = filled(), filled()
+    for world, consumer in ((first, a), (second, b)):
+        consumer.do(ev.Seek(tp("t", 0), 0))
+        consumer.do(ev.Seek(tp("t", 1), 0))
+        states = consumer.engine.partitions.values()
+        assert world.run(until=lambda states=states: all(state.chunks for state in states))  # type: ignore[misc]
+        next_deadline(consumer.engine)
+    three(a, 5)
+    at_once(b, 5)
+    assert len(b.records) == 7
+    assert known(a) == known(b)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +130,6 @@ def it_never_took_a_record(world: World, a: Consumer) -> None:
         a_moment_has_come,
         an_error_waits,
         one_is_paused_and_the_other_used_up,
-        it_never_took_a_record,
     ],
 )
 def test_where_more_is_to_be_done_nothing_has_happened(hindered: Callable[[World, Consumer], None]) -> None:
@@ -148,14 +152,3 @@ def test_partitions_have_their_turn() -> None:
     for _ in range(6):
         at_once(a, 2)
     assert [record.partition for record in a.records[2:]] == [0, 0, 1, 1] * 3
-
-
-def test_a_piece_holds_what_is_made_and_not_its_last_record() -> None:
-    data = b"".join(encode_batch([Record(offset, 0, b"", b"v")]) for offset in range(2))
-    few = CompletedFetch(encode_batch([Record(offset, 0, b"", b"v") for offset in range(5)]), 0, None, True)
-    assert not few.holds(1)
-    assert len(few.rows("t", 0, 1)) == 1
-    assert [few.holds(count) for count in (1, 3, 4)] == [True, True, False]
-    apart = CompletedFetch(data, 0, None, True)
-    apart.rows("t", 0, 1)
-    assert not apart.holds(1)

@@ -61,7 +61,8 @@ class PlanRunner:
         # (when, number, job): deadlines and the ends of pauses. What is over is skipped when its time comes.
         self._due: list[tuple[int, int, _Job]] = []
         self._number = 0
-        self._ended: list[Done] = []
+        # The plans that ended since `take` was called last.
+        self.ended: list[Done] = []
 
     def start(self, token: object, plan: Plan[Any], timeout_ms: int) -> None:
         job = _Job(token, plan, self._clock() + timeout_ms, timeout_ms)
@@ -84,7 +85,7 @@ class PlanRunner:
 
     def take(self) -> list[Done]:
         """What ended since the last time."""
-        ended, self._ended = self._ended, []
+        ended, self.ended = self.ended, []
         return ended
 
     def pump(self) -> None:
@@ -166,4 +167,4 @@ class PlanRunner:
         # A call knows its job: the two would keep each other, and answers of megabytes, until Python looks.
         job.calls = []
         self._jobs.pop(job.token, None)
-        self._ended.append(Done(job.token, value, error))
+        self.ended.append(Done(job.token, value, error))

@@ -131,26 +131,19 @@ class CompletedFetch:
 
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         """The next records, at most `limit`; moves `position` behind them."""
-        self._look_at_end()
+        if self._torn is not None and self.position >= self.end:
+            raise self._torn
         if self._columns is None and self._batches is None:
             self._begin()
         if self._columns is not None:
             return self._from_columns(self._columns, topic, partition, limit)
         return self._from_batches(topic, partition, limit)
 
-    def _look_at_end(self) -> None:
-        if self._torn is not None and self.position >= self.end:
-            raise self._torn
-
-    def holds(self, limit: int) -> bool:
-        """Whether more than `limit` records are decoded already."""
-        return self._at + limit < len(self._rows if self._columns is None else self._columns)
-
     def _begin(self) -> None:
         """Chooses the way; what isn't wholly sound is read batch by batch, up to where it breaks."""
         self._batch, self._error, self._rows, self._ahead, self._at = None, None, [], [], 0
         self._transactions = AbortedTransactions(self._aborted)
-        if self._together(lent=True):
+        if len(self._mates) > 1 and self._together(lent=True):
             return
         module = _columns() if has_many_records(self.data) else None
         if module is not None:
@@ -163,10 +156,7 @@ class CompletedFetch:
             else:
                 self._columns = found
                 return
-        self._batches = self._all()
-
-    def _all(self) -> Iterator[Batch]:
-        return batches(self.data, check_crc=self._check, max_decompressed=self._most)
+        self._batches = batches(self.data, check_crc=self._check, max_decompressed=self._most)
 
     def _records(self, batch: Batch) -> list[Record]:
         """Those of the batch; raises RecordError, also where one lies outside of it."""
@@ -301,7 +291,8 @@ class CompletedFetch:
     def columns(self) -> Columns | None:
         """All that is left, as columns; None when nothing of it may be seen. Uses the chunk up, or where that
         would take too much memory at once, its next batch."""
-        self._look_at_end()
+        if self._torn is not None and self.position >= self.end:
+            raise self._torn
         data, end = self.data, self.end
         self._ahead = []
         if self._columns is not None and self._lent:
@@ -339,7 +330,7 @@ class CompletedFetch:
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
         try:
-            for batch in self._all():
+            for batch in batches(self.data, check_crc=self._check, max_decompressed=self._most):
                 if not first:
                     transactions.skips(batch)
                     self._records(batch)

@@ -61,70 +61,52 @@ class FetchCollector:
         return next(iter(self._broken.values()), None) if again else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
-        """At most `limit` records, in turn from the partitions that have some."""
-        found: list[ConsumerRecord] = []
-        while self._loaded and len(found) < limit:
-            self._rows_of(self._next(), limit, found)
+        """Return at most `limit` records, taking turns between the partitions that have some."""
+        records: list[ConsumerRecord] = []
+        while self._loaded and len(records) < limit:
+            state = self._next()
+            topic, partition = state.partition
+            while state.chunks and len(records) < limit:
+                fetch = state.chunks[0]
+                self._open.pop(state.partition, None)
+                self._open[state.partition] = state, fetch
+                try:
+                    records += fetch.rows(topic, partition, limit - len(records))
+                except KprotoError as error:
+                    state.fail(error)
+                state.moved(fetch)
+                if state.error is not None or fetch.exhausted:
+                    self._open.pop(state.partition, None)
+                if state.error is not None:
+                    break
+            if state.error is not None or not state.chunks:
+                self._loaded.pop(state.partition, None)
         self.begun = None
-        return found
+        return records
 
-    def holds(self, limit: int) -> bool:
-        """Whether the partition whose turn it is has more than `limit` records made, and nothing is wrong."""
-        if self._untold or limit < 1:
-            return False
-        return bool(self._loaded) and self._first().chunks[0].holds(limit)
-
-    def held(self, limit: int) -> list[ConsumerRecord]:
-        """These; of what was fetched nothing is used up, so nobody has to look at the partition."""
-        self.begun = state = self._first()
-        partition = state.partition
-        del self._loaded[partition]
-        self._loaded[partition] = state
-        chunk = self._opened(state)
-        found = chunk.rows(partition.topic, partition.partition, limit)
-        state.moved(chunk)
-        self.begun = None
-        return found
+    @property
+    def ready(self) -> bool:
+        """Whether records are buffered, and no error of a partition has to be raised first."""
+        return bool(self._loaded) and not self._untold
 
     def _next(self) -> PartitionState:
-        """The partition whose turn it is; it goes to the end of the line if something is left of it."""
-        self.begun = state = self._first()
+        """Return the partition whose turn it is, and move it to the end of the line."""
+        state = next(iter(self._loaded.values()))
+        if len(self._open) >= BEGUN_AT_ONCE and state.partition not in self._open:
+            state = self._opened_or(state)
+        self.begun = state
         del self._loaded[state.partition]
-        state.touch()
+        self._loaded[state.partition] = state
         return state
 
-    def _first(self) -> PartitionState:
-        """The first in line; where so many are begun that no other may be, the first of those."""
-        first = next(iter(self._loaded.values()))
-        if len(self._open) < BEGUN_AT_ONCE or first.partition in self._open:
-            return first
+    def _opened_or(self, first: PartitionState) -> PartitionState:
+        """Return `first` if a paused partition can make room for it, else one that is being decoded."""
         for partition, (_, chunk) in self._open.items():
             if partition not in self._loaded:
                 chunk.fold()
                 del self._open[partition]
                 return first
         return next(state for state, _ in self._open.values())
-
-    def _opened(self, state: PartitionState) -> CompletedFetch:
-        """The partition's first piece, to be taken from now."""
-        chunk = state.chunks[0]
-        self._open.pop(state.partition, None)
-        self._open[state.partition] = state, chunk
-        return chunk
-
-    def _rows_of(self, state: PartitionState, limit: int, found: list[ConsumerRecord]) -> None:
-        topic, partition = state.partition
-        while state.chunks and len(found) < limit:
-            chunk = self._opened(state)
-            try:
-                found += chunk.rows(topic, partition, limit - len(found))
-            except KprotoError as error:
-                state.fail(error)
-            state.moved(chunk)
-            if chunk.exhausted or state.error is not None:
-                self._open.pop(state.partition, None)
-            if state.error is not None:
-                return
 
     def columns(self) -> list[ColumnBatch]:
         """What is buffered, one batch of columns for each fetched piece, until they are `AT_ONCE` together:
@@ -145,5 +127,7 @@ class FetchCollector:
                     room -= columns.nbytes
                     found.append(ColumnBatch(topic, partition, columns))
                 state.moved(chunk)
+            if state.error is not None or not state.chunks:
+                self._loaded.pop(state.partition, None)
         self.begun = None
         return found

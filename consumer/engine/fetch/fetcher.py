@@ -146,6 +146,17 @@ class Fetcher:
         if lane.open and not lane.session.asks(partition):
             lane.fresh[partition] = state
 
+    def on_records_returned(self, state: PartitionState) -> bool:
+        """Note that the buffer of `state` was emptied. False if what is fetched changes: call `look` then."""
+        partition = state.partition
+        node = self._at.get(partition)
+        if node is None or state.chunks or partition in self._full_at or partition not in self._held:
+            return False
+        holder, size = self._held.pop(partition)
+        holder.held -= size
+        self._nodes[node].dry.add(partition)
+        return True
+
     def _note_held(self, state: PartitionState) -> None:
         partition, core = state.partition, self._core
         lane, size = self._held.pop(partition, (None, 0))

@@ -220,6 +220,13 @@ class Membership:
         self._in_poll = False
         self._alive()
 
+    def polled(self) -> None:
+        """Restart max.poll.interval.ms after a poll that returned at once. Only while `steady`."""
+        if self._in_poll:
+            self.poll_ended()
+        elif self._standing.member is not None:
+            self._standing.member.on_poll(self._core.now)
+
     def _alive(self) -> None:
         """Tells the member whether the application waits in poll, and in no callback of its own.
 
@@ -261,8 +268,10 @@ class Membership:
     @property
     def steady(self) -> bool:
         """Nothing waits for the application, and a poll means no more to the member than that it is alive."""
-        member = self.member
-        return not self.busy and (member is None or member.is_stable)
+        if self._running is not None or self._callbacks:
+            return False
+        member = self._standing.member
+        return member is None or member.is_stable
 
     @property
     def losing(self) -> bool:

@@ -82,6 +82,9 @@ class SoloMember:
     def next_deadline(self) -> int | None:
         return None
 
+    def on_poll(self, now: int) -> None:
+        pass
+
     def assignment_deadline(self) -> int | None:
         return None
 

@@ -35,6 +35,10 @@ class ClassicMember(Member):
     def step(self, event: MemberEvent, now: int) -> list[MemberAction]:
         return table.step(self, event, now)
 
+    def on_poll(self, now: int) -> None:
+        if self.poll_at is not None:
+            self.poll_at = now + self.config.rebalance_timeout_ms
+
     def next_deadline(self) -> int | None:
         return table.next_deadline(self)
 
