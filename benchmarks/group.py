@@ -66,7 +66,7 @@ class Group:
 
     def __init__(self, strategy: str, partitions: int, sent: As) -> None:
         self.now = 1_000_000
-        self.coordinator = broker.Coordinator(broker.Settings(group_initial_rebalance_delay_ms=0))
+        self.coordinator = broker.ClassicCoordinator(broker.GroupSettings(group_initial_rebalance_delay_ms=0))
         self.members: dict[int, Member] = {}
         self.topics = {f"topic-{number}": partitions // 10 for number in range(10)}
         self._strategy = strategy
@@ -115,11 +115,13 @@ class Group:
         version = VERSIONS[type(request).__name__]
         self._tokens[self._asked] = number, request, version
         said = self._sent(request, version)
-        self._step_broker(broker.Received(self._asked, said, version, f"c{number}", "/::1", f"{self._asked}"))
+        self._step_broker(
+            broker.RequestReceived(self._asked, said, version, f"c{number}", "/::1", f"{self._asked}")
+        )
 
     def _step_broker(self, event: broker.Event) -> None:
         for action in broker.step(self.coordinator, event, self.now):
-            if isinstance(action, broker.Reply):
+            if isinstance(action, broker.SendResponse):
                 number, request, version = self._tokens.pop(int(str(action.token)))
                 self._events.append((number, Received(request, self._sent(action.response, version))))
 

@@ -20,6 +20,7 @@ ORDER = [
     "messages",
     "records",
     "security",
+    "machine",
     "group",
     "transactions",
     "models",

@@ -50,8 +50,8 @@ class Close(NamedTuple):
 class GroupCoordinatorStep(NamedTuple):
     """To tell: the group coordinator was given `event` and answered with `actions`."""
 
-    event: coordinator.Event
-    actions: tuple[coordinator.Action, ...]
+    event: coordinator.CoordinatorEvent
+    actions: tuple[coordinator.CoordinatorAction, ...]
 
 
 class TransactionCoordinatorStep(NamedTuple):
@@ -211,12 +211,12 @@ class Broker:
         """Is this broker the one to ask about a partition?"""
         return self.cluster.leader(partition, index) == self.node.id
 
-    def step_group_coordinator(self, event: coordinator.Event, now: int) -> None:
+    def step_group_coordinator(self, event: coordinator.CoordinatorEvent, now: int) -> None:
         """Tell the group coordinator, and answer whom it answers."""
         actions = tuple(coordinator.step(self.coordinator, event, now))
         self.actions.append(GroupCoordinatorStep(event, actions))
         for action in actions:
-            if isinstance(action, coordinator.Reply) and isinstance(action.token, int):
+            if isinstance(action, coordinator.SendResponse) and isinstance(action.token, int):
                 self.answer(action.token, action.response)
 
     def step_transaction_coordinator(

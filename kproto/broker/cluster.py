@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import transactions
 from ..error_codes import ErrorCode
 from ..group.classic import coordinator
-from ..group.classic.coordinator.errors import refusal
-from ..group.classic.coordinator.state import Group, Received, Turn
+from ..group.classic.coordinator.responses import error_response
+from ..group.classic.coordinator.state import ClassicGroup, GroupContext
+from ..machine import RequestReceived
 from ..messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -53,7 +54,7 @@ class Cluster:
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        self.coordinator: Final = coordinator.Coordinator(settings.group, self.topics)
+        self.coordinator: Final = coordinator.ClassicCoordinator(settings.group, self.topics)
         self.transactions: Final = transactions.Coordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
         self.leaders: Final[dict[Partition, int]] = {}
@@ -159,7 +160,7 @@ class Cluster:
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
         """Note that it has, if the group keeps offsets of it that are not committed yet."""
         group = self.coordinator.groups.get(group_id)
-        if group is not None and producer_id in group.promised:
+        if group is not None and producer_id in group.pending_transactions:
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
     def clear_pending_offsets(self, producer_id: int, partition: Name) -> None:
@@ -190,24 +191,24 @@ class Cluster:
         group = self.coordinator.groups.get(group_id)
         return [] if group is None else self._unload(group, now + loading_ms)
 
-    def _unload(self, group: Group, ready: int) -> list[tuple[object, Message]]:
+    def _unload(self, group: ClassicGroup, ready: int) -> list[tuple[object, Message]]:
         answers: list[tuple[object, Message]] = []
-        turn = Turn(self.coordinator, ready)
+        context = GroupContext(self.coordinator, ready)
         for member in group.members.values():
-            waiting: list[Received[Any] | None] = [group.unpark_join(member), member.sync]
+            waiting: list[RequestReceived[Any] | None] = [group.release_join(member), member.sync]
             member.sync = None
             for call in waiting:
                 if call is not None:
                     code = ErrorCode.NOT_COORDINATOR
-                    answers.append((call.token, refusal(call.request, code, call.version)))
-            turn.refresh_session(group, member)
+                    answers.append((call.token, error_response(call.request, code, call.version)))
+            context.restart_session(group, member)
         return answers
 
 
 def refused(request: Message, code: ErrorCode, version: int) -> Message:
     """The answer to any request for a coordinator that only says no."""
     if not isinstance(request, OffsetFetchRequest):
-        return refusal(request, code, version)
+        return error_response(request, code, version)
     if version >= 8:  # KIP-709: several groups
         groups = [
             OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)

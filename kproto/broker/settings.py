@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from ..errors import ConfigError
-from ..group.classic.coordinator.settings import Settings as GroupSettings
+from ..group.classic.coordinator.settings import GroupSettings
 from ..java_numbers import trimmed, whole
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check

@@ -7,18 +7,27 @@ lists the group protocols and creates their members; the engine names nothing el
 The engine finds the coordinator, sends requests and reports their responses. It runs the rebalance callbacks
 and commits offsets. The member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
 
+Broker half: the embedded broker drives a `GroupCoordinator`, whatever the type of its groups. It passes
+requests to `step` and sends the responses that `step` returns.
+`kproto.group.classic.coordinator.ClassicCoordinator` is the first implementation.
+
 All times are milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
+from uuid import UUID
 
 import msgspec
 
+from ..error_codes import ErrorCode
 from ..errors import KprotoError
+from ..machine import RequestReceived, SendResponse
+from ..machine import Tick as Tick
 from ..wire.message import Message
 from .assignors import Assignor
 from .subscription import TopicPartition
@@ -166,10 +175,6 @@ class Close(msgspec.Struct, frozen=True):
 
     leave: bool = True
     timeout_ms: int = 30_000
-
-
-class Tick(msgspec.Struct, frozen=True):
-    """`next_deadline` has been reached. A tick that comes too early has no effect."""
 
 
 MemberEvent = (
@@ -408,3 +413,117 @@ class ClientMember(Protocol):
 
 
 MemberFactory = Callable[[MemberConfig], ClientMember]
+
+
+# -- broker: events and actions ---------------------------------------------------------------------------
+
+
+class TopicsDeleted(msgspec.Struct, frozen=True):
+    """Topics were deleted. The coordinator drops the offsets that were committed for them."""
+
+    names: frozenset[str]
+
+
+class TransactionEnded(msgspec.Struct, frozen=True):
+    """A producer's transaction ended. The offsets that it committed become valid, or are dropped."""
+
+    producer_id: int
+    committed: bool
+
+
+CoordinatorEvent: TypeAlias = "RequestReceived[Message] | Tick | TopicsDeleted | TransactionEnded"
+
+
+class GroupNotice(msgspec.Struct, frozen=True):
+    """Something happened to a group. The broker passes notices to observers, and otherwise ignores them."""
+
+    group_id: str
+
+
+CoordinatorAction: TypeAlias = SendResponse | GroupNotice
+
+
+# -- broker: the coordinator -------------------------------------------------------------------------------
+
+
+class TopicCatalog(Protocol):
+    """The broker's topics, as a coordinator sees them. None is returned for an unknown topic."""
+
+    def name(self, topic_id: UUID, /) -> str | None: ...
+    def id(self, name: str, /) -> UUID | None: ...
+    def partitions(self, name: str, /) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member of a group, as its coordinator sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    # In the format of the group's type: a ConsumerProtocolAssignment for classic consumers.
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group of any type, as its coordinator sees it."""
+
+    group_id: str
+    # "classic", "consumer" or "share": the type as ListGroups reports it.
+    group_type: str
+    # "consumer" or "connect", for example. Empty if the group never had a member.
+    protocol_type: str
+    # Kafka's name of the state, such as "Stable".
+    state: str
+    # The generation of a classic group, the group epoch of the others.
+    epoch: int
+    members: tuple[MemberDescription, ...]
+
+
+class GroupCoordinator(Protocol):
+    """What the embedded broker may ask of the coordinator of any type of group.
+
+    A broker creates a coordinator with its settings and a `TopicCatalog`, and then:
+
+    * passes every request whose class is in `requests` to `step` as `RequestReceived`, with a token of its
+      choice. Each token comes back in exactly one `SendResponse`, in this step or in a later one;
+    * passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen;
+    * passes a `Tick` to `step` at the time that `next_deadline` returns. Too many ticks are harmless;
+    * sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers;
+    * calls `hand_over` when another node becomes the coordinator of a group;
+    * calls `error_response` for a request that it rejects before the coordinator sees it.
+
+    Coordinators do no I/O and raise no Kafka errors: error codes are part of the responses. Times are whole
+    milliseconds of one clock that never goes back.
+    """
+
+    @property
+    def requests(self) -> Collection[type[Message]]:
+        """The request classes that `step` serves."""
+
+    def step(self, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
+        """Apply one event and return the actions to perform, in order."""
+
+    def next_deadline(self) -> int | None:
+        """Return the time at which a `Tick` is due, or None if nothing waits for time."""
+
+    def group_ids(self) -> Collection[str]:
+        """Return the ids of all groups, those included that only have offsets."""
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """Return the group as it is now, or None if there is no group of this id."""
+
+    def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
+        """Return whether the producer committed offsets to the group in a transaction that is still open."""
+
+    def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
+        """Answer the group's delayed requests with NOT_COORDINATOR, because another node takes over.
+
+        All nodes of an embedded cluster share one coordinator, so the group itself stays. The sessions of
+        its members restart at `ready_at`, the time at which the new node has loaded the group.
+        """
+
+    def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
+        """Return the response to one of `requests` that reports nothing but this error."""

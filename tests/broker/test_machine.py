@@ -295,7 +295,9 @@ def test_a_member_that_went_away_while_it_joined_hurts_nobody(stage: Stage, clie
 
 def test_what_the_coordinator_does_is_told(stage: Stage, client: Client) -> None:
     stable(client)
-    settled = [a for told in stage.told for a in told.actions if isinstance(a, coordinator.Settled)]
+    settled = [
+        a for told in stage.told for a in told.actions if isinstance(a, coordinator.RebalanceCompleted)
+    ]
     assert [(one.group_id, one.generation) for one in settled] == [("g", 1)]
     assert all(isinstance(told, GroupCoordinatorStep) for told in stage.told)
 

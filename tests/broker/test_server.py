@@ -223,7 +223,7 @@ def test_a_fleet_that_connects_at_once_need_not_try_again() -> None:
 
 
 def test_observers_see_what_the_coordinator_did() -> None:
-    seen: list[tuple[coordinator.Event, tuple[coordinator.Action, ...], int]] = []
+    seen: list[tuple[coordinator.CoordinatorEvent, tuple[coordinator.CoordinatorAction, ...], int]] = []
     with (
         running(settings={"group.initial.rebalance.delay.ms": 0}) as server,
         connected(server.bootstrap) as client,
@@ -232,10 +232,10 @@ def test_observers_see_what_the_coordinator_did() -> None:
         member = client.ask(joining(), 9).member_id
         client.ask(joining(member), 9)
     requests = [
-        type(event.request).__name__ for event, _, _ in seen if isinstance(event, coordinator.Received)
+        type(event.request).__name__ for event, _, _ in seen if isinstance(event, coordinator.RequestReceived)
     ]
     assert requests == ["JoinGroupRequest", "JoinGroupRequest"]
-    assert any(isinstance(action, coordinator.Reply) for _, actions, _ in seen for action in actions)
+    assert any(isinstance(action, coordinator.SendResponse) for _, actions, _ in seen for action in actions)
 
 
 def test_observers_see_transactions() -> None:

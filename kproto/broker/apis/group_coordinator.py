@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...error_codes import ErrorCode
-from ...group.classic.coordinator.state import Received
+from ...machine import RequestReceived
 from ...messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from ...messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from ...messages.headers import Envelope
@@ -35,7 +35,7 @@ def coordinated(broker: Broker, call: Call) -> Result:
         if not isinstance(own, Call):
             return own
         call = own
-    event = Received(
+    event = RequestReceived(
         token=call.conn,
         request=call.envelope.request,
         version=call.version,

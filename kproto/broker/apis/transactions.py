@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...error_codes import ErrorCode
-from ...group.classic.coordinator.responses import gathered, txn_commit_response
+from ...group.classic.coordinator.responses import group_by_topic, txn_commit_response
 from ...messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ...messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -170,7 +170,7 @@ def txn_offset_commit(broker: Broker, call: Call) -> Result:
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     codes = [code if one in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked]
     there = {position for position, one in enumerate(asked) if one in known}
-    return txn_commit_response(request, gathered(request.topics, codes, there))
+    return txn_commit_response(request, group_by_topic(request.topics, codes, there))
 
 
 def describe_producers(broker: Broker, call: Call) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...group.classic.coordinator.state import Group
+from ...group.classic.coordinator.state import ClassicGroup
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Client, Member, World
 from .looking import broken
@@ -33,7 +33,7 @@ def no_partition_has_two_owners(world: World) -> None:
                 raise broken(world, client.name, f"{partition} is with {other}, too")
 
 
-def _was_not_given(group: Group, client: Client, partition: TopicPartition) -> bool:
+def _was_not_given(group: ClassicGroup, client: Client, partition: TopicPartition) -> bool:
     """Whether another client's member holds what its generation has not given it.
 
     librdkafka's does: when its topics grow while its application is being assigned partitions, it joins

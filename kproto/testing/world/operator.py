@@ -287,14 +287,14 @@ class Operator:
         world = self._world
         event = told.event
         for action in told.actions:
-            if isinstance(action, coordinator.Settled):
+            if isinstance(action, coordinator.RebalanceCompleted):
                 world.saw(action.group_id, "settled", detail=(action.generation, action.members))
-            elif not isinstance(action, coordinator.Reply):
+            elif not isinstance(action, coordinator.SendResponse):
                 world.note(f"broker {node}", "says", action)
-            elif isinstance(event, coordinator.Received) and action.token == event.token:
+            elif isinstance(event, coordinator.RequestReceived) and action.token == event.token:
                 self._answered(event, action)
 
-    def _answered(self, event: coordinator.Received[Message], reply: coordinator.Reply) -> None:
+    def _answered(self, event: coordinator.RequestReceived[Message], reply: coordinator.SendResponse) -> None:
         world = self._world
         request, response = event.request, reply.response
         if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):

@@ -30,7 +30,7 @@ from ...broker.cluster import Cluster
 from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
-from ...group.classic.coordinator.state import GroupState
+from ...group.classic.coordinator.state import ClassicGroupState
 from ...group.subscription import TopicPartition
 from ...validation import checked
 from ...wire.message import Message
@@ -436,7 +436,7 @@ class World(Operator, Exchange):
     @checked
     def is_stable(self, group: str) -> bool:
         found = self.cluster.coordinator.groups.get(group)
-        return found is not None and found.state is GroupState.STABLE
+        return found is not None and found.state is ClassicGroupState.STABLE
 
     def token(self) -> int:
         return next(self._tokens)

@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any, cast
 
 from ....error_codes import ErrorCode
-from ....group.classic.coordinator.errors import refusal
+from ....group.classic.coordinator.responses import error_response
 from ....messages.delete_groups import DeletableGroupResult
 from ....messages.describe_groups import DescribedGroup
 from ....messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -47,7 +47,7 @@ def find_coordinator(may: May, request: Any) -> Gated:
 def member(may: May, request: Any) -> Gated:
     if may.group(Op.READ, request.group_id):
         return may.call
-    return refusal(request, GROUP_FAILED, may.call.version)
+    return error_response(request, GROUP_FAILED, may.call.version)
 
 
 def sync_group(may: May, request: Any) -> Gated:
@@ -58,13 +58,13 @@ def sync_group(may: May, request: Any) -> Gated:
 
 def offset_commit(may: May, request: Any) -> Gated:
     if not may.group(Op.READ, request.group_id):
-        return refusal(request, GROUP_FAILED, may.call.version)
+        return error_response(request, GROUP_FAILED, may.call.version)
     allowed, denied = may.parted(Op.READ, request.topics)
     if not denied:
         return may.call
     part = copy(request)
     part.topics = denied
-    told: Any = refusal(part, TOPIC_FAILED, may.call.version)
+    told: Any = error_response(part, TOPIC_FAILED, may.call.version)
 
     def amend(response: Any) -> Message:
         response.topics.extend(told.topics)
@@ -75,7 +75,7 @@ def offset_commit(may: May, request: Any) -> Gated:
 
 def offset_delete(may: May, request: Any) -> Gated:
     if not may.group(Op.DELETE, request.group_id):
-        return refusal(request, GROUP_FAILED, may.call.version)
+        return error_response(request, GROUP_FAILED, may.call.version)
 
     def refuse(topic: Any) -> OffsetDeleteResponseTopic:
         return OffsetDeleteResponseTopic(

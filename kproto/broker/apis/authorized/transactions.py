@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any, cast
 
 from ....error_codes import ErrorCode
-from ....group.classic.coordinator.errors import refusal as group_refusal
+from ....group.classic.coordinator.responses import error_response as group_error_response
 from ....messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ....messages.describe_producers import PartitionResponse, TopicResponse
 from ....messages.init_producer_id import InitProducerIdResponse
@@ -66,15 +66,15 @@ def end(may: May, request: Any) -> Gated:
 
 def offset_commit(may: May, request: Any) -> Gated:
     if not may(Op.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
-        return group_refusal(request, ID_FAILED, may.call.version)
+        return group_error_response(request, ID_FAILED, may.call.version)
     if not may.group(Op.READ, request.group_id):
-        return group_refusal(request, GROUP_FAILED, may.call.version)
+        return group_error_response(request, GROUP_FAILED, may.call.version)
     allowed, denied = may.parted(Op.READ, request.topics)
     if not denied:
         return may.call
     part = copy(request)
     part.topics = denied
-    told: Any = group_refusal(part, TOPIC_FAILED, may.call.version)
+    told: Any = group_error_response(part, TOPIC_FAILED, may.call.version)
 
     def amend(response: Any) -> Message:
         response.topics.extend(told.topics)

@@ -1,49 +1,46 @@
-"""The classic group coordinator: `step` is in `table`, which also lists the states and the rules."""
+"""The classic group coordinator.
+
+`table` has `step`, the states and the rules. `ClassicCoordinator` is what a broker uses.
+"""
 
 from __future__ import annotations
 
-from .settings import Settings
+from ....machine import RequestReceived, SendResponse, Tick
+from ...protocol import CoordinatorAction, CoordinatorEvent, TopicCatalog, TopicsDeleted, TransactionEnded
+from .service import ClassicCoordinator
+from .settings import GroupSettings
 from .state import (
     EDGES,
-    Action,
-    Committed,
-    Coordinator,
-    Emptied,
-    Event,
-    Group,
-    GroupMember,
-    GroupState,
-    Rebalancing,
-    Received,
-    Reply,
-    Settled,
-    Tick,
-    Topics,
-    TopicsDeleted,
-    TransactionEnded,
+    ClassicGroup,
+    ClassicGroupMember,
+    ClassicGroupState,
+    GroupEmptied,
+    RebalanceCompleted,
+    RebalanceStarted,
+    StoredOffset,
 )
-from .table import REQUESTS, TABLE, Kind, next_deadline, step
+from .table import REQUESTS, TABLE, GroupEventKind, next_deadline, step
 
 __all__ = [
     "EDGES",
     "REQUESTS",
     "TABLE",
-    "Action",
-    "Committed",
-    "Coordinator",
-    "Emptied",
-    "Event",
-    "Group",
-    "GroupMember",
-    "GroupState",
-    "Kind",
-    "Rebalancing",
-    "Received",
-    "Reply",
-    "Settings",
-    "Settled",
+    "ClassicCoordinator",
+    "ClassicGroup",
+    "ClassicGroupMember",
+    "ClassicGroupState",
+    "CoordinatorAction",
+    "CoordinatorEvent",
+    "GroupEmptied",
+    "GroupEventKind",
+    "GroupSettings",
+    "RebalanceCompleted",
+    "RebalanceStarted",
+    "RequestReceived",
+    "SendResponse",
+    "StoredOffset",
     "Tick",
-    "Topics",
+    "TopicCatalog",
     "TopicsDeleted",
     "TransactionEnded",
     "next_deadline",

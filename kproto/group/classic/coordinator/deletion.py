@@ -1,13 +1,12 @@
-"""Deleting: OffsetDelete takes single offsets from a group, DeleteGroups the group as a whole.
+"""OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
 
-Rules that hold here:
-
-* A group that there is not, or that keeps its offsets, is all that is told; else partitions that don't
-  exist are, as with commits.
-* An Empty group loses whatever is asked for, also what was never committed: the answer is no error.
-* A group of consumers keeps the offsets of topics that a member subscribes to. Members of another kind
-  don't say what they read, so their group keeps everything.
-* Only an Empty group is deleted. Its promised offsets and handed out ids go with it.
+* R126: an OffsetDelete to a group that does not exist, or that must keep its offsets, is answered with one
+  error and no partitions. Otherwise partitions that do not exist are reported as OffsetCommit reports them.
+* R127: an Empty group loses every requested offset. The answer is NONE even if no offset was committed. A
+  group of consumers keeps the offsets of topics that a member subscribes to. The subscriptions of other
+  protocol types are unknown, so such a group keeps everything.
+* R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted
+  with it.
 
 Follows OffsetMetadataManager.deleteOffsets and GroupCoordinatorShard.deleteGroups of Kafka 4.3.
 """
@@ -17,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....error_codes import ErrorCode
+from ....machine import RequestReceived
 from ....messages.delete_groups import DeletableGroupResult
 from ....messages.offset_delete import (
     OffsetDeleteRequest,
@@ -24,103 +24,116 @@ from ....messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from .errors import refuse
 from .offsets import CONSUMER, is_subscribed, topic_error
-from .responses import gathered
-from .state import Group, GroupState, Received, Turn, move
+from .responses import group_by_topic, send_error
+from .state import ClassicGroup, ClassicGroupState, GroupContext, move
+
+# OffsetDelete.
 
 
 @dataclass(slots=True)
-class Deletion:
-    """An OffsetDelete on its way: the partitions that exist are `open_`."""
+class OffsetDeletion:
+    """An OffsetDelete, and its response so far."""
 
-    call: Received[OffsetDeleteRequest]
+    call: RequestReceived[OffsetDeleteRequest]
     codes: dict[tuple[str, int], int]
-    open_: list[tuple[str, int]]
+    # The partitions that exist.
+    existing: list[tuple[str, int]]
 
-    def answer(self, turn: Turn) -> None:
+    def answer(self, context: GroupContext) -> None:
+        """Send the response."""
         topics = self.call.request.topics
-        named = [(topic.name, p.partition_index) for topic in topics for p in topic.partitions]
-        there = {position for position, key in enumerate(named) if key in self.open_}
-        told = gathered(topics, [self.codes[key] for key in named], there)
-        turn.reply(
+        keys = [(topic.name, partition.partition_index) for topic in topics for partition in topic.partitions]
+        positions = {position for position, key in enumerate(keys) if key in self.existing}
+        results = group_by_topic(topics, [self.codes[key] for key in keys], positions)
+        context.reply(
             self.call,
             OffsetDeleteResponse(
                 error_code=ErrorCode.NONE,
                 throttle_time_ms=0,
                 topics=[
                     OffsetDeleteResponseTopic(
-                        name=topics[number].name,
+                        name=topics[position].name,
                         partitions=[
                             OffsetDeleteResponsePartition(partition_index=index, error_code=code)
                             for index, code in partitions
                         ],
                     )
-                    for number, partitions in told
+                    for position, partitions in results
                 ],
             ),
         )
 
 
-def read_deletion(turn: Turn, call: Received[OffsetDeleteRequest]) -> Deletion:
-    named = [(topic.name, p.partition_index) for topic in call.request.topics for p in topic.partitions]
-    codes: dict[tuple[str, int], int] = {
-        (topic, index): topic_error(turn.coordinator.topics, topic, index) for topic, index in named
-    }
-    return Deletion(call, codes, [key for key, code in codes.items() if not code])
+def read_offset_deletion(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> OffsetDeletion:
+    """Return what the request deletes, with partitions that do not exist already rejected."""
+    keys = [
+        (topic.name, partition.partition_index)
+        for topic in call.request.topics
+        for partition in topic.partitions
+    ]
+    topics = context.coordinator.topics
+    codes: dict[tuple[str, int], int] = {key: topic_error(topics, *key) for key in keys}
+    return OffsetDeletion(call, codes, [key for key, code in codes.items() if not code])
 
 
-def delete_from_empty_group(turn: Turn, group: Group, deletion: Deletion) -> None:
-    """Nobody reads: forget every offset asked for, committed or promised."""
-    for topic, index in deletion.open_:
-        _forget(group, topic, index)
-    deletion.answer(turn)
+def delete_offsets_of_missing_group(
+    context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion
+) -> None:
+    """Answer GROUP_ID_NOT_FOUND."""
+    send_error(context, deletion.call, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def _delete_what_nobody_reads(turn: Turn, group: Group, deletion: Deletion) -> None:
-    """Forget the offsets of topics that no member subscribes to."""
-    for topic, index in deletion.open_:
+def delete_offsets_of_empty_group(
+    context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion
+) -> None:
+    """Delete every requested offset, pending ones included (R112)."""
+    for topic, index in deletion.existing:
+        _delete_offset(group, topic, index)
+    deletion.answer(context)
+
+
+def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
+    """Delete the offsets of topics to which no consumer subscribes; answer NON_EMPTY_GROUP for other
+    types."""
+    if group.protocol_type != CONSUMER:
+        send_error(context, deletion.call, ErrorCode.NON_EMPTY_GROUP)
+        return
+    for topic, index in deletion.existing:
         if is_subscribed(group, topic):
             deletion.codes[topic, index] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         else:
-            _forget(group, topic, index)
-    deletion.answer(turn)
+            _delete_offset(group, topic, index)
+    deletion.answer(context)
 
 
-def _forget(group: Group, topic: str, index: int) -> None:
+def _delete_offset(group: ClassicGroup, topic: str, index: int) -> None:
+    """Delete the committed and the pending offsets of one partition (R112)."""
     offsets = group.offsets.get(topic, {})
     if offsets.pop(index, None) and not offsets:
         del group.offsets[topic]
-    for producer_id, promise in list(group.promised.items()):
-        promise.pop((topic, index), None)
-        if not promise:
-            del group.promised[producer_id]
+    for producer_id, pending in list(group.pending_transactions.items()):
+        pending.pop((topic, index), None)
+        if not pending:
+            del group.pending_transactions[producer_id]
 
 
-def delete_offsets_of_nobody(turn: Turn, group: Group, deletion: Deletion) -> None:
-    """There is no such group."""
-    refuse(turn, deletion.call, ErrorCode.GROUP_ID_NOT_FOUND)
+# DeleteGroups.
 
 
-def delete_unread_offsets(turn: Turn, group: Group, deletion: Deletion) -> None:
-    """Delete what no consumer reads; what members of another kind read isn't known, so nothing of theirs."""
-    if group.protocol_type == CONSUMER:
-        _delete_what_nobody_reads(turn, group, deletion)
-    else:
-        refuse(turn, deletion.call, ErrorCode.NON_EMPTY_GROUP)
-
-
-def delete(turn: Turn, group: Group, results: list[DeletableGroupResult]) -> None:
-    """Forget the group with its offsets, promised ones and handed out ids too."""
-    move(turn, group, GroupState.DEAD)
+def delete_group(context: GroupContext, group: ClassicGroup, results: list[DeletableGroupResult]) -> None:
+    """Delete the group with its offsets, pending offsets and pending member ids."""
+    move(context, group, ClassicGroupState.DEAD)
     results.append(DeletableGroupResult(group_id=group.group_id, error_code=ErrorCode.NONE))
 
 
-def delete_nothing(turn: Turn, group: Group, results: list[DeletableGroupResult]) -> None:
-    """There is no such group."""
+def delete_missing_group(
+    context: GroupContext, group: ClassicGroup, results: list[DeletableGroupResult]
+) -> None:
+    """Report GROUP_ID_NOT_FOUND."""
     results.append(DeletableGroupResult(group_id=group.group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND))
 
 
-def keep(turn: Turn, group: Group, results: list[DeletableGroupResult]) -> None:
-    """A group with members is not deleted."""
+def refuse_deletion(context: GroupContext, group: ClassicGroup, results: list[DeletableGroupResult]) -> None:
+    """Report NON_EMPTY_GROUP."""
     results.append(DeletableGroupResult(group_id=group.group_id, error_code=ErrorCode.NON_EMPTY_GROUP))

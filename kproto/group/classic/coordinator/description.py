@@ -1,14 +1,11 @@
-"""What anyone may know of a group: DescribeGroups and ListGroups.
+"""DescribeGroups and ListGroups.
 
-Rules that hold here:
-
-* An unknown group is described as "Dead". Up to v5 that is no error; from v6 on it is GROUP_ID_NOT_FOUND
-  with a text.
-* The protocol and what the members said in it are shown in Stable only. Assignments are shown as last stored:
-  through a rebalance from Stable until the next plan, and no longer once a rebalance began before its plan
-  was there.
-* ListGroups filters by state and type as people write them: case and surrounding blanks don't matter, and a
-  word that is no state matches nothing.
+* R113: an unknown group is described as Dead. Up to v5 this is not an error. From v6 on it is
+  GROUP_ID_NOT_FOUND with a message.
+* R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
+  they were last stored. A rebalance that starts before the assignments have arrived clears them.
+* R119: ListGroups ignores case and surrounding blanks in its filters. An unknown state or type matches no
+  group.
 
 Follows GroupMetadataManager.describeGroups and listGroups of Kafka 4.3.
 """
@@ -18,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....error_codes import ErrorCode
+from ....machine import RequestReceived
 from ....messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -25,40 +23,41 @@ from ....messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ....messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from .state import Group, GroupState, Received, Turn
+from .state import ClassicGroup, ClassicGroupState, GroupContext
 
-# Without an authorizer everyone may READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS a group: the
-# bits are AclOperation's codes.
+# The bits are AclOperation's codes. Without an authorizer every client may READ, DELETE, DESCRIBE,
+# DESCRIBE_CONFIGS and ALTER_CONFIGS a group.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-NOT_ASKED: Final = -0x80000000  # Kafka's "no operations were asked for"
+OPERATIONS_NOT_REQUESTED: Final = -0x80000000  # Kafka's value for a request without authorized operations
 
-_V_NOT_FOUND: Final = 6  # KIP-1043: an unknown group is an error
+_NOT_FOUND_VERSION: Final = 6  # DescribeGroups, KIP-1043
 
 CLASSIC: Final = "classic"
 
 
-def describe_groups(turn: Turn, call: Received[DescribeGroupsRequest]) -> None:
-    """Answer with every group asked for, in that order."""
-    asked = call.request.include_authorized_operations
-    turn.reply(
+def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsRequest]) -> None:
+    """Answer with every requested group, in the order of the request (R113, R116)."""
+    operations = ALL_OPERATIONS if call.request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
+    context.reply(
         call,
         DescribeGroupsResponse(
             groups=[
-                _describe(_seen(turn, group_id), call.version, ALL_OPERATIONS if asked else NOT_ASKED)
+                _describe(_find_written(context, group_id), call.version, operations)
                 for group_id in call.request.groups
             ]
         ),
     )
 
 
-def _seen(turn: Turn, group_id: str) -> Group:
-    group = turn.coordinator.find(group_id)
-    return group if group.written else Group(group_id)
+def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
+    """Return the group, or a Dead one if Kafka's log has no record of it."""
+    group = context.coordinator.find(group_id)
+    return group if group.written else ClassicGroup(group_id)
 
 
-def _describe(group: Group, version: int, operations: int) -> DescribedGroup:
-    missing = group.state is GroupState.DEAD and version >= _V_NOT_FOUND
-    stable = group.state is GroupState.STABLE
+def _describe(group: ClassicGroup, version: int, operations: int) -> DescribedGroup:
+    missing = group.state is ClassicGroupState.DEAD and version >= _NOT_FOUND_VERSION
+    stable = group.state is ClassicGroupState.STABLE
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
         error_message=f"Group {group.group_id} not found." if missing else None,
@@ -77,15 +76,15 @@ def _describe(group: Group, version: int, operations: int) -> DescribedGroup:
             )
             for member in group.members.values()
         ],
-        authorized_operations=NOT_ASKED if missing else operations,
+        authorized_operations=OPERATIONS_NOT_REQUESTED if missing else operations,
     )
 
 
-def list_groups(turn: Turn, call: Received[ListGroupsRequest]) -> None:
-    """Answer with the groups that pass both filters; an empty filter lets everything pass."""
+def list_groups(context: GroupContext, call: RequestReceived[ListGroupsRequest]) -> None:
+    """Answer with the groups that match both filters; an empty filter matches all (R118, R119, R122)."""
     states = {state.strip().lower() for state in call.request.states_filter}
-    types = {kind.strip().lower() for kind in call.request.types_filter}
-    turn.reply(
+    types = {group_type.strip().lower() for group_type in call.request.types_filter}
+    context.reply(
         call,
         ListGroupsResponse(
             error_code=ErrorCode.NONE,
@@ -96,7 +95,7 @@ def list_groups(turn: Turn, call: Received[ListGroupsRequest]) -> None:
                     group_state=group.state.value,
                     group_type=CLASSIC,
                 )
-                for group in turn.coordinator.groups.values()
+                for group in context.coordinator.groups.values()
                 if group.written
                 and (not states or group.state.value.lower() in states)
                 and (not types or CLASSIC in types)

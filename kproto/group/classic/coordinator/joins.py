@@ -1,13 +1,15 @@
-"""JoinGroup, one function for each kind of joining and state: the rows JOIN_... of the coordinator's table.
+"""JoinGroup: new members, static members that restart, and members that rejoin.
 
-Rules that hold here:
+Each handler is a cell of the table's rows about JoinGroup.
 
-* A dynamic newcomer gets an id first and is no member until it comes back with it (KIP-394). Until then it
-  only keeps a rebalance from ending. Old versions and static members are taken in at once.
-* Whoever is taken in, or rejoins for a new plan, waits: its JoinGroup is answered when the generation begins.
-* A static member that comes back without its id gets a new one, and the place and assignment of its former
-  self (KIP-345).
-* A member whose protocols are what they were, in the same order and byte by byte, has nothing new to say.
+* R25: a new dynamic member first receives a member id, and is added when it joins again with this id
+  (KIP-394). Until then it only keeps a rebalance from completing. Clients below JoinGroup v4 and static
+  members are added at once.
+* R26, R27: the JoinGroup of a member that is added, or that rejoins for a new assignment, is answered when
+  the next generation begins.
+* R42: a static member that restarts has no member id. It receives a new one, and takes over the assignment of
+  its former incarnation, which is fenced (KIP-345).
+* R38: a member has changed its metadata if its protocols differ in number, order, name or bytes.
 """
 
 from __future__ import annotations
@@ -15,49 +17,85 @@ from __future__ import annotations
 from typing import Final
 
 from ....error_codes import ErrorCode
+from ....machine import RequestReceived
 from ....messages.join_group import JoinGroupRequest
-from .errors import refuse, refuse_join
 from .rebalance import (
-    answer_join,
-    because,
-    members_for_leader,
+    cancel_sync,
+    complete_join_if_all_joined,
+    leader_member_list,
     prepare_rebalance,
-    refuse_parked_sync,
+    send_join_response,
+    with_reason,
 )
+from .responses import send_error, send_join_error
 from .settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from .state import Group, GroupMember, Received, Turn, member_error
+from .state import ClassicGroup, ClassicGroupMember, GroupContext, member_error
 
-_V_REBALANCE_TIMEOUT: Final = 1  # before, the session timeout counted for both
-_V_SKIP_ASSIGNMENT: Final = 9  # KIP-814
+_REBALANCE_TIMEOUT_VERSION: Final = 1  # before, the session timeout was used for both
+_SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 
 
-def hand_out_id(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Answer MEMBER_ID_REQUIRED with the id to come back with, and wait for it for a session timeout."""
+# Rejections.
+
+
+def refuse_because_full(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Answer GROUP_MAX_SIZE_REACHED, and remove the member if it was in the group.
+
+    The removal shrinks a group that is larger than `group.max.size`. Kafka 4.3 does not test afterwards
+    whether the others have all joined (R22), and lets them wait for the rebalance timeout.
+    """
+    group.remove(call.request.member_id)
+    send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    complete_join_if_all_joined(context, group)
+
+
+def refuse_protocols(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Answer INCONSISTENT_GROUP_PROTOCOL: no protocol of the member is supported by all members."""
+    send_error(context, call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+# New members.
+
+
+def issue_member_id(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Answer MEMBER_ID_REQUIRED with a new member id, which expires after a session timeout."""
     member_id = _new_member_id(call)
-    group.pending[member_id] = turn.wake_at(group, turn.now + call.request.session_timeout_ms)
-    refuse_join(turn, call, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+    group.pending[member_id] = context.wake_at(group, context.now + call.request.session_timeout_ms)
+    send_join_error(context, call, ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
 
-def admit(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Take the newcomer in and let it wait; a group that doesn't gather already begins to."""
-    member = _add_member(turn, group, call)
+def add_member(context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]) -> None:
+    """Add the member and start a rebalance."""
+    member = _add_member(context, group, call)
     if member is not None:
-        prepare_rebalance(turn, group, because(f"{member.name} joined", call.request.reason))
+        prepare_rebalance(context, group, with_reason(f"{member.label} joined", call.request.reason))
 
 
-def admit_while_preparing(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Take the newcomer in and let it wait; it prolongs the initial delay."""
-    if _add_member(turn, group, call) is not None:
-        group.newcomers = True
+def add_member_while_preparing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Add the member to the rebalance that is in progress. It extends an initial delay."""
+    if _add_member(context, group, call) is not None:
+        group.new_member_added = True
+    complete_join_if_all_joined(context, group)
 
 
-def _add_member(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> GroupMember | None:
+def _add_member(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> ClassicGroupMember | None:
     request = call.request
     if request.member_id and request.group_instance_id is not None:
-        # An id that was handed out belongs to a dynamic member. No client does this; Kafka stumbles over it.
-        refuse_join(turn, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        # A member id that was handed out belongs to a dynamic member. No client does this; Kafka throws an
+        # IllegalStateException.
+        send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
-    member = GroupMember(
+    member = ClassicGroupMember(
         member_id=request.member_id or _new_member_id(call),
         group_instance_id=request.group_instance_id,
         client_id=call.client_id,
@@ -69,134 +107,187 @@ def _add_member(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> G
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member)
-    group.park_join(member, call)
-    member.deadline = turn.wake_at(group, turn.now + NEW_MEMBER_JOIN_TIMEOUT_MS)
+    group.hold_join(member, call)
+    member.deadline = context.wake_at(group, context.now + NEW_MEMBER_JOIN_TIMEOUT_MS)
     return member
 
 
-def succeed_while_preparing(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Take the place of the former self and wait with the others."""
-    _replace(turn, group, call)
+# Static members that restart.
 
 
-def succeed_while_completing(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Take the place of the former self. The plan in the making names the old id, so make a new one."""
-    member = _replace(turn, group, call)
-    prepare_rebalance(turn, group, f"static member {member.name} came back while the plan was being made")
+def replace_member_while_preparing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Replace the former incarnation and wait for the next generation."""
+    _replace(context, group, call)
+    complete_join_if_all_joined(context, group)
 
 
-def succeed_while_stable(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Take the place of the former self, and its assignment, unless the vote for the protocol changes."""
+def replace_member_while_completing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Replace the former incarnation and start a rebalance: the leader's assignment names the old member
+    id."""
+    member = _replace(context, group, call)
+    prepare_rebalance(
+        context, group, f"static member {member.label} restarted while the assignment was computed"
+    )
+
+
+def replace_member_while_stable(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Replace the former incarnation and answer at once, unless the selected protocol changes.
+
+    From JoinGroup v9 on a leader that restarts is told to skip the assignment (R43). Older clients would
+    compute an assignment that no member waits for, so they are told that the former leader still leads.
+    """
     former_leader = group.leader
-    member = _replace(turn, group, call)
-    vote = group.vote()
-    if vote != group.protocol_name:
-        change = f"changes the protocol from {group.protocol_name} to {vote}"
-        prepare_rebalance(turn, group, f"static member {member.name} came back and {change}")
+    member = _replace(context, group, call)
+    protocol_name = group.select_protocol()
+    if protocol_name != group.protocol_name:
+        change = f"changes the protocol from {group.protocol_name} to {protocol_name}"
+        prepare_rebalance(context, group, f"static member {member.label} restarted and {change}")
         return
-    group.unpark_join(member)
-    skip = call.version >= _V_SKIP_ASSIGNMENT
-    leads = group.leader == member.member_id
-    # Without skipAssignment a leader would make a plan nobody waits for: so it is not told that it leads.
-    answer_join(
-        turn,
+    group.release_join(member)
+    skip_supported = call.version >= _SKIP_ASSIGNMENT_VERSION
+    is_leader = group.leader == member.member_id
+    send_join_response(
+        context,
         group,
         member,
         call,
-        leader=group.leader if skip else former_leader,
-        members=members_for_leader(group) if skip and leads else [],
-        skip_assignment=skip and leads,
+        leader=group.leader if skip_supported else former_leader,
+        members=leader_member_list(group) if skip_supported and is_leader else [],
+        skip_assignment=skip_supported and is_leader,
     )
 
 
-def _replace(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> GroupMember:
-    """Let the new incarnation wait in the place of the old one, whose open requests are fenced."""
+def _replace(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> ClassicGroupMember:
+    """Replace the former incarnation of a static member, whose delayed requests are fenced (R42)."""
     request = call.request
     assert request.group_instance_id is not None
     member = group.members[group.instances[request.group_instance_id]]
-    if (join := group.unpark_join(member)) is not None:
-        refuse_join(turn, join, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
-    refuse_parked_sync(turn, member, ErrorCode.FENCED_INSTANCE_ID)
+    if (join := group.release_join(member)) is not None:
+        send_join_error(context, join, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
+    cancel_sync(context, member, ErrorCode.FENCED_INSTANCE_ID)
     group.rename(member, _new_member_id(call))
-    # The first stretch still has the old session timeout, as in Kafka; the next sign of life starts the new.
-    turn.refresh_session(group, member)
-    # Kafka keeps this True, so that a replaced newcomer can expire while it waits in JoinGroup.
+    # As in Kafka, the first session still has the old timeout. The new one applies from the next heartbeat.
+    context.restart_session(group, member)
+    # Kafka keeps the flag, so that a new member that was replaced can expire while its JoinGroup waits.
     member.new = False
     _update(group, member, call)
-    group.park_join(member, call)
+    group.hold_join(member, call)
     return member
 
 
-def join_again_while_preparing(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Wait with the others."""
-    if (member := _known(turn, group, call)) is not None:
-        _park(turn, group, member, call)
+# Members that rejoin with their member id.
 
 
-def join_again_while_completing(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Tell the member what it missed; if it offers something else than before, gather anew."""
-    member = _known(turn, group, call)
+def rejoin_while_preparing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Wait for the next generation."""
+    if (member := _find_member(context, group, call)) is not None:
+        _hold(context, group, member, call)
+    complete_join_if_all_joined(context, group)
+
+
+def rejoin_while_completing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Answer with the current generation, or start a rebalance if the member's metadata changed."""
+    member = _find_member(context, group, call)
     if member is None:
         return
     if member.protocols != _protocols(call.request):
-        _park(turn, group, member, call)
-        prepare_rebalance(turn, group, because(f"{member.name} changed what it offers", call.request.reason))
+        _hold(context, group, member, call)
+        prepare_rebalance(
+            context, group, with_reason(f"{member.label} changed its metadata", call.request.reason)
+        )
         return
-    leads = group.leader == member.member_id
-    answer_join(
-        turn, group, member, call, leader=group.leader, members=members_for_leader(group) if leads else []
+    is_leader = group.leader == member.member_id
+    send_join_response(
+        context,
+        group,
+        member,
+        call,
+        leader=group.leader,
+        members=leader_member_list(group) if is_leader else [],
     )
 
 
-def join_again_while_stable(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Rebalance for a leader, or for a member with something new; tell anyone else what it missed."""
-    member = _known(turn, group, call)
+def rejoin_while_stable(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Start a rebalance for the leader or for changed metadata; answer other members at once."""
+    member = _find_member(context, group, call)
     if member is None:
         return
     if group.leader == member.member_id:
-        what = f"leader {member.name} rejoined"
+        reason = f"leader {member.label} rejoined"
     elif member.protocols != _protocols(call.request):
-        what = f"{member.name} changed what it offers"
+        reason = f"{member.label} changed its metadata"
     else:
-        # Neither its timeouts are taken over nor does this count as a sign of life, as in Kafka.
-        answer_join(turn, group, member, call, leader=group.leader, members=[])
+        # As in Kafka, the timeouts of the request are ignored and the session is not restarted (R36).
+        send_join_response(context, group, member, call, leader=group.leader, members=[])
         return
-    _park(turn, group, member, call)
-    prepare_rebalance(turn, group, because(what, call.request.reason))
+    _hold(context, group, member, call)
+    prepare_rebalance(context, group, with_reason(reason, call.request.reason))
 
 
-def _known(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> GroupMember | None:
+def _find_member(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> ClassicGroupMember | None:
+    """Return the member that sent the request, or answer with an error and return None (R48)."""
     request = call.request
     if error := member_error(group, request.member_id, request.group_instance_id):
-        refuse(turn, call, error)
+        send_error(context, call, error)
         return None
     return group.members[request.member_id]
 
 
-def _park(turn: Turn, group: Group, member: GroupMember, call: Received[JoinGroupRequest]) -> None:
-    if (earlier := group.unpark_join(member)) is not None:
-        # Kafka never answers a JoinGroup that the same member has repeated; we tell it that it is not over.
-        refuse(turn, earlier, ErrorCode.REBALANCE_IN_PROGRESS)
+def _hold(
+    context: GroupContext,
+    group: ClassicGroup,
+    member: ClassicGroupMember,
+    call: RequestReceived[JoinGroupRequest],
+) -> None:
+    """Apply the request to the member, and delay its response until the next generation (R31).
+
+    An earlier JoinGroup of the same member that still waits is answered REBALANCE_IN_PROGRESS. Kafka never
+    answers it.
+    """
+    if (earlier := group.release_join(member)) is not None:
+        send_error(context, earlier, ErrorCode.REBALANCE_IN_PROGRESS)
     _update(group, member, call)
-    group.park_join(member, call)
+    group.hold_join(member, call)
 
 
-def _update(group: Group, member: GroupMember, call: Received[JoinGroupRequest]) -> None:
-    group.update(member, _protocols(call.request))
+def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceived[JoinGroupRequest]) -> None:
+    group.set_protocols(member, _protocols(call.request))
     member.session_timeout_ms = call.request.session_timeout_ms
     member.rebalance_timeout_ms = _rebalance_timeout(call)
 
 
-def _new_member_id(call: Received[JoinGroupRequest]) -> str:
-    """The instance id in front is a promise: some clients tell by it that they lead (franz-go)."""
-    name = call.request.group_instance_id
-    return f"{call.client_id if name is None else name}-{call.random_id}"
+def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
+    """Return a new member id (R28).
+
+    It starts with the instance id of a static member: franz-go recognizes by this prefix that it leads.
+    """
+    instance_id = call.request.group_instance_id
+    return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"
 
 
-def _rebalance_timeout(call: Received[JoinGroupRequest]) -> int:
+def _rebalance_timeout(call: RequestReceived[JoinGroupRequest]) -> int:
+    """Return the rebalance timeout in ms; JoinGroup v0 has none, and its session timeout counts (R2)."""
     request = call.request
     return (
-        request.rebalance_timeout_ms if call.version >= _V_REBALANCE_TIMEOUT else request.session_timeout_ms
+        request.rebalance_timeout_ms
+        if call.version >= _REBALANCE_TIMEOUT_VERSION
+        else request.session_timeout_ms
     )
 
 

@@ -1,15 +1,14 @@
-"""Being a member: SyncGroup, Heartbeat, the deadlines that end a membership, and LeaveGroup.
+"""Members of a generation: SyncGroup, Heartbeat, LeaveGroup, and the deadlines that remove a member.
 
-Rules that hold here:
-
-* Between its JoinGroup's answer and the leader's plan a member waits in SyncGroup; later it gets its part
-  at once.
-* Heartbeats are fine while the plan is being made. Only a rebalance that gathers answers
-  REBALANCE_IN_PROGRESS, and even that heartbeat is a sign of life.
-* A member that waits for our answer is alive; the answer starts its session timeout. A newcomer's longer
-  timeout runs while it waits.
-* Whoever has not sent SyncGroup a rebalance timeout after the generation began is removed, heartbeats or not.
-* Whatever a removed member still waits for is answered UNKNOWN_MEMBER_ID.
+* R63, R66: a member that sends SyncGroup before the leader's assignment has arrived waits for it. Later it
+  receives its assignment at once.
+* R73, R74: Heartbeat succeeds in CompletingRebalance. Only PreparingRebalance answers
+  REBALANCE_IN_PROGRESS, and restarts the session nevertheless.
+* R134, R135: a member that waits for a response does not expire; the response restarts its session. A new
+  member has a longer timeout, which applies while it waits.
+* R147: a member that has not sent SyncGroup within a rebalance timeout of the generation's start is removed,
+  whether it sends heartbeats or not.
+* R81: the delayed requests of a member that is removed are answered UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -18,189 +17,255 @@ from collections.abc import Sequence
 from typing import Final
 
 from ....error_codes import ErrorCode
+from ....machine import NEVER, RequestReceived
 from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ....messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from ....messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from .errors import refuse, refuse_join
-from .rebalance import because, end_gathering_if_all_are_here, prepare_rebalance, refuse_parked_sync, some
+from ....wire.message import Message
+from .rebalance import cancel_sync, complete_join_if_all_joined, prepare_rebalance, shorten, with_reason
+from .responses import send_error, send_join_error
 from .settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from .state import NEVER, Group, GroupMember, GroupState, Received, Settled, Turn, member_error, move
+from .state import (
+    ClassicGroup,
+    ClassicGroupMember,
+    ClassicGroupState,
+    GroupContext,
+    RebalanceCompleted,
+    member_error,
+    move,
+)
 
-_V_LEAVE_TOGETHER: Final = 3  # LeaveGroup names several members (KIP-345)
+_BATCH_LEAVE_VERSION: Final = 3  # LeaveGroup names several members (KIP-345)
 
 
-def sync_while_preparing(turn: Turn, group: Group, call: Received[SyncGroupRequest]) -> None:
-    """Send the member back to JoinGroup; this is no sign of life."""
-    refuse(turn, call, _sync_error(group, call.request) or ErrorCode.REBALANCE_IN_PROGRESS)
+def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: RequestReceived[Message]) -> None:
+    """Answer UNKNOWN_MEMBER_ID: the group has no members, or does not exist."""
+    send_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def sync_while_completing(turn: Turn, group: Group, call: Received[SyncGroupRequest]) -> None:
-    """Wait for the plan; the leader brings it."""
+# SyncGroup.
+
+
+def sync_while_preparing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
+) -> None:
+    """Answer REBALANCE_IN_PROGRESS, without a restart of the session."""
+    send_error(context, call, _sync_error(group, call.request) or ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def sync_while_completing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
+) -> None:
+    """Wait for the leader's assignment, or distribute it if the leader sends this request.
+
+    A SyncGroup replaces an earlier one of the same member, which is answered REBALANCE_IN_PROGRESS.
+    """
     request = call.request
     if error := _sync_error(group, request):
-        refuse(turn, call, error)
+        send_error(context, call, error)
         return
     member = group.members[request.member_id]
-    # A repeated SyncGroup takes the place of the earlier one, which is told that it is not over.
-    refuse_parked_sync(turn, member, ErrorCode.REBALANCE_IN_PROGRESS)
+    cancel_sync(context, member, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync = call
-    _has_synced(group, member)
+    _mark_synced(group, member)
     if group.leader == member.member_id:
-        _adopt_plan(turn, group, {one.member_id: one.assignment for one in request.assignments})
+        _distribute_assignments(
+            context, group, {entry.member_id: entry.assignment for entry in request.assignments}
+        )
 
 
-def _adopt_plan(turn: Turn, group: Group, plan: dict[str, bytes]) -> None:
-    """Give everyone its part, or nothing if the leader forgot it, and answer those who wait."""
+def _distribute_assignments(
+    context: GroupContext, group: ClassicGroup, assignments: dict[str, bytes]
+) -> None:
+    """Store the leader's assignments and answer every SyncGroup that waits (R64, R65).
+
+    A member that the leader left out is assigned nothing.
+    """
     for member_id, member in group.members.items():
-        member.assignment = plan.get(member_id, b"")
+        member.assignment = assignments.get(member_id, b"")
         call, member.sync = member.sync, None
         if call is not None:
-            _answer_sync(turn, group, member, call)
-    move(turn, group, GroupState.STABLE)
-    turn.actions.append(Settled(group.group_id, group.generation, tuple(group.members)))
+            _send_assignment(context, group, member, call)
+    move(context, group, ClassicGroupState.STABLE)
+    context.actions.append(RebalanceCompleted(group.group_id, group.generation, tuple(group.members)))
 
 
-def sync_while_stable(turn: Turn, group: Group, call: Received[SyncGroupRequest]) -> None:
-    """Hand the member its assignment; a plan that a leader sends now comes too late and is ignored."""
+def sync_while_stable(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
+) -> None:
+    """Answer with the member's assignment. Assignments that a leader sends now are ignored."""
     if error := _sync_error(group, call.request):
-        refuse(turn, call, error)
+        send_error(context, call, error)
         return
     member = group.members[call.request.member_id]
-    _has_synced(group, member)
-    _answer_sync(turn, group, member, call)
+    _mark_synced(group, member)
+    _send_assignment(context, group, member, call)
 
 
-def _answer_sync(turn: Turn, group: Group, member: GroupMember, call: Received[SyncGroupRequest]) -> None:
-    # A sign of life in Stable too, where Kafka 4.3 doesn't count it as one.
-    turn.refresh_session(group, member)
+def _send_assignment(
+    context: GroupContext,
+    group: ClassicGroup,
+    member: ClassicGroupMember,
+    call: RequestReceived[SyncGroupRequest],
+) -> None:
+    # Kafka 4.3 does not restart the session of a member that sends SyncGroup in Stable.
+    context.restart_session(group, member)
     response = SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         assignment=member.assignment,
     )
-    turn.reply(call, response)
+    context.reply(call, response)
 
 
-def _has_synced(group: Group, member: GroupMember) -> None:
+def _mark_synced(group: ClassicGroup, member: ClassicGroupMember) -> None:
+    """Note that the member has sent SyncGroup in this generation (R146, R148)."""
     group.unsynced.pop(member.member_id, None)
     if not group.unsynced:
         group.sync_deadline = NEVER
 
 
-def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
+def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
+    """Return why a SyncGroup is rejected, or NONE (R60).
+
+    Before the first generation the group has no protocol, and every protocol name is accepted.
+    """
     if error := member_error(group, request.member_id, request.group_instance_id):
         return error
     if request.generation_id != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    # What the group doesn't have yet (before its first generation) can't contradict.
-    for said, known in (
+    for requested, selected in (
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol_name),
     ):
-        if said is not None and known is not None and said != known:
+        if requested is not None and selected is not None and requested != selected:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE
 
 
-def remove_the_silent(turn: Turn, group: Group, _: str) -> None:
-    """Remove whoever has not sent SyncGroup in time, static members too; heartbeats save nobody."""
-    silent = [group.members[member_id] for member_id in group.unsynced]
-    for member in silent:
-        _remove_member(turn, group, member)
-    prepare_rebalance(turn, group, f"no SyncGroup from {some([member.name for member in silent])}")
+def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) -> None:
+    """Remove the members that have not sent SyncGroup in time, static members included, and rebalance."""
+    unsynced = [group.members[member_id] for member_id in group.unsynced]
+    for member in unsynced:
+        _remove_member(context, group, member)
+    prepare_rebalance(context, group, f"no SyncGroup from {shorten([member.label for member in unsynced])}")
 
 
-def heartbeat_while_preparing(turn: Turn, group: Group, call: Received[HeartbeatRequest]) -> None:
-    """Note the sign of life, and tell the member to join again."""
-    _answer_heartbeat(turn, group, call, ErrorCode.REBALANCE_IN_PROGRESS)
+# Heartbeat.
 
 
-def heartbeat_in_peace(turn: Turn, group: Group, call: Received[HeartbeatRequest]) -> None:
-    """Note the sign of life. Fine also while the plan is being made, whatever some say of that state."""
-    _answer_heartbeat(turn, group, call, ErrorCode.NONE)
+def heartbeat_while_preparing(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest]
+) -> None:
+    """Restart the session and answer REBALANCE_IN_PROGRESS: the member must join again."""
+    _answer_heartbeat(context, group, call, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def _answer_heartbeat(turn: Turn, group: Group, call: Received[HeartbeatRequest], code: ErrorCode) -> None:
+def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest]) -> None:
+    """Restart the session and answer NONE."""
+    _answer_heartbeat(context, group, call, ErrorCode.NONE)
+
+
+def _answer_heartbeat(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest], code: ErrorCode
+) -> None:
+    """Answer with `code`, or with the error of the member or its generation (R71)."""
     request = call.request
     error = member_error(group, request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:
         error = ErrorCode.ILLEGAL_GENERATION
     if not error:
-        turn.refresh_session(group, group.members[request.member_id])
-    turn.reply(call, HeartbeatResponse(error_code=error or code))
+        context.restart_session(group, group.members[request.member_id])
+    context.reply(call, HeartbeatResponse(error_code=error or code))
 
 
-def expire_member(turn: Turn, group: Group, member_id: str) -> None:
-    """Remove the member, unless it waits for our answer: that sets the deadline anew."""
+# Expiry.
+
+
+def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
+    """Remove the member, unless it waits for a response, which will restart its session."""
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
         member.deadline = NEVER
         return
     timeout = NEW_MEMBER_JOIN_TIMEOUT_MS if member.new else member.session_timeout_ms
-    _remove_member(turn, group, member)
-    _go_on_without(turn, group, f"{member.name} was silent for {timeout} ms")
+    _remove_member(context, group, member)
+    _rebalance_without_removed(context, group, f"{member.label} sent nothing for {timeout} ms")
 
 
-def expire_pending(turn: Turn, group: Group, member_id: str) -> None:
-    """Forget the id; a rebalance that only waited for it ends."""
+def expire_pending_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
+    """Remove the pending member id. A rebalance that waited only for it completes."""
     del group.pending[member_id]
-    end_gathering_if_all_are_here(turn, group)
+    complete_join_if_all_joined(context, group)
 
 
-def remove_those_who_leave(turn: Turn, group: Group, call: Received[LeaveGroupRequest]) -> None:
-    """Remove each that is a member, answer, and go on without them: at most one rebalance for all."""
+# LeaveGroup.
+
+
+def remove_leaving_members(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[LeaveGroupRequest]
+) -> None:
+    """Remove every member that the request names, answer, and start at most one rebalance."""
     request = call.request
     identities: Sequence[MemberIdentity] = request.members
-    if call.version < _V_LEAVE_TOGETHER:
+    if call.version < _BATCH_LEAVE_VERSION:
         identities = [MemberIdentity(member_id=request.member_id, group_instance_id=None)]
-    left: list[str] = []
-    answers = [
+    reasons: list[str] = []
+    results = [
         MemberResponse(
             member_id=identity.member_id,
             group_instance_id=identity.group_instance_id,
-            error_code=_remove_one(turn, group, identity, left),
+            error_code=_remove_leaving_member(context, group, identity, reasons),
         )
         for identity in identities
     ]
-    if call.version < _V_LEAVE_TOGETHER:
-        turn.reply(call, LeaveGroupResponse(error_code=answers[0].error_code))
+    if call.version < _BATCH_LEAVE_VERSION:
+        context.reply(call, LeaveGroupResponse(error_code=results[0].error_code))
     else:
-        turn.reply(call, LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers))
-    if left:
-        _go_on_without(turn, group, some(left))
+        context.reply(call, LeaveGroupResponse(error_code=ErrorCode.NONE, members=results))
+    if reasons:
+        _rebalance_without_removed(context, group, shorten(reasons))
     else:
-        # An id that was handed out may have been given back. (In Kafka that makes even a Stable group
-        # rebalance.)
-        end_gathering_if_all_are_here(turn, group)
+        # A pending member id may have been removed. (In Kafka this makes even a Stable group rebalance.)
+        complete_join_if_all_joined(context, group)
 
 
-def _remove_one(turn: Turn, group: Group, identity: MemberIdentity, left: list[str]) -> ErrorCode:
+def _remove_leaving_member(
+    context: GroupContext, group: ClassicGroup, identity: MemberIdentity, reasons: list[str]
+) -> ErrorCode:
+    """Remove one member of a LeaveGroup and add the reason to `reasons`, or return an error (R78, R79, R80).
+
+    An empty member id with an instance id is an administrator's request to remove a static member.
+    """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:
         del group.pending[member_id]
         return ErrorCode.NONE
     if not member_id and instance_id is not None:
-        # An administrator removes a static member by the name it knows; no such name gives no such member.
         member_id = group.instances.get(instance_id, "")
     if error := member_error(group, member_id, instance_id):
         return error
     member = group.members[member_id]
-    left.append(because(f"{member.name} left", identity.reason))
-    _remove_member(turn, group, member)
+    reasons.append(with_reason(f"{member.label} left", identity.reason))
+    _remove_member(context, group, member)
     return ErrorCode.NONE
 
 
-def _remove_member(turn: Turn, group: Group, member: GroupMember) -> None:
-    if (call := group.unpark_join(member)) is not None:
-        refuse_join(turn, call, ErrorCode.UNKNOWN_MEMBER_ID, "")
-    # Kafka never answers this one, so that the connection of the removed member hangs.
-    refuse_parked_sync(turn, member, ErrorCode.UNKNOWN_MEMBER_ID)
+def _remove_member(context: GroupContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
+    """Remove a member and answer its delayed requests (R81, R136).
+
+    Kafka never answers the SyncGroup, so the connection of the removed member hangs.
+    """
+    if (call := group.release_join(member)) is not None:
+        send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")
+    cancel_sync(context, member, ErrorCode.UNKNOWN_MEMBER_ID)
     group.remove(member.member_id)
 
 
-def _go_on_without(turn: Turn, group: Group, reason: str) -> None:
-    if group.state is GroupState.PREPARING_REBALANCE:
-        end_gathering_if_all_are_here(turn, group)
+def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reason: str) -> None:
+    """Start a rebalance after members were removed, or complete the one that waited for them (R81, R83)."""
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        complete_join_if_all_joined(context, group)
     else:
-        prepare_rebalance(turn, group, reason)
+        prepare_rebalance(context, group, reason)

@@ -1,33 +1,34 @@
-"""Committed offsets: who may write them, how they are read, and when they are forgotten.
+"""Committed offsets: OffsetCommit, TxnOffsetCommit and OffsetFetch, and how offsets expire.
 
-Rules that hold here:
-
-* A commit is checked partition by partition first: a topic or partition that doesn't exist is answered at
-  once, and only what is left is brought before the group. If nothing is left, the group is not asked, nor
-  founded.
-* A commit without a generation is a stranger's and only an Empty group takes it; it also founds a group. A
-  member may commit in its own generation until that generation's JoinGroups are answered, so that it can
-  commit while the next rebalance already gathers. Between the answers to JoinGroup and the leader's
-  SyncGroup it may not.
-* Transactional commits skip the question of the state. They are promises, invisible, until
+* R85: partitions that do not exist are rejected first. The group is asked only about the others, and is
+  neither asked nor created if none is left.
+* R86, R88, R89: a commit without a generation is accepted by an Empty group only, and creates a group that
+  does not exist. A member may commit in its generation, also while the next rebalance is prepared. It may
+  not between the JoinGroup responses and the leader's SyncGroup.
+* R110, R111: commits in a transaction are accepted in every state, and are invisible until
   `TransactionEnded`.
-* Reading never depends on the group's state, and an unknown group has no offsets rather than an error.
-* What a group of subscribed consumers reads doesn't expire; what an Empty group left behind expires after
-  `offsets.retention.minutes`, counted from the moment it became Empty. An Empty group without offsets goes.
+* R97, R101: OffsetFetch does not depend on the group's state. A group that does not exist has no offsets,
+  which is not an error.
+* R151: the offsets of an Empty group expire after `offsets.retention.minutes` from the time at
+  which it became Empty.
+* R152: the offsets of topics that a Stable group subscribes to do not expire.
+* R156: an Empty group without offsets is deleted.
 
 Follows OffsetMetadataManager, ClassicGroup.validateOffsetCommit and OffsetExpirationConditionImpl of Kafka
-4.3. The store is memory, so an append can't fail; -1 is Kafka's "no offset" and "no leader epoch".
+4.3. The offsets are stored in memory, so a write cannot fail. -1 is Kafka's value for "no offset" and "no
+leader epoch".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from ....error_codes import ErrorCode
 from ....errors import DecodeError
+from ....machine import RequestReceived
 from ....messages.consumer_protocol import ConsumerProtocolSubscription
 from ....messages.offset_commit import (
     OffsetCommitRequest,
@@ -47,209 +48,226 @@ from ....messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
 )
 from ....wire.types import ZERO_UUID
-from .responses import commit_response, gathered, txn_commit_response
-from .state import Committed, Group, GroupState, Received, Topics, Turn, member_error, move
+from ...protocol import TopicCatalog
+from .responses import commit_response, group_by_topic, txn_commit_response
+from .state import ClassicGroup, ClassicGroupState, GroupContext, StoredOffset, member_error, move
 
 CONSUMER: Final = "consumer"  # the protocol type whose metadata is a ConsumerProtocolSubscription
 
-# From v9 on a commit by a member of a group that is not there is told so (KIP-848).
-_V_GROUP_ID_NOT_FOUND: Final = 9
-# From v10 on topics are ids (KIP-848's OffsetCommit and OffsetFetch).
-_V_TOPIC_IDS: Final = 10
-# OffsetFetch asks for several groups from v8 on (KIP-709).
-_V_GROUPS: Final = 8
+_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # OffsetCommit, KIP-848
+_TOPIC_IDS_VERSION: Final = 10  # OffsetCommit and OffsetFetch, KIP-848
+_BATCH_FETCH_VERSION: Final = 8  # OffsetFetch names several groups, KIP-709
+
+_CommitPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 
-# Committing.
+# OffsetCommit and TxnOffsetCommit.
 
 
 @dataclass(slots=True)
-class Commit:
-    """An OffsetCommit or TxnOffsetCommit on its way: what is asked, and the answer so far."""
+class CommitAttempt:
+    """An OffsetCommit or TxnOffsetCommit, and its response so far."""
 
-    call: Received[OffsetCommitRequest] | Received[TxnOffsetCommitRequest]
+    call: RequestReceived[OffsetCommitRequest] | RequestReceived[TxnOffsetCommitRequest]
     generation: int
     member_id: str
     group_instance_id: str | None
-    # One code per partition, in the order of the request; `open_` are the positions not refused yet.
+    # The error code of each partition, in the order of the request.
     codes: list[int] = field(default_factory=list[int])
-    open_: list[tuple[int, str, _Partition]] = field(default_factory=list["tuple[int, str, _Partition]"])
+    # The partitions that exist: position in `codes`, topic name, and the partition of the request.
+    existing: list[tuple[int, str, _CommitPartition]] = field(
+        default_factory=list["tuple[int, str, _CommitPartition]"]
+    )
 
     @property
-    def anonymous(self) -> bool:
+    def is_anonymous(self) -> bool:
+        """Return whether the commit names neither a member nor a generation."""
         return self.generation < 0 and not self.member_id and self.group_instance_id is None
 
-    def refuse(self, turn: Turn, code: ErrorCode) -> None:
-        """Answer: this code for every partition that has no worse news yet."""
-        for position, _, _ in self.open_:
+    def refuse(self, context: GroupContext, code: ErrorCode) -> None:
+        """Answer with this code for every partition that exists (R90)."""
+        for position, _, _ in self.existing:
             self.codes[position] = code
-        self.answer(turn)
+        self.answer(context)
 
-    def answer(self, turn: Turn) -> None:
+    def answer(self, context: GroupContext) -> None:
+        """Send the response."""
         request = self.call.request
-        told = gathered(request.topics, self.codes, {position for position, _, _ in self.open_})
+        positions = {position for position, _, _ in self.existing}
+        results = group_by_topic(request.topics, self.codes, positions)
         if isinstance(request, OffsetCommitRequest):
-            turn.reply(self.call, commit_response(request, told))
+            context.reply(self.call, commit_response(request, results))
         else:
-            turn.reply(self.call, txn_commit_response(request, told))
+            context.reply(self.call, txn_commit_response(request, results))
 
 
-_Partition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
-
-
-def read_commit(turn: Turn, call: Received[OffsetCommitRequest]) -> Commit:
-    """What the request asks for, with the topics and partitions that don't exist already refused."""
+def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
+    """Return what the request commits, with partitions that do not exist already rejected (R85, R96)."""
     request = call.request
-    commit = Commit(call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
-    topics = turn.coordinator.topics
+    attempt = CommitAttempt(
+        call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
+    )
+    topics = context.coordinator.topics
     for topic in request.topics:
         name: str | None = topic.name
-        if call.version >= _V_TOPIC_IDS:
+        if call.version >= _TOPIC_IDS_VERSION:
             name = None if topics is None else topics.name(topic.topic_id)
-        _sort(commit, name, topic.partitions, topics)
-    return commit
+        _add_partitions(attempt, name, topic.partitions, topics)
+    return attempt
 
 
-def read_txn_commit(turn: Turn, call: Received[TxnOffsetCommitRequest]) -> Commit:
-    """The same for a commit in a transaction, which names topics in every version."""
+def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
+    """Return what a commit in a transaction commits. It names topics in every version (R106)."""
     request = call.request
-    commit = Commit(call, request.generation_id, request.member_id, request.group_instance_id)
+    attempt = CommitAttempt(call, request.generation_id, request.member_id, request.group_instance_id)
     for topic in request.topics:
-        _sort(commit, topic.name, topic.partitions, turn.coordinator.topics)
-    return commit
+        _add_partitions(attempt, topic.name, topic.partitions, context.coordinator.topics)
+    return attempt
 
 
-def _sort(commit: Commit, name: str | None, partitions: Sequence[_Partition], topics: Topics | None) -> None:
+def _add_partitions(
+    attempt: CommitAttempt,
+    name: str | None,
+    partitions: Sequence[_CommitPartition],
+    topics: TopicCatalog | None,
+) -> None:
+    """Add the partitions of one topic, with an error code for those that do not exist."""
     for partition in partitions:
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         else:
             code = topic_error(topics, name, partition.partition_index)
         if name is not None and not code:
-            commit.open_.append((len(commit.codes), name, partition))
-        commit.codes.append(code)
+            attempt.existing.append((len(attempt.codes), name, partition))
+        attempt.codes.append(code)
 
 
-def topic_error(topics: Topics | None, name: str, index: int) -> ErrorCode:
-    """NONE if the partition exists, or if nobody told the coordinator which ones do."""
+def topic_error(topics: TopicCatalog | None, name: str, index: int) -> ErrorCode:
+    """Return NONE if the partition exists, or if the coordinator has no topic catalog."""
     if topics is None:
         return ErrorCode.NONE
     count = topics.partitions(name)
-    known = count is not None and 0 <= index < count
-    return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    exists = count is not None and 0 <= index < count
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def commit_to_new_group(turn: Turn, group: Group, commit: Commit) -> None:
-    """Found a group that only keeps offsets, unless a generation was named."""
-    if commit.generation < 0:
-        move(turn, group, GroupState.EMPTY)
-        _store(turn, group, commit)
-    elif commit.call.version >= _V_GROUP_ID_NOT_FOUND and isinstance(
-        commit.call.request, OffsetCommitRequest
+def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Create a group that only has offsets, unless the commit names a generation."""
+    if attempt.generation < 0:
+        move(context, group, ClassicGroupState.EMPTY)
+        _store(context, group, attempt)
+    elif attempt.call.version >= _GROUP_ID_NOT_FOUND_VERSION and isinstance(
+        attempt.call.request, OffsetCommitRequest
     ):
-        commit.refuse(turn, ErrorCode.GROUP_ID_NOT_FOUND)
+        attempt.refuse(context, ErrorCode.GROUP_ID_NOT_FOUND)
     else:
-        commit.refuse(turn, ErrorCode.ILLEGAL_GENERATION)
+        attempt.refuse(context, ErrorCode.ILLEGAL_GENERATION)
 
 
-def commit_to_empty_group(turn: Turn, group: Group, commit: Commit) -> None:
-    """Take what comes without a generation, whoever sends it; there are no members to have one."""
-    if commit.generation < 0:
-        _store(turn, group, commit)
+def commit_to_empty_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Accept a commit without a generation from any client; there are no members that have one."""
+    if attempt.generation < 0:
+        _store(context, group, attempt)
     else:
-        commit.refuse(turn, ErrorCode.UNKNOWN_MEMBER_ID)
+        attempt.refuse(context, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def commit_by_member(turn: Turn, group: Group, commit: Commit) -> None:
-    """Take a member's commit in the current generation, which is also a sign of life."""
-    if error := _commit_error(group, commit):
-        commit.refuse(turn, error)
+def commit_by_member(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Accept the commit of a member in the current generation, and restart its session."""
+    if error := _commit_error(group, attempt):
+        attempt.refuse(context, error)
         return
-    turn.refresh_session(group, group.members[commit.member_id])
-    _store(turn, group, commit)
+    context.restart_session(group, group.members[attempt.member_id])
+    _store(context, group, attempt)
 
 
-def commit_while_completing(turn: Turn, group: Group, commit: Commit) -> None:
-    """Refuse: this generation's plan isn't known yet. It is no sign of life either."""
-    commit.refuse(turn, _commit_error(group, commit) or ErrorCode.REBALANCE_IN_PROGRESS)
+def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Answer REBALANCE_IN_PROGRESS: this generation has no assignment yet. The session is not restarted."""
+    attempt.refuse(context, _commit_error(group, attempt) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def txn_commit(turn: Turn, group: Group, commit: Commit) -> None:
-    """Take a promise in any state: from a member in its generation, or from a producer that names neither;
-    without a generation from anybody, where there are no members.
+def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Store the offsets as pending until the transaction ends.
+
+    Accepted from a member in its generation, from a producer that names neither member nor generation, and in
+    an Empty group from any client that names no generation.
     """
-    nobody = commit.generation < 0 and group.state is GroupState.EMPTY
-    error = ErrorCode.NONE if commit.anonymous or nobody else _commit_error(group, commit)
+    to_empty_group = attempt.generation < 0 and group.state is ClassicGroupState.EMPTY
+    error = ErrorCode.NONE if attempt.is_anonymous or to_empty_group else _commit_error(group, attempt)
     if error:
-        commit.refuse(turn, error)
+        attempt.refuse(context, error)
     else:
-        _store(turn, group, commit)
+        _store(context, group, attempt)
 
 
-def _commit_error(group: Group, commit: Commit) -> ErrorCode:
-    """Why a group with members refuses: who is it, and then, does it know the generation?"""
-    return member_error(group, commit.member_id, commit.group_instance_id) or (
-        ErrorCode.NONE if commit.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
+def _commit_error(group: ClassicGroup, attempt: CommitAttempt) -> ErrorCode:
+    """Return why a group with members rejects a commit: first the member, then the generation (R16)."""
+    return member_error(group, attempt.member_id, attempt.group_instance_id) or (
+        ErrorCode.NONE if attempt.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
     )
 
 
-def _store(turn: Turn, group: Group, commit: Commit) -> None:
-    coordinator = turn.coordinator
-    longest = coordinator.settings.offset_metadata_max_bytes
-    request = commit.call.request
+def _store(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Store the offsets whose metadata is not too long, and answer (R91, R92, R111)."""
+    coordinator = context.coordinator
+    max_length = coordinator.settings.offset_metadata_max_bytes
+    request = attempt.call.request
     expires_at: int | None = None
-    promise: dict[tuple[str, int], Committed] | None = None
+    pending: dict[tuple[str, int], StoredOffset] | None = None
     if isinstance(request, TxnOffsetCommitRequest):
-        promise = group.promised.setdefault(request.producer_id, {})
-        coordinator.promised_to.setdefault(request.producer_id, {})[group.group_id] = None
+        pending = group.pending_transactions.setdefault(request.producer_id, {})
+        coordinator.pending_groups.setdefault(request.producer_id, {})[group.group_id] = None
     elif request.retention_time_ms != -1:
-        expires_at = turn.now + request.retention_time_ms
-    for position, topic, partition in commit.open_:
+        expires_at = context.now + request.retention_time_ms
+    for position, topic, partition in attempt.existing:
         metadata = partition.committed_metadata or ""
-        if _java_length(metadata) > longest:
-            commit.codes[position] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if _java_length(metadata) > max_length:
+            attempt.codes[position] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         coordinator.commits += 1
         group.written = True
-        committed = Committed(
+        stored = StoredOffset(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,
             metadata=metadata,
-            committed_at=turn.now,
+            committed_at=context.now,
             expires_at=expires_at,
             order=coordinator.commits,
         )
-        if promise is None:
-            group.offsets.setdefault(topic, {})[partition.partition_index] = committed
+        if pending is None:
+            group.offsets.setdefault(topic, {})[partition.partition_index] = stored
         else:
-            promise[topic, partition.partition_index] = committed
-    if promise is not None and not promise:
-        del group.promised[request.producer_id]  # type: ignore[union-attr]
-    commit.answer(turn)
+            pending[topic, partition.partition_index] = stored
+    if pending is not None and not pending:
+        del group.pending_transactions[request.producer_id]  # type: ignore[union-attr]
+    attempt.answer(context)
 
 
 def _java_length(text: str) -> int:
-    """`String.length()`: UTF-16 units, of which a character outside of the basic plane takes two."""
+    """Return the length as `String.length()` counts it: in UTF-16 units (R91)."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def end_transaction(turn: Turn, producer_id: int, committed: bool) -> None:
-    """Keep or break the producer's promises. A plain commit made after a promise outlasts it."""
-    for group_id in turn.coordinator.promised_to.pop(producer_id, ()):
-        group = turn.coordinator.groups.get(group_id)
+def end_transaction(context: GroupContext, producer_id: int, committed: bool) -> None:
+    """Store or drop the pending offsets of a producer (R111).
+
+    A plain commit that was made later than a pending one stays.
+    """
+    for group_id in context.coordinator.pending_groups.pop(producer_id, ()):
+        group = context.coordinator.groups.get(group_id)
         if group is None:
             continue
-        for (topic, index), one in group.promised.pop(producer_id, {}).items():
-            before = group.offsets.get(topic, {}).get(index)
-            if committed and (before is None or before.order < one.order):
-                group.offsets.setdefault(topic, {})[index] = one
+        for (topic, index), stored in group.pending_transactions.pop(producer_id, {}).items():
+            current = group.offsets.get(topic, {}).get(index)
+            if committed and (current is None or current.order < stored.order):
+                group.offsets.setdefault(topic, {})[index] = stored
 
 
-# Reading.
+# OffsetFetch.
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FetchedOffset:
     index: int
     offset: int = -1
     leader_epoch: int = -1
@@ -257,115 +275,136 @@ class _Found:
     error: int = ErrorCode.NONE
 
 
-def fetch(turn: Turn, call: Received[OffsetFetchRequest]) -> None:
-    """Answer with the committed offsets of one group, or from v8 on of several, in the order asked."""
-    request = call.request
-    if call.version < _V_GROUPS:
-        asked = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
-        turn.reply(
-            call,
-            OffsetFetchResponse(
-                topics=[
-                    OffsetFetchResponseTopic(
-                        name=name,
-                        partitions=[
-                            OffsetFetchResponsePartition(
-                                partition_index=one.index,
-                                committed_offset=one.offset,
-                                committed_leader_epoch=one.leader_epoch,
-                                metadata=one.metadata,
-                                error_code=one.error,
-                            )
-                            for one in found
-                        ],
-                    )
-                    for name, found in _look_up(turn, request.group_id, asked, request.require_stable)
-                ]
-            ),
-        )
+def fetch_offsets(context: GroupContext, call: RequestReceived[OffsetFetchRequest]) -> None:
+    """Answer with the committed offsets of one group, or from v8 on of several (R97, R98, R99, R102)."""
+    if call.version < _BATCH_FETCH_VERSION:
+        _fetch_one_group(context, call)
         return
+    request = call.request
     groups: list[OffsetFetchResponseGroup] = []
-    for wanted in request.groups:
+    for group in request.groups:
         topics: list[OffsetFetchResponseTopics] = []
-        if wanted.topics is None:
-            for name, found in _look_up(turn, wanted.group_id, None, request.require_stable):
-                topic_id = _topic_id(turn, name)
-                if call.version < _V_TOPIC_IDS or topic_id != ZERO_UUID:
-                    topics.append(_fetched(name, topic_id, found))
+        if group.topics is None:
+            for name, partitions in _look_up(context, group.group_id, None, request.require_stable):
+                topic_id = _topic_id(context, name)
+                if call.version < _TOPIC_IDS_VERSION or topic_id != ZERO_UUID:
+                    topics.append(_response_topic(name, topic_id, partitions))
         else:
-            for topic in wanted.topics:
-                name, found = (
-                    topic.name,
-                    [_Found(index, error=ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes],
+            for topic in group.topics:
+                name = topic.name
+                if call.version >= _TOPIC_IDS_VERSION:
+                    name = _topic_name(context, topic.topic_id)
+                if call.version < _TOPIC_IDS_VERSION or name:
+                    requested = [(name, topic.partition_indexes)]
+                    ((_, partitions),) = _look_up(context, group.group_id, requested, request.require_stable)
+                else:
+                    partitions = [
+                        _FetchedOffset(index, error=ErrorCode.UNKNOWN_TOPIC_ID)
+                        for index in topic.partition_indexes
+                    ]
+                topics.append(_response_topic(name, topic.topic_id, partitions))
+        groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+    context.reply(call, OffsetFetchResponse(groups=groups))
+
+
+def _fetch_one_group(context: GroupContext, call: RequestReceived[OffsetFetchRequest]) -> None:
+    request = call.request
+    requested = None
+    if request.topics is not None:
+        requested = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    topics = [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.index,
+                    committed_offset=partition.offset,
+                    committed_leader_epoch=partition.leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error,
                 )
-                if call.version >= _V_TOPIC_IDS:
-                    name = _topic_name(turn, topic.topic_id)
-                if call.version < _V_TOPIC_IDS or name:
-                    ((_, found),) = _look_up(
-                        turn, wanted.group_id, [(name, topic.partition_indexes)], request.require_stable
-                    )
-                topics.append(_fetched(name, topic.topic_id, found))
-        groups.append(OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics))
-    turn.reply(call, OffsetFetchResponse(groups=groups))
+                for partition in partitions
+            ],
+        )
+        for name, partitions in _look_up(context, request.group_id, requested, request.require_stable)
+    ]
+    context.reply(call, OffsetFetchResponse(topics=topics))
 
 
 def _look_up(
-    turn: Turn, group_id: str, asked: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
-) -> list[tuple[str, list[_Found]]]:
-    group = turn.coordinator.find(group_id)
-    if asked is None:
-        asked = [(topic, list(offsets)) for topic, offsets in group.offsets.items() if offsets]
+    context: GroupContext,
+    group_id: str,
+    requested: Sequence[tuple[str, Sequence[int]]] | None,
+    require_stable: bool,
+) -> list[tuple[str, list[_FetchedOffset]]]:
+    """Return the offsets of the requested partitions, or of all that have one if `requested` is None.
+
+    With `require_stable`, a partition with a pending offset is UNSTABLE_OFFSET_COMMIT (R100).
+    """
+    group = context.coordinator.find(group_id)
+    if requested is None:
+        requested = [(topic, list(offsets)) for topic, offsets in group.offsets.items() if offsets]
     unstable: set[tuple[str, int]] = set()
     if require_stable:
-        unstable.update(*group.promised.values())
-    return [(topic, [_found(group, topic, index, unstable) for index in indexes]) for topic, indexes in asked]
+        unstable.update(*group.pending_transactions.values())
+    return [
+        (topic, [_fetched_offset(group, topic, index, unstable) for index in indexes])
+        for topic, indexes in requested
+    ]
 
 
-def _found(group: Group, topic: str, index: int, unstable: set[tuple[str, int]]) -> _Found:
+def _fetched_offset(
+    group: ClassicGroup, topic: str, index: int, unstable: set[tuple[str, int]]
+) -> _FetchedOffset:
     if (topic, index) in unstable:
-        return _Found(index, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    one = group.offsets.get(topic, {}).get(index)
-    return _Found(index) if one is None else _Found(index, one.offset, one.leader_epoch, one.metadata)
+        return _FetchedOffset(index, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    stored = group.offsets.get(topic, {}).get(index)
+    if stored is None:
+        return _FetchedOffset(index)
+    return _FetchedOffset(index, stored.offset, stored.leader_epoch, stored.metadata)
 
 
-def _fetched(name: str, topic_id: UUID, found: list[_Found]) -> OffsetFetchResponseTopics:
+def _response_topic(name: str, topic_id: UUID, partitions: list[_FetchedOffset]) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=name,
         topic_id=topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
-                partition_index=one.index,
-                committed_offset=one.offset,
-                committed_leader_epoch=one.leader_epoch,
-                metadata=one.metadata,
-                error_code=one.error,
+                partition_index=partition.index,
+                committed_offset=partition.offset,
+                committed_leader_epoch=partition.leader_epoch,
+                metadata=partition.metadata,
+                error_code=partition.error,
             )
-            for one in found
+            for partition in partitions
         ],
     )
 
 
-def _topic_name(turn: Turn, topic_id: UUID) -> str:
-    topics = turn.coordinator.topics
+def _topic_name(context: GroupContext, topic_id: UUID) -> str:
+    topics = context.coordinator.topics
     return (None if topics is None else topics.name(topic_id)) or ""
 
 
-def _topic_id(turn: Turn, name: str) -> UUID:
-    topics = turn.coordinator.topics
+def _topic_id(context: GroupContext, name: str) -> UUID:
+    topics = context.coordinator.topics
     return (None if topics is None else topics.id(name)) or ZERO_UUID
 
 
-def is_subscribed(group: Group, topic: str) -> bool:
-    """Does a member read this topic?
+# Subscriptions.
 
-    Where that can't be told (no generation yet, bytes that nobody can read), yes.
-    """
+
+def is_subscribed(group: ClassicGroup, topic: str) -> bool:
+    """Return whether a member subscribes to this topic, or may do so because a subscription is unknown."""
     topics = subscribed_topics(group)
     return topics is None or topic in topics
 
 
-def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """All topics of this generation's subscriptions, None where they can't be told."""
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """Return all topics of this generation's subscriptions (R128).
+
+    None before the first generation, and if the metadata of a member cannot be decoded.
+    """
     if group.subscriptions is None:
         return None
     topics: set[str] = set()
@@ -373,57 +412,67 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
         if len(metadata) < 2:
             return None
         try:
-            # Every version begins as v0 does, after an int16 that names it.
+            # An int16 names the version. Every version begins with the fields of v0.
             topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
         except DecodeError:
             return None
     return frozenset(topics)
 
 
-# Forgetting.
+# Expiry.
 
 
-def forget_topics(turn: Turn, names: frozenset[str]) -> None:
-    """Forget what was committed for topics that are gone. Groups that this empties go at the next cleanup."""
-    for group in turn.coordinator.groups.values():
+def forget_topics(context: GroupContext, names: frozenset[str]) -> None:
+    """Drop the offsets of deleted topics (R157). Groups without offsets are deleted by the next cleanup."""
+    for group in context.coordinator.groups.values():
         for name in names & group.offsets.keys():
             del group.offsets[name]
-        for producer_id, promise in list(group.promised.items()):
-            kept = {key: one for key, one in promise.items() if key[0] not in names}
-            if kept:
-                group.promised[producer_id] = kept
+        for producer_id, pending in list(group.pending_transactions.items()):
+            remaining = {key: stored for key, stored in pending.items() if key[0] not in names}
+            if remaining:
+                group.pending_transactions[producer_id] = remaining
             else:
-                del group.promised[producer_id]
+                del group.pending_transactions[producer_id]
 
 
-def clean_up(turn: Turn) -> None:
-    """Forget the offsets that have expired, and then the groups that have neither members nor offsets."""
-    retention = turn.coordinator.settings.offsets_retention_minutes * 60_000
-    for group in list(turn.coordinator.groups.values()):
-        _expire(turn, group, retention)
-        if group.state is GroupState.EMPTY and not group.offsets and not group.promised:
-            move(turn, group, GroupState.DEAD)
+def clean_up(context: GroupContext) -> None:
+    """Drop expired offsets, then delete the Empty groups without offsets (R149, R156)."""
+    retention = context.coordinator.settings.offsets_retention_minutes * 60_000
+    for group in list(context.coordinator.groups.values()):
+        _expire(context, group, retention)
+        if group.state is ClassicGroupState.EMPTY and not group.offsets and not group.pending_transactions:
+            move(context, group, ClassicGroupState.DEAD)
 
 
-def _expire(turn: Turn, group: Group, retention: int) -> None:
+def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
+    """Drop the expired offsets of one group (R150, R151, R152, R153, R154, R155).
+
+    The retention of an offset begins:
+
+    * when the group became Empty, if it had members;
+    * with the commit, in a group that never had members;
+    * with the commit, in a Stable group of consumers, for topics to which no member subscribes.
+
+    In any other case nothing expires.
+    """
     subscribed: frozenset[str] = frozenset()
-    since: int | None = None  # None: each offset's age counts from its own commit
-    if group.protocol_type is not None and group.state is GroupState.EMPTY:
-        since = group.state_since
-    elif group.protocol_type == CONSUMER and group.state is GroupState.STABLE:
-        known = subscribed_topics(group)
-        if known is None:
+    empty_since: int | None = None
+    if group.protocol_type is not None and group.state is ClassicGroupState.EMPTY:
+        empty_since = group.state_since
+    elif group.protocol_type == CONSUMER and group.state is ClassicGroupState.STABLE:
+        topics = subscribed_topics(group)
+        if topics is None:
             return
-        subscribed = known
+        subscribed = topics
     elif group.protocol_type is not None:
         return
     unstable: set[tuple[str, int]] = set()
-    unstable.update(*group.promised.values())
+    unstable.update(*group.pending_transactions.values())
     for topic in [topic for topic in group.offsets if topic not in subscribed]:
-        for index, one in list(group.offsets[topic].items()):
-            age_from = one.committed_at if since is None else since
-            expires = age_from + retention if one.expires_at is None else one.expires_at
-            if turn.now >= expires and (topic, index) not in unstable:
+        for index, stored in list(group.offsets[topic].items()):
+            since = stored.committed_at if empty_since is None else empty_since
+            expires_at = since + retention if stored.expires_at is None else stored.expires_at
+            if context.now >= expires_at and (topic, index) not in unstable:
                 del group.offsets[topic][index]
         if not group.offsets[topic]:
             del group.offsets[topic]

@@ -1,15 +1,16 @@
-"""Rebalancing: from the reason of a rebalance to the answers of all JoinGroups.
+"""The join phase of a rebalance, from its start to the JoinGroup responses.
 
-Rules that hold here:
-
-* A rebalance takes the plan of an unfinished generation back, sends those who wait for it back to
-  JoinGroup, and waits: from Empty for the initial delay, else for the longest rebalance timeout of the
-  members there are now.
-* It ends early when everyone has come and no handed out id is outstanding; in the initial delay it never
-  does. (In Kafka it does when a member or a handed out id expires in it.)
-* When it ends, dynamic members that have not come are out. Static ones stay, get a part in the plan, and
-  are only missed when they don't send SyncGroup. If none but absent static members are left, it waits on.
-* The leader stays the leader while it comes; else the member that came first leads.
+* R50: a rebalance discards an assignment that is being computed, and answers the members that wait for it in
+  SyncGroup with REBALANCE_IN_PROGRESS.
+* R139, R141: it waits for JoinGroup from all members, at most for the largest rebalance timeout of the
+  current members. A group that was Empty waits for the initial delay instead.
+* R51, R144: it completes early when all members have joined and no member id is pending. The initial delay
+  never ends early. (In Kafka it does, if a member or a pending member id expires during the delay.)
+* R52, R53: dynamic members that have not joined are removed. Static members stay and are part of the
+  assignment; they are removed only if they do not send SyncGroup. If only static members are left and none
+  has joined, the wait starts again.
+* R160, R162: the leader stays the leader if it joins. Otherwise the first member that has joined becomes
+  the leader.
 """
 
 from __future__ import annotations
@@ -17,103 +18,115 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....error_codes import ErrorCode
+from ....machine import NEVER, RequestReceived
 from ....messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from .errors import protocol_name_on_the_wire, refuse
 from .offsets import CONSUMER
-from .state import NEVER, Emptied, Group, GroupMember, GroupState, Rebalancing, Received, Turn, move
+from .responses import send_error, wire_protocol_name
+from .state import (
+    ClassicGroup,
+    ClassicGroupMember,
+    ClassicGroupState,
+    GroupContext,
+    GroupEmptied,
+    RebalanceStarted,
+    move,
+)
 
 
-def prepare_rebalance(turn: Turn, group: Group, reason: str) -> None:
-    """Begin to gather: `reason` is for people. Everyone that waits for the plan is sent back to JoinGroup."""
+def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -> None:
+    """Start a rebalance. `reason` is a sentence for people (R50, R139, R141)."""
     for member in group.members.values():
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             member.assignment = b""
         if member.sync is not None:
-            refuse_parked_sync(turn, member, ErrorCode.REBALANCE_IN_PROGRESS)
-            turn.refresh_session(group, member)
+            cancel_sync(context, member, ErrorCode.REBALANCE_IN_PROGRESS)
+            context.restart_session(group, member)
     group.unsynced.clear()
     group.sync_deadline = NEVER
-    patience = group.longest_rebalance_timeout()
-    group.newcomers = False
+    timeout = group.max_rebalance_timeout()
+    group.new_member_added = False
     group.initial_delay_left = None
-    if group.state is GroupState.EMPTY:
-        delay = turn.coordinator.settings.group_initial_rebalance_delay_ms
-        group.initial_delay_left = max(patience - delay, 0)
-        patience = delay
-    group.join_deadline = turn.wake_at(group, turn.now + patience)
+    if group.state is ClassicGroupState.EMPTY:
+        delay = context.coordinator.settings.group_initial_rebalance_delay_ms
+        group.initial_delay_left = max(timeout - delay, 0)
+        timeout = delay
+    group.join_deadline = context.wake_at(group, context.now + timeout)
     group.rebalance_reason = reason
-    move(turn, group, GroupState.PREPARING_REBALANCE)
-    turn.actions.append(Rebalancing(group.group_id, group.generation, reason))
-    end_gathering_if_all_are_here(turn, group)
+    move(context, group, ClassicGroupState.PREPARING_REBALANCE)
+    context.actions.append(RebalanceStarted(group.group_id, group.generation, reason))
+    complete_join_if_all_joined(context, group)
 
 
-def end_gathering_if_all_are_here(turn: Turn, group: Group) -> None:
-    """Begin the generation if nobody is awaited any more. The initial delay never ends early."""
+def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> None:
+    """Complete the join phase if nothing is missing any more (R22, R51, R144)."""
     if (
-        group.state is GroupState.PREPARING_REBALANCE
+        group.state is ClassicGroupState.PREPARING_REBALANCE
         and group.initial_delay_left is None
-        and group.waiting == len(group.members)
+        and group.awaiting_join == len(group.members)
         and not group.pending
     ):
-        _end_gathering(turn, group)
+        _complete_join(context, group)
 
 
-def stop_waiting(turn: Turn, group: Group, _: str) -> None:
-    """Begin the generation with those who came, or prolong the initial delay for others to come."""
+def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None:
+    """Complete the join phase, or extend the initial delay if members were added during it (R142, R143)."""
     left = group.initial_delay_left
-    if left and group.newcomers:
-        group.newcomers = False
-        delay = turn.coordinator.settings.group_initial_rebalance_delay_ms
+    if left and group.new_member_added:
+        group.new_member_added = False
+        delay = context.coordinator.settings.group_initial_rebalance_delay_ms
         group.initial_delay_left = max(left - delay, 0)
-        group.join_deadline = turn.wake_at(group, turn.now + min(delay, left))
+        group.join_deadline = context.wake_at(group, context.now + min(delay, left))
     else:
-        _end_gathering(turn, group)
+        _complete_join(context, group)
 
 
-def _end_gathering(turn: Turn, group: Group) -> None:
-    absent = [member for member in group.members.values() if member.join is None]
-    for member in absent:
+def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
+    """Remove the members that have not joined, and start the next generation (R52, R53, R54, R140, R167)."""
+    for member in [member for member in group.members.values() if member.join is None]:
         if member.group_instance_id is None:
             group.remove(member.member_id)
-    if group.members and not group.waiting:
-        # Only static members are left, and none has come: wait on, a millisecond at least.
-        group.join_deadline = turn.wake_at(group, turn.now + max(group.longest_rebalance_timeout(), 1))
+    if group.members and not group.awaiting_join:
+        # Only static members are left, and none of them has joined. Wait again, at least for a millisecond.
+        group.join_deadline = context.wake_at(group, context.now + max(group.max_rebalance_timeout(), 1))
         return
     group.join_deadline = NEVER
     group.initial_delay_left = None
     group.generation += 1
     if group.members:
-        _begin_generation(turn, group)
+        _start_generation(context, group)
         return
     group.protocol_name = None
     group.subscriptions = ()
-    move(turn, group, GroupState.EMPTY)
-    turn.actions.append(Emptied(group.group_id, group.generation, group.rebalance_reason))
+    move(context, group, ClassicGroupState.EMPTY)
+    context.actions.append(GroupEmptied(group.group_id, group.generation, group.rebalance_reason))
 
 
-def _begin_generation(turn: Turn, group: Group) -> None:
-    """Choose leader and protocol, answer all, and expect a SyncGroup of each, absent static ones too."""
+def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
+    """Select leader and protocol, and answer every JoinGroup (R55, R162).
+
+    Every member must send SyncGroup now, static members that have not joined included.
+    """
     if group.leader is None or group.members[group.leader].join is None:
         group.leader = next(
             member_id for member_id, member in group.members.items() if member.join is not None
         )
-    group.protocol_name = group.vote()
+    group.protocol_name = group.select_protocol()
     if group.protocol_type == CONSUMER:
         group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
-    move(turn, group, GroupState.COMPLETING_REBALANCE)
-    for_leader = members_for_leader(group)
+    move(context, group, ClassicGroupState.COMPLETING_REBALANCE)
+    for_leader = leader_member_list(group)
     for member_id, member in group.members.items():
         member.new = False
-        turn.refresh_session(group, member)
+        context.restart_session(group, member)
         group.unsynced[member_id] = None
-        if (call := group.unpark_join(member)) is not None:
+        if (call := group.release_join(member)) is not None:
             members = for_leader if member_id == group.leader else []
-            answer_join(turn, group, member, call, leader=group.leader, members=members)
-    group.sync_deadline = turn.wake_at(group, turn.now + group.longest_rebalance_timeout())
+            send_join_response(context, group, member, call, leader=group.leader, members=members)
+    group.sync_deadline = context.wake_at(group, context.now + group.max_rebalance_timeout())
 
 
-def members_for_leader(group: Group) -> list[JoinGroupResponseMember]:
-    """Every member with what it said under the group's protocol: what a leader makes its plan of."""
+def leader_member_list(group: ClassicGroup) -> list[JoinGroupResponseMember]:
+    """Return all members with their metadata for the selected protocol, which the leader assigns by (R40)."""
     return [
         JoinGroupResponseMember(
             member_id=member.member_id,
@@ -124,24 +137,24 @@ def members_for_leader(group: Group) -> list[JoinGroupResponseMember]:
     ]
 
 
-def answer_join(
-    turn: Turn,
-    group: Group,
-    member: GroupMember,
-    call: Received[JoinGroupRequest],
+def send_join_response(
+    context: GroupContext,
+    group: ClassicGroup,
+    member: ClassicGroupMember,
+    call: RequestReceived[JoinGroupRequest],
     *,
     leader: str | None,
     members: list[JoinGroupResponseMember],
     skip_assignment: bool = False,
 ) -> None:
-    """Answer a JoinGroup with the group's generation. `members` is empty for all but the leader."""
-    turn.reply(
+    """Answer a JoinGroup with the group's generation (R40). `members` is empty except for the leader."""
+    context.reply(
         call,
         JoinGroupResponse(
             error_code=ErrorCode.NONE,
             generation_id=group.generation,
             protocol_type=group.protocol_type,
-            protocol_name=protocol_name_on_the_wire(group.protocol_name, call.version),
+            protocol_name=wire_protocol_name(group.protocol_name, call.version),
             leader=leader or "",
             skip_assignment=skip_assignment,
             member_id=member.member_id,
@@ -150,19 +163,19 @@ def answer_join(
     )
 
 
-def refuse_parked_sync(turn: Turn, member: GroupMember, code: ErrorCode) -> None:
-    """Answer the member's SyncGroup, if one waits, with this error."""
+def cancel_sync(context: GroupContext, member: ClassicGroupMember, code: ErrorCode) -> None:
+    """Answer the member's delayed SyncGroup with an error, if there is one."""
     if member.sync is not None:
         call, member.sync = member.sync, None
-        refuse(turn, call, code)
+        send_error(context, call, code)
 
 
-def because(what: str, reason: str | None) -> str:
-    """What happened, with the reason that the client gave (KIP-800) if it gave one."""
-    return f"{what}: {reason}" if reason else what
+def with_reason(event: str, reason: str | None) -> str:
+    """Return what happened, followed by the client's own reason if it sent one (KIP-800)."""
+    return f"{event}: {reason}" if reason else event
 
 
-def some(names: Sequence[str]) -> str:
-    """The names, or the first three of many: a reason is for people."""
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+def shorten(labels: Sequence[str]) -> str:
+    """Join labels with commas; of more than three only the first three, and the number of the others."""
+    shown = ", ".join(labels[:3])
+    return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} more"

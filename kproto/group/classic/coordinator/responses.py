@@ -1,100 +1,183 @@
-"""Answers about partitions, gathered by topic as brokers gather them (OffsetCommitResponse.Builder).
+"""Responses of the group coordinator: errors, and results of partitions grouped by topic.
 
-Rules that hold here:
-
-* What doesn't exist is told first, one entry for each topic; the rest goes into the same entries.
-* Where all exist, each topic of the request has its own entry, even one that is in the request twice.
-* A topic without partitions is not told of.
+* R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
+* R3: LeaveGroup below v3 has one member and one error code. From v3 on an error of the whole request lists
+  no members.
+* R90: OffsetCommit and TxnOffsetCommit have no error code of their own, so every partition carries it.
+* Results of partitions are ordered as Kafka orders them (OffsetCommitResponse.Builder). Partitions that do
+  not exist come first, with one entry for each topic, and the results of the others are added to these
+  entries. If all partitions exist, each topic of the request has its own entry, even if the request names
+  it twice. A topic without partitions has no entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
+from ....error_codes import ErrorCode
+from ....machine import RequestReceived
+from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ....messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ....messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ....messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ....messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ....messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ....messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ....wire.message import Message
 from ....wire.types import ZERO_UUID
+from .state import GroupContext
 
-Told = tuple[int, list[tuple[int, int]]]
-"""The number of a topic in a request, and its partitions with their codes."""
+_NULLABLE_PROTOCOL_VERSION = 7  # JoinGroup, KIP-559
+
+TopicResult: TypeAlias = tuple[int, list[tuple[int, int]]]
+"""The position of a topic in a request, and its partitions with their error codes."""
 
 
-def gathered(topics: Sequence[Any], codes: Sequence[int], there: Collection[int]) -> list[Told]:
-    """The answer to a request about these topics; `codes` are those of all its partitions in their order,
-    and `there` are the positions of partitions that exist.
+# Errors.
+
+
+def send_error(context: GroupContext, call: RequestReceived[Message], code: ErrorCode) -> None:
+    """Answer a request with an error."""
+    context.reply(call, error_response(call.request, code, call.version))
+
+
+def send_join_error(
+    context: GroupContext, call: RequestReceived[JoinGroupRequest], code: ErrorCode, member_id: str
+) -> None:
+    """Answer a JoinGroup with an error and a member id that is not the request's own."""
+    context.reply(call, join_error_response(code, member_id, call.version))
+
+
+def error_response(request: Message, code: ErrorCode, version: int) -> Message:
+    """Return a response that contains nothing but an error (R68, R90).
+
+    Raises TypeError for a request whose response cannot report an error of the whole request.
     """
-    first: dict[tuple[str, UUID], int] = {}
+    match request:
+        case JoinGroupRequest():
+            return join_error_response(code, request.member_id, version)
+        case SyncGroupRequest():
+            return SyncGroupResponse(error_code=code, assignment=b"")
+        case HeartbeatRequest():
+            return HeartbeatResponse(error_code=code)
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error_code=code)
+        case OffsetDeleteRequest():
+            return OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=[])
+        case OffsetCommitRequest():
+            return commit_response(request, with_one_code(request.topics, code))
+        case TxnOffsetCommitRequest():
+            return txn_commit_response(request, with_one_code(request.topics, code))
+        case _:
+            raise TypeError(f"{type(request).__name__} has no response that only reports an error")
+
+
+def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
+    """Return the error response to a JoinGroup, which contains a member id nevertheless (R1)."""
+    return JoinGroupResponse(
+        error_code=code,
+        protocol_name=wire_protocol_name(None, version),
+        leader="",
+        member_id=member_id,
+        members=[],
+    )
+
+
+def wire_protocol_name(name: str | None, version: int) -> str | None:
+    """Return the protocol name as this version of JoinGroup writes it (R1).
+
+    Below v7 the name is not nullable, and "" stands for no protocol.
+    """
+    return name or None if version >= _NULLABLE_PROTOCOL_VERSION else name or ""
+
+
+# Results of partitions.
+
+
+def group_by_topic(
+    topics: Sequence[Any], codes: Sequence[int], existing: Collection[int]
+) -> list[TopicResult]:
+    """Return the results of a request about partitions, grouped by topic.
+
+    `topics` are those of the request. `codes` has the error code of each partition, in the order of the
+    request, and `existing` the positions in `codes` of the partitions that exist.
+    """
+    first_positions: dict[tuple[str, UUID], int] = {}
     missing: dict[int, list[tuple[int, int]]] = {}
-    rest: list[Told] = []
-    position = 0
+    complete: list[TopicResult] = []
+    index = 0
 
-    def entry(number: int) -> list[tuple[int, int]]:
-        topic = topics[number]
+    def entry(position: int) -> list[tuple[int, int]]:
+        topic = topics[position]
         key = (topic.name, getattr(topic, "topic_id", ZERO_UUID))
-        return missing.setdefault(first.setdefault(key, number), [])
+        return missing.setdefault(first_positions.setdefault(key, position), [])
 
-    for number, topic in enumerate(topics):
-        found: list[tuple[int, int]] = []
+    for position, topic in enumerate(topics):
+        results: list[tuple[int, int]] = []
         for partition in topic.partitions:
-            told = (partition.partition_index, codes[position])
-            (found if position in there else entry(number)).append(told)
-            position += 1
-        if found:
-            rest.append((number, found))
+            result = (partition.partition_index, codes[index])
+            (results if index in existing else entry(position)).append(result)
+            index += 1
+        if results:
+            complete.append((position, results))
     if not missing:
-        return rest
-    for number, found in rest:
-        entry(number).extend(found)
+        return complete
+    for position, results in complete:
+        entry(position).extend(results)
     return list(missing.items())
 
 
-def everywhere(topics: Sequence[Any], code: int) -> list[Told]:
-    """One code for all that a request names, each topic as it stands there."""
+def with_one_code(topics: Sequence[Any], code: int) -> list[TopicResult]:
+    """Return this code for every partition of a request, with one entry for each topic that it lists."""
     return [
-        (number, [(partition.partition_index, code) for partition in topic.partitions])
-        for number, topic in enumerate(topics)
+        (position, [(partition.partition_index, code) for partition in topic.partitions])
+        for position, topic in enumerate(topics)
     ]
 
 
-def commit_response(request: OffsetCommitRequest, told: Iterable[Told]) -> OffsetCommitResponse:
+def commit_response(request: OffsetCommitRequest, results: Iterable[TopicResult]) -> OffsetCommitResponse:
+    """Return the response to an OffsetCommit."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                name=request.topics[number].name,
-                topic_id=request.topics[number].topic_id,
+                name=request.topics[position].name,
+                topic_id=request.topics[position].topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(partition_index=index, error_code=code)
                     for index, code in partitions
                 ],
             )
-            for number, partitions in told
+            for position, partitions in results
         ]
     )
 
 
-def txn_commit_response(request: TxnOffsetCommitRequest, told: Iterable[Told]) -> TxnOffsetCommitResponse:
+def txn_commit_response(
+    request: TxnOffsetCommitRequest, results: Iterable[TopicResult]
+) -> TxnOffsetCommitResponse:
+    """Return the response to a TxnOffsetCommit."""
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
         topics=[
             TxnOffsetCommitResponseTopic(
-                name=request.topics[number].name,
+                name=request.topics[position].name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
                     for index, code in partitions
                 ],
             )
-            for number, partitions in told
+            for position, partitions in results
         ],
     )

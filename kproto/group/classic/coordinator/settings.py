@@ -1,7 +1,6 @@
-"""The settings of a group coordinator, under Kafka's own names.
+"""Settings of the group coordinator, with Kafka's names, defaults and lower bounds (GroupCoordinatorConfig).
 
-Every field is a broker setting of Kafka with underscores for dots, with Kafka's default and lowest allowed
-value. Times are milliseconds unless the name says minutes.
+Each field is a broker config with underscores for dots. Times are milliseconds unless the name says minutes.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from dataclasses import dataclass, fields
 from ....errors import ConfigError
 from ....java_numbers import trimmed, whole
 
-# GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: a constant in Kafka too. A member that
-# waits for its first generation has no id to send heartbeats with, so its session timeout can't count yet.
+# GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS, a constant in Kafka as well. A member that
+# waits for its first generation cannot send heartbeats, because it does not know its member id yet.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 _MAX_INT32 = 2**31 - 1
 
-_LOWEST = {
+_MINIMUM = {
     "group_max_size": 1,
     "offsets_retention_minutes": 1,
     "offsets_retention_check_interval_ms": 1,
@@ -26,31 +25,32 @@ _LOWEST = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a coordinator may be told. Pass it to `Coordinator`; `from_properties` reads Kafka's spelling."""
+class GroupSettings:
+    """Settings of a group coordinator. `from_properties` reads Kafka's spelling."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = _MAX_INT32
-    # Characters (UTF-16 units, as Java counts them), despite the name.
+    # UTF-16 units, as Java's String.length() counts them, despite the name.
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
 
     def __post_init__(self) -> None:
+        """Raise ConfigError for a value that is out of range."""
         for field in fields(self):
             value = getattr(self, field.name)
-            lowest = _LOWEST.get(field.name, 0)
-            if not lowest <= value <= _MAX_INT32:
-                raise ConfigError(field.name.replace("_", "."), value, f"allowed: {lowest} to {_MAX_INT32}")
+            minimum = _MINIMUM.get(field.name, 0)
+            if not minimum <= value <= _MAX_INT32:
+                raise ConfigError(field.name.replace("_", "."), value, f"allowed: {minimum} to {_MAX_INT32}")
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str | int]) -> Settings:
-        """Settings from Kafka's names, as in `{"group.min.session.timeout.ms": "6000"}`.
+    def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
+        """Return settings from Kafka's names, as in `{"group.min.session.timeout.ms": "6000"}`.
 
-        Raises ConfigError for a name that is no group setting (`property_names` lists them) and for a value
-        that is no number or out of range.
+        Raises ConfigError for a name that is not a group setting (`property_names` lists them), and for a
+        value that is not a number or out of range.
         """
         known = property_names()
         values: dict[str, int] = {}
@@ -59,11 +59,11 @@ class Settings:
                 raise ConfigError(name, value, f"group settings are {', '.join(known)}")
             number = whole(trimmed(str(value)))
             if number is None:
-                raise ConfigError(name, value, "it takes a whole number of 32 bits")
+                raise ConfigError(name, value, "it must be a whole number of 32 bits")
             values[known[name]] = number
         return cls(**values)
 
 
 def property_names() -> dict[str, str]:
-    """Kafka's name of every setting, with the name of its field here."""
-    return {field.name.replace("_", "."): field.name for field in fields(Settings)}
+    """Return Kafka's name of every setting, with the name of its field."""
+    return {field.name.replace("_", "."): field.name for field in fields(GroupSettings)}

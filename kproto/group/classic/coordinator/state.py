@@ -1,19 +1,16 @@
-"""What the coordinator of classic groups works with: states, edges, events, actions and the memory of a
-group.
+"""State of the classic group coordinator: groups, members, offsets and deadlines.
 
-Rules that hold here:
-
-* A group's state is assigned by `move` alone, along EDGES. `Dead` is the state of a group that doesn't
-  exist, as DescribeGroups names it: looking up an unknown id gives a Dead group, and moving it to Empty
-  founds it.
-* A parked request lives in its member (`join`, `sync`). `park_join` and `unpark_join` keep the count of
-  waiting members, so that "has everyone come?" costs the same for 2 members and for 2000.
-* Deadlines are plain fields, `NEVER` when they are off. `wake` is a lower bound of a group's deadlines:
-  moving a deadline into the future leaves it alone, so that a heartbeat costs no search; the Tick that
-  comes too early finds nothing due and computes the bound anew. The coordinator keeps the groups in the
-  order of their bounds, so that what is due in one costs the same beside 10,000 others.
-* Members are kept in the order in which they came. That is the order of the leader's list and the order in
-  which a new leader is looked for, where Kafka follows the order of a hash map.
+* `move` is the only function that assigns a group's state, along EDGES (R9). Dead is the state of a group
+  that does not exist: `CoordinatorState.find` returns a Dead group for an unknown id, moving it to Empty
+  creates the group, and moving it to Dead deletes the group.
+* A delayed request is stored in its member, as `join` or `sync`. `hold_join` and `release_join` count the
+  members that wait, so that the test for completion costs the same for 2 members and for 2000.
+* Deadlines are plain fields, `NEVER` when they are off. `ClassicGroup.wake` is a lower bound of a group's
+  deadlines. Moving a deadline into the future does not change it, so a heartbeat needs no search. A Tick
+  that comes too early finds nothing due and computes the bound again. The coordinator keeps the groups in
+  the order of their bounds, so the cost of a deadline does not grow with the number of other groups.
+* Members are kept in the order in which they joined (R163). The leader's member list and the choice of a
+  new leader follow this order. Kafka follows the order of a hash map.
 
 Follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
 """
@@ -23,23 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar
-from uuid import UUID
 
-import msgspec
-
+from .... import machine
 from ....deadlines import Deadlines
 from ....error_codes import ErrorCode
+from ....machine import NEVER, RequestReceived, SendResponse
 from ....messages.join_group import JoinGroupRequest
 from ....messages.sync_group import SyncGroupRequest
 from ....wire.message import Message
-from .settings import Settings
+from ...protocol import CoordinatorAction, GroupNotice, TopicCatalog
+from .settings import GroupSettings
 
-NEVER = 1 << 62  # later than any clock in milliseconds: a deadline that is off
 
-
-class GroupState(Enum):
-    """The states of a classic group; the values are Kafka's words in DescribeGroups and ListGroups."""
+class ClassicGroupState(Enum):
+    """The states of a classic group. The values are Kafka's words in DescribeGroups and ListGroups."""
 
     DEAD = "Dead"
     EMPTY = "Empty"
@@ -47,109 +41,52 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
 
-    __hash__ = object.__hash__  # an Enum's own is written in Python
+    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
 
 
-EDGES: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.DEAD: frozenset({GroupState.EMPTY}),
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
+EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
+    ClassicGroupState.DEAD: frozenset({ClassicGroupState.EMPTY}),
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE}
+    ),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
 }
 
 
-# Events: what happened.
-
-R_co = TypeVar("R_co", bound=Message, covariant=True)
+# Notices: what happened to a group, for observers.
 
 
-class Received(msgspec.Struct, Generic[R_co], frozen=True):
-    """A request arrived. `token` comes back in exactly one `Reply`, perhaps much later.
+class RebalanceStarted(GroupNotice, frozen=True):
+    """A rebalance started after `generation`. `reason` is a sentence for people."""
 
-    `random_id` is a text that no other event has (a uuid); a member id may be made of it. `client_host` is
-    kept as given; Kafka shows "/127.0.0.1".
-    """
-
-    token: object
-    request: R_co
-    version: int
-    client_id: str = ""
-    client_host: str = ""
-    random_id: str = ""
-
-
-class Tick(msgspec.Struct, frozen=True):
-    """Time has passed; `next_deadline` said when to send this."""
-
-
-class TopicsDeleted(msgspec.Struct, frozen=True):
-    """These topics are gone, and with them all offsets committed for them."""
-
-    names: frozenset[str]
-
-
-class TransactionEnded(msgspec.Struct, frozen=True):
-    """The producer's open transaction ended: its offsets come into force (`committed`) or are dropped."""
-
-    producer_id: int
-    committed: bool
-
-
-Event: TypeAlias = "Received[Message] | Tick | TopicsDeleted | TransactionEnded"
-
-
-# Actions: what the shell is to do, or may tell.
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """Send this response to the request that came with `token`."""
-
-    token: object
-    response: Message
-
-
-class Rebalancing(msgspec.Struct, frozen=True):
-    """To tell: a rebalance of the group began after `generation`, and this is why."""
-
-    group_id: str
     generation: int
     reason: str
 
 
-class Settled(msgspec.Struct, frozen=True):
-    """To tell: the group is Stable in `generation`; these are its members."""
+class RebalanceCompleted(GroupNotice, frozen=True):
+    """The group is Stable in `generation`. `members` are its member ids."""
 
-    group_id: str
     generation: int
     members: tuple[str, ...]
 
 
-class Emptied(msgspec.Struct, frozen=True):
-    """To tell: the last member is gone, and this is how the rebalance began that found nobody."""
+class GroupEmptied(GroupNotice, frozen=True):
+    """A rebalance ended without members. `reason` is the reason of that rebalance."""
 
-    group_id: str
     generation: int
     reason: str
 
 
-Action: TypeAlias = Reply | Rebalancing | Settled | Emptied
-
-
-# State: what is remembered.
-
-
-class Topics(Protocol):
-    """The broker's topics as the coordinator needs to know them; None stands for an unknown topic."""
-
-    def name(self, topic_id: UUID, /) -> str | None: ...
-    def id(self, name: str, /) -> UUID | None: ...
-    def partitions(self, name: str, /) -> int | None: ...
+# State.
 
 
 @dataclass(slots=True)
-class GroupMember:
-    """One member, from its admission on. (Ids that were only handed out are in `Group.pending`.)"""
+class ClassicGroupMember:
+    """A member of a group. Ids that were only handed out are in `ClassicGroup.pending` instead."""
 
     member_id: str
     group_instance_id: str | None
@@ -159,16 +96,16 @@ class GroupMember:
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    # True until its first generation: then NEW_MEMBER_JOIN_TIMEOUT_MS counts, even while its JoinGroup is
-    # parked.
+    # True until the member's first generation. Until then its timeout is NEW_MEMBER_JOIN_TIMEOUT_MS, and it
+    # applies even while the member's JoinGroup waits for its response (R134).
     new: bool = True
-    join: Received[JoinGroupRequest] | None = None
-    sync: Received[SyncGroupRequest] | None = None
+    join: RequestReceived[JoinGroupRequest] | None = None
+    sync: RequestReceived[SyncGroupRequest] | None = None
     deadline: int = NEVER
 
     @property
-    def name(self) -> str:
-        """The member for people: static ones by the name that they keep."""
+    def label(self) -> str:
+        """Name the member in a reason: by the instance id and the member id, if it is static."""
         return (
             self.member_id
             if self.group_instance_id is None
@@ -176,169 +113,181 @@ class GroupMember:
         )
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under this protocol, empty if it doesn't offer it.
+        """Return the member's metadata for a protocol, empty if the member does not list it.
 
-        The first of equal names counts.
+        If the protocol is listed twice, the first entry counts.
         """
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
-    def offers(self) -> dict[str, None]:
-        """The names it offers, each once, best first.
+    def protocol_names(self) -> dict[str, None]:
+        """Return the names of the member's protocols in its order of preference, without repetitions.
 
-        Kafka counts a name that is listed twice twice; the vote then throws and the JoinGroup is never
-        answered.
+        R165: a name that is listed twice is counted once. Kafka counts it twice; its vote then throws, and
+        the JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """One committed offset.
-
-    `order` tells which of two commits is the later one; -1 is Kafka's "no leader epoch".
-    """
+class StoredOffset:
+    """A committed offset of one partition (Kafka's OffsetAndMetadata)."""
 
     offset: int
+    # -1 if the client did not send one.
     leader_epoch: int
     metadata: str
     committed_at: int
     expires_at: int | None
+    # Orders the commits of a coordinator: the later commit has the larger number.
     order: int
 
 
 @dataclass(slots=True)
-class Group:
-    """Everything about one group."""
+class ClassicGroup:
+    """A classic group with its members and offsets (R8)."""
 
     group_id: str
-    state: GroupState = GroupState.DEAD
+    state: ClassicGroupState = ClassicGroupState.DEAD
     state_since: int = 0
     generation: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: str | None = None
-    members: dict[str, GroupMember] = field(default_factory=dict[str, GroupMember])
+    members: dict[str, ClassicGroupMember] = field(default_factory=dict[str, ClassicGroupMember])
     # Static members: instance id -> member id.
     instances: dict[str, str] = field(default_factory=dict[str, str])
-    # Ids handed out with MEMBER_ID_REQUIRED, and when each is forgotten.
+    # Member ids that were handed out with MEMBER_ID_REQUIRED, and the time at which each expires.
     pending: dict[str, int] = field(default_factory=dict[str, int])
-    # How many members offer a protocol.
-    offered: dict[str, int] = field(default_factory=dict[str, int])
-    waiting: int = 0  # members whose JoinGroup is parked
-    # Members that have not sent SyncGroup in this generation (a dict, because its order is certain).
+    # Protocol name -> number of members that list it.
+    supported_protocols: dict[str, int] = field(default_factory=dict[str, int])
+    # The number of members whose JoinGroup waits for its response.
+    awaiting_join: int = 0
+    # Members that have not sent SyncGroup in this generation. A dict, because it keeps the order.
     unsynced: dict[str, None] = field(default_factory=dict[str, None])
-    # What is left of the time in which newcomers may prolong the initial delay; None outside of it.
+    # The time by which new members can still extend the initial delay, in ms. None outside of the delay.
     initial_delay_left: int | None = None
-    newcomers: bool = False  # someone joined in the current stretch of the initial delay
+    # Whether a member was added since the initial delay was last extended.
+    new_member_added: bool = False
     join_deadline: int = NEVER
     sync_deadline: int = NEVER
     wake: int = NEVER
     rebalance_reason: str = ""
-    # The members' metadata as it was when this generation began; None before the first.
+    # The members' metadata when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
-    offsets: dict[str, dict[int, Committed]] = field(default_factory=dict[str, "dict[int, Committed]"])
-    # Is anything of it in __consumer_offsets, which DescribeGroups and ListGroups read? A commit of which
-    # nothing is kept founds a group that they don't see. (In Kafka it comes to light with the next record of
-    # any group of the same partition, here with the group's own.)
+    offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
+    # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
+    # ListGroups read. A commit of which nothing is stored creates a group that they do not see. (In Kafka it
+    # appears with the next record of any group of the same partition, here with its own next record.)
     written: bool = False
-    # Offsets in open transactions, by producer id.
-    promised: dict[int, dict[tuple[str, int], Committed]] = field(
-        default_factory=dict[int, "dict[tuple[str, int], Committed]"]
+    # Offsets that were committed in open transactions, by producer id.
+    pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
+        default_factory=dict[int, "dict[tuple[str, int], StoredOffset]"]
     )
 
     def __contains__(self, member_id: str) -> bool:
+        """Return whether this is the id of a member."""
         return member_id in self.members
 
-    def longest_rebalance_timeout(self) -> int:
-        """How long the most patient member lets the others take; 0 without members."""
+    def max_rebalance_timeout(self) -> int:
+        """Return the largest rebalance timeout of the members in ms, 0 without members (R139)."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def add(self, member: GroupMember) -> None:
-        """Take a member in. Into a group without any it comes as the leader."""
+    def add(self, member: ClassicGroupMember) -> None:
+        """Add a member. The first member of a group is its leader (R29, R160)."""
         if not self.members:
             self.leader = member.member_id
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.instances[member.group_instance_id] = member.member_id
         self.pending.pop(member.member_id, None)
-        self._count(member, +1)
+        self._count_protocols(member, +1)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending id. Its parked requests must have been answered."""
+        """Remove a member or a pending member id (R161).
+
+        The member's delayed requests must have been answered. If it was the leader, the member that joined
+        first becomes the leader.
+        """
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        self._count(member, -1)
+        self._count_protocols(member, -1)
         self.unsynced.pop(member_id, None)
         if member.group_instance_id is not None:
             del self.instances[member.group_instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def rename(self, member: GroupMember, member_id: str) -> None:
-        """Give a static member the id of its new incarnation."""
-        old = member.member_id
-        del self.members[old]
+    def rename(self, member: ClassicGroupMember, member_id: str) -> None:
+        """Give a static member the member id of its new incarnation (R42, R49).
+
+        Kafka leaves the old id among the unsynced members, so that the sync deadline later starts a rebalance
+        without a reason.
+        """
+        old_id = member.member_id
+        del self.members[old_id]
         self.members[member_id] = member
         member.member_id = member_id
         assert member.group_instance_id is not None
         self.instances[member.group_instance_id] = member_id
-        if self.leader == old:
+        if self.leader == old_id:
             self.leader = member_id
-        # Kafka leaves the old id in this set, so that its sync timer later starts a rebalance for nobody.
-        if old in self.unsynced:
-            del self.unsynced[old]
+        if old_id in self.unsynced:
+            del self.unsynced[old_id]
             self.unsynced[member_id] = None
 
-    def update(self, member: GroupMember, protocols: tuple[tuple[str, bytes], ...]) -> None:
-        """Let a member offer something else."""
-        self._count(member, -1)
+    def set_protocols(self, member: ClassicGroupMember, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        """Replace the protocols of a member."""
+        self._count_protocols(member, -1)
         member.protocols = protocols
-        self._count(member, +1)
+        self._count_protocols(member, +1)
 
-    def park_join(self, member: GroupMember, call: Received[JoinGroupRequest]) -> None:
-        """Let a JoinGroup wait; the member must have none that waits already."""
+    def hold_join(self, member: ClassicGroupMember, call: RequestReceived[JoinGroupRequest]) -> None:
+        """Delay the response to a member's JoinGroup. The member must not have another one that waits."""
         assert member.join is None
         member.join = call
-        self.waiting += 1
+        self.awaiting_join += 1
 
-    def unpark_join(self, member: GroupMember) -> Received[JoinGroupRequest] | None:
-        """Take the member's waiting JoinGroup, if there is one, in order to answer it."""
+    def release_join(self, member: ClassicGroupMember) -> RequestReceived[JoinGroupRequest] | None:
+        """Remove and return the member's delayed JoinGroup, or None. The caller must answer it."""
         call, member.join = member.join, None
         if call is not None:
-            self.waiting -= 1
+            self.awaiting_join -= 1
         return call
 
-    def accepts(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Could a member with these protocols work with the members that are there?
+    def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Return whether a member with these protocols is compatible with the group (R24).
 
-        A known member's own, older list still counts while its new one is looked at.
+        A protocol must be supported by all members. Of a member that rejoins, its earlier protocols count.
         """
-        if self.state in (GroupState.EMPTY, GroupState.DEAD):
+        if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)
-        everyone = len(self.members)
+        count = len(self.members)
         return protocol_type == self.protocol_type and any(
-            self.offered.get(name, 0) == everyone for name in names
+            self.supported_protocols.get(name, 0) == count for name in names
         )
 
-    def vote(self) -> str:
-        """The protocol that most members like best of those that all offer; the leader breaks a tie."""
-        everyone = len(self.members)
-        candidates = {name for name, count in self.offered.items() if count == everyone}
+    def select_protocol(self) -> str:
+        """Return the protocol that most members prefer among those that all support (R164).
+
+        Each member votes for the first of its protocols that all support. The leader's order breaks a tie,
+        where Kafka leaves the choice to the order of a hash map.
+        """
+        count = len(self.members)
+        candidates = {name for name, supporters in self.supported_protocols.items() if supporters == count}
         votes = dict.fromkeys(candidates, 0)
         for member in self.members.values():
-            votes[next(name for name in member.offers() if name in candidates)] += 1
+            votes[next(name for name in member.protocol_names() if name in candidates)] += 1
         assert self.leader is not None
-        return max(
-            (name for name in self.members[self.leader].offers() if name in votes), key=votes.__getitem__
-        )
+        leader_names = self.members[self.leader].protocol_names()
+        return max((name for name in leader_names if name in votes), key=votes.__getitem__)
 
     def earliest_deadline(self) -> int:
-        """The first of all deadlines, found by looking at every member; `wake` is never later."""
+        """Return the earliest deadline of the group by a search of all members. `wake` is never later."""
         return min(
             self.join_deadline,
             self.sync_deadline,
@@ -346,86 +295,88 @@ class Group:
             min(self.pending.values(), default=NEVER),
         )
 
-    def _count(self, member: GroupMember, change: int) -> None:
-        for name in member.offers():
-            count = self.offered.get(name, 0) + change
+    def _count_protocols(self, member: ClassicGroupMember, change: int) -> None:
+        for name in member.protocol_names():
+            count = self.supported_protocols.get(name, 0) + change
             if count:
-                self.offered[name] = count
+                self.supported_protocols[name] = count
             else:
-                del self.offered[name]
+                del self.supported_protocols[name]
 
 
 @dataclass(slots=True)
-class Coordinator:
-    """The memory of a coordinator. Give it events with `step`, and a `Tick` at `next_deadline`.
+class CoordinatorState:
+    """The groups of a coordinator, and its timers.
 
-    `topics` lets commits for unknown topics be refused and topic ids be read; without it every topic is
-    taken for known, and ids for unknown.
+    Without `topics` the coordinator accepts commits for every topic name, and knows no topic id.
     """
 
-    settings: Settings = field(default_factory=Settings)
-    topics: Topics | None = None
-    groups: dict[str, Group] = field(default_factory=dict[str, Group])
-    # Which groups a producer has promised offsets to, until its transaction ends: there may be many groups.
-    promised_to: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
-    commits: int = 0  # counts the commits, to order them
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    topics: TopicCatalog | None = None
+    groups: dict[str, ClassicGroup] = field(default_factory=dict[str, ClassicGroup])
+    # Producer id -> the groups to which it committed offsets in its open transaction. An index, because there
+    # may be many groups.
+    pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
+    # The number of commits so far, which orders them.
+    commits: int = 0
     cleanup_deadline: int = NEVER
-    # When each group is to be looked at: its `wake`.
+    # The `wake` of each group.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
-    def find(self, group_id: str) -> Group:
-        """The group, or a Dead one of that name if there is none."""
-        return self.groups.get(group_id) or Group(group_id)
+    def find(self, group_id: str) -> ClassicGroup:
+        """Return the group, or a new Dead group if it does not exist."""
+        return self.groups.get(group_id) or ClassicGroup(group_id)
 
 
 @dataclass(slots=True)
-class Turn:
-    """One call of `step`: the clock and the actions so far."""
+class GroupContext:
+    """One call of `step`: the coordinator, the time, and the actions so far."""
 
-    coordinator: Coordinator
+    coordinator: CoordinatorState
     now: int
-    actions: list[Action] = field(default_factory=list[Action])
+    actions: list[CoordinatorAction] = field(default_factory=list[CoordinatorAction])
 
-    def reply(self, call: Received[Message], response: Message) -> None:
-        """Answer a request: once, now or when it has waited."""
-        self.actions.append(Reply(call.token, response))
+    def reply(self, call: RequestReceived[Message], response: Message) -> None:
+        """Send the response to a request. Each request gets exactly one."""
+        self.actions.append(SendResponse(call.token, response))
 
-    def wake_at(self, group: Group, at: int) -> int:
-        """Note a deadline of the group: `member.deadline = turn.wake_at(group, now + ...)`."""
-        if at < group.wake:
-            group.wake = at
-            self.coordinator.deadlines.set(group.group_id, at)
-        return at
+    def wake_at(self, group: ClassicGroup, deadline: int) -> int:
+        """Register and return a deadline of the group: `group.join_deadline = context.wake_at(group,
+        ...)`."""
+        if deadline < group.wake:
+            group.wake = deadline
+            self.coordinator.deadlines.set(group.group_id, deadline)
+        return deadline
 
-    def refresh_session(self, group: Group, member: GroupMember) -> None:
-        """The member gave a sign of life: its session timeout starts anew."""
+    def restart_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        """Restart the member's session timeout (R133)."""
         member.deadline = self.wake_at(group, self.now + member.session_timeout_ms)
 
 
-def member_error(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Why this is no member, or NONE.
+def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    """Return the error for a request that does not come from a member of the group, or NONE (R15).
 
-    The instance id is looked at first: a former self is fenced rather than unknown.
+    The instance id is checked first. The former process of a static member is therefore answered
+    FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
     """
     if group_instance_id is not None:
-        current = group.instances.get(group_instance_id)
-        if current is None:
+        current_id = group.instances.get(group_instance_id)
+        if current_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if current != member_id:
+        if current_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.NONE if member_id in group else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def move(turn: Turn, group: Group, state: GroupState) -> None:
-    """Take one of EDGES. Leaving Dead founds the group, entering it forgets the group."""
-    if state not in EDGES[group.state]:
-        raise AssertionError(f"group {group.group_id!r} can't go from {group.state.value} to {state.value}")
-    if group.state is GroupState.DEAD:
-        turn.coordinator.groups[group.group_id] = group
-    elif state is GroupState.DEAD:
-        del turn.coordinator.groups[group.group_id]
-        turn.coordinator.deadlines.drop(group.group_id)
-    elif state in (GroupState.EMPTY, GroupState.STABLE):  # the ends of a generation are written down
-        group.written = True
-    group.state = state
-    group.state_since = turn.now
+def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -> None:
+    """Move the group along one of EDGES (R9, R10). Leaving Dead creates the group, entering it deletes it."""
+    before = group.state
+    machine.move(group, state, EDGES)
+    group.state_since = context.now
+    if before is ClassicGroupState.DEAD:
+        context.coordinator.groups[group.group_id] = group
+    elif state is ClassicGroupState.DEAD:
+        del context.coordinator.groups[group.group_id]
+        context.coordinator.deadlines.drop(group.group_id)
+    elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
+        group.written = True  # the end of a generation is written to the log (R176)

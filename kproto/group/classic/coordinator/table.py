@@ -1,53 +1,53 @@
-"""The broker's half of the classic group protocol: who is a member, who leads, and in which generation.
+"""The classic group coordinator: membership, leadership and generations.
 
-    coordinator = Coordinator(Settings(), topics)
-    actions = step(coordinator, Received(token, request, version, ...), now)
+    coordinator = ClassicCoordinator(GroupSettings(), topics)
+    actions = step(coordinator, RequestReceived(token, request, version, ...), now)
 
-`step` takes what happened and says what to do; `next_deadline` says when it wants a `Tick`. Requests of
-REQUESTS are understood. Every request gets exactly one `Reply`; JoinGroup and SyncGroup may have to wait
-for it.
+`step` applies one event and returns the actions to perform. `next_deadline` returns the time at which the
+caller must send a `Tick`. Every request of REQUESTS gets exactly one `SendResponse`. The responses to
+JoinGroup and SyncGroup may be delayed.
 
-The life of a group:
+States and transitions (R11):
 
-* Dead -> Empty: someone joins, or commits offsets without a generation.
-* -> PreparingRebalance: the members gather. Whoever wants to be in the next generation sends JoinGroup and
-  waits. The phase ends when all have come and no handed out id is outstanding, or with the rebalance
-  timeout, which dynamic members that have not come don't survive. In a group that was Empty it waits for
-  `group.initial.rebalance.delay.ms` instead, and again as long as others keep coming, so that a fleet that
-  starts together is one rebalance.
-* -> CompletingRebalance: the generation counts up, all JoinGroups are answered, and the leader makes the
-  plan. All wait in SyncGroup. Heartbeats are fine here: only PreparingRebalance answers
-  REBALANCE_IN_PROGRESS.
-* -> Stable: the leader's SyncGroup came. Whoever has not sent SyncGroup a rebalance timeout later is removed.
-* A member that comes, leaves, falls silent, or changes what it offers starts the next rebalance; so does a
-  leader that rejoins, for it wants a new plan. A follower that rejoins with nothing new is told what it
-  should know already.
-* -> Empty: a rebalance found nobody. That counts as a generation too.
+* Dead -> Empty: a member joins, or a client commits offsets without a generation.
+* Empty, Stable, CompletingRebalance -> PreparingRebalance: a member joins, leaves, expires or changes its
+  metadata, or the leader rejoins. The coordinator waits for JoinGroup from every member, and for every
+  member id that it has handed out, at most for the rebalance timeout. Dynamic members that have not joined
+  by then are removed. A group that was Empty waits for `group.initial.rebalance.delay.ms` instead. New
+  members extend this delay, so that a fleet that starts together causes one rebalance.
+* PreparingRebalance -> CompletingRebalance: the generation is incremented and every JoinGroup is answered.
+  The members wait in SyncGroup for the leader's assignment. Heartbeats succeed: only PreparingRebalance
+  answers REBALANCE_IN_PROGRESS.
+* CompletingRebalance -> Stable: the leader's SyncGroup arrives. Members that do not send SyncGroup within a
+  rebalance timeout are removed.
+* PreparingRebalance -> Empty: no member is left. The generation is incremented here as well.
+* Empty -> Dead: the group is deleted, or its last offset expires.
 
-Rules that hold here:
+Rules of this module; the other rules are in the cells and in the docstrings of their handlers:
 
-* A request is looked at in this order: group id, instance id, member id, generation, protocol, state. So a
-  member whose place was taken by another process is FENCED_INSTANCE_ID before it is unknown, and unknown
-  before it is late.
-* A static member (one with a `group.instance.id`) may come back without an id and takes the place of its
-  former self, which is fenced. If the vote for the protocol stays the same, a Stable group doesn't rebalance
-  for that.
-* Whatever is due at `now` happens before the event is looked at.
-* Whatever is not an answer but explains one (`Rebalancing`, `Settled`, `Emptied`) is told where it happens.
+* R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete to an empty group id
+  are answered INVALID_GROUP_ID. Every other group id is valid.
+* R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
+  state. A static member that was replaced is therefore FENCED_INSTANCE_ID before it is UNKNOWN_MEMBER_ID,
+  and that before ILLEGAL_GENERATION.
+* R12: one event is applied at a time. Deadlines that are due at `now` fire before the event, the oldest
+  first.
 
-Follows Kafka 4.3's GroupMetadataManager for classic groups, KIP-345 (static members), KIP-389
-(group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in answers) and KIP-814 (skipAssignment).
-Where it mends what Kafka does, a comment says so. It does not load, unload or write logs: the memory is the
-store.
+Follows GroupMetadataManager of Kafka 4.3 for classic groups, KIP-345 (static members), KIP-389
+(group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814
+(skipAssignment). A comment marks each place that deliberately differs from Kafka. Groups are neither loaded
+nor written to a log: they are in memory only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from operator import itemgetter
 from typing import Any, Final
 
-from ....error_codes import ErrorCode
+from ....error_codes import ErrorCode as E
+from ....machine import IMPOSSIBLE, NEVER, Cell, RequestReceived, Table, Tick
 from ....messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ....messages.describe_groups import DescribeGroupsRequest
 from ....messages.heartbeat import HeartbeatRequest
@@ -60,36 +60,25 @@ from ....messages.offset_fetch import OffsetFetchRequest
 from ....messages.sync_group import SyncGroupRequest
 from ....messages.txn_offset_commit import TxnOffsetCommitRequest
 from ....wire.message import Message
+from ...protocol import CoordinatorAction, CoordinatorEvent, TopicsDeleted, TransactionEnded
 from . import deletion, joins, membership, offsets, rebalance
 from .description import describe_groups, list_groups
-from .errors import refuse, refuse_join
-from .state import (
-    NEVER,
-    Action,
-    Coordinator,
-    Event,
-    Group,
-    GroupState,
-    Received,
-    Tick,
-    TopicsDeleted,
-    TransactionEnded,
-    Turn,
-    move,
-)
+from .responses import send_error
+from .state import EDGES, ClassicGroup, ClassicGroupState, CoordinatorState, GroupContext, move
 
-# The versions in which a rule came to be.
-_V_MEMBER_ID_REQUIRED: Final = 4  # JoinGroup, KIP-394
-_V_PROTOCOL_IN_SYNC: Final = 5  # SyncGroup, KIP-559
+_MEMBER_ID_REQUIRED_VERSION: Final = 4  # JoinGroup, KIP-394
+_PROTOCOL_IN_SYNC_VERSION: Final = 5  # SyncGroup, KIP-559
 
 
-class Kind(Enum):
-    """What can happen to a group: the rows of TABLE."""
+class GroupEventKind(Enum):
+    """What can happen to a group: the rows of the table."""
 
-    JOIN_WITHOUT_ID = "a dynamic member joins for the first time, v4 or later"
-    JOIN_AS_NEWCOMER = "a member joins that is known but not in yet, or need not ask for an id first"
-    JOIN_AS_SUCCESSOR = "a static member comes back without its id"
-    JOIN_AGAIN = "a member joins with its id"
+    REQUEST_MEMBER_ID = "JoinGroup v4 or later of a new dynamic member without a member id"
+    JOIN_NEW_MEMBER = "JoinGroup of a new member that needs no member id, or returns with a pending one"
+    REPLACE_STATIC_MEMBER = "JoinGroup of a known static member without a member id"
+    REJOIN = "JoinGroup with the id of a member"
+    JOIN_FULL_GROUP = "JoinGroup to a group of group.max.size members"
+    JOIN_INCOMPATIBLE = "JoinGroup with protocols that the other members do not support"
     SYNC = "SyncGroup"
     HEARTBEAT = "Heartbeat"
     LEAVE = "LeaveGroup"
@@ -97,361 +86,561 @@ class Kind(Enum):
     TXN_COMMIT = "TxnOffsetCommit"
     DELETE_OFFSETS = "OffsetDelete"
     DELETE = "DeleteGroups"
-    JOIN_DEADLINE = "the initial delay or the rebalance timeout is over"
-    SYNC_DEADLINE = "a rebalance timeout has passed since the generation began, and SyncGroups are missing"
-    SESSION_DEADLINE = "a member has been silent for its session timeout"
-    PENDING_DEADLINE = "an id that was handed out has not come back within the session timeout"
+    JOIN_DEADLINE = "the initial delay or the rebalance timeout of the join phase is over"
+    SYNC_DEADLINE = "SyncGroups are missing a rebalance timeout after the generation began"
+    SESSION_DEADLINE = "the session timeout of a member is over"
+    PENDING_DEADLINE = "a member id that was handed out was not used within the session timeout"
 
-    __hash__ = object.__hash__  # an Enum's own is written in Python
-
-
-EVENTS: Final = (Received, Tick, TopicsDeleted, TransactionEnded)
+    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
 
 
-def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
-    """Let `event` happen at `now` (ms, never going back) and return what is to be done, in order.
+EVENTS: Final = (RequestReceived, Tick, TopicsDeleted, TransactionEnded)
 
-    Raises TypeError for what is no event, a request that is not in REQUESTS, and no whole number of ms.
+
+def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
+    """Apply `event` at the time `now` and return the actions to perform, in order.
+
+    `now` is in ms and never goes back. Raises TypeError if `event` is not one of EVENTS, if it is a request
+    that is not in REQUESTS, and if `now` is not an int.
     """
     if type(event) not in EVENTS:
-        raise TypeError(f"event={event!r}: a coordinator hears {', '.join(one.__name__ for one in EVENTS)}")
+        names = ", ".join(event_type.__name__ for event_type in EVENTS)
+        raise TypeError(f"event={event!r}: a group coordinator takes {names}")
     if type(now) is not int:
-        raise TypeError(f"now={now!r}: whole milliseconds")
-    turn = Turn(coordinator, now)
+        raise TypeError(f"now={now!r}: must be an int, in milliseconds")
+    context = GroupContext(coordinator, now)
     if coordinator.cleanup_deadline == NEVER:
-        _plan_cleanup(turn)
-    _fire_what_is_due(turn)
+        _schedule_cleanup(context)
+    _fire_deadlines(context)
     match event:
-        case Received():
-            hear = _HEARS.get(type(event.request))
-            if hear is None:
-                raise TypeError(f"{type(event.request).__name__} is no request to a group coordinator")
-            hear(turn, event)
+        case RequestReceived():
+            handler = _REQUEST_HANDLERS.get(type(event.request))
+            if handler is None:
+                raise TypeError(f"a group coordinator does not serve {type(event.request).__name__}")
+            handler(context, event)
         case TopicsDeleted():
-            offsets.forget_topics(turn, event.names)
+            offsets.forget_topics(context, event.names)
         case TransactionEnded():
-            offsets.end_transaction(turn, event.producer_id, event.committed)
+            offsets.end_transaction(context, event.producer_id, event.committed)
         case Tick():
             pass
-    return turn.actions
+    return context.actions
 
 
-def next_deadline(coordinator: Coordinator) -> int | None:
-    """When the next `Tick` is due at the latest, in ms of the same clock; None before the first event.
+def next_deadline(coordinator: CoordinatorState) -> int | None:
+    """Return the time by which a `Tick` is due, in ms of the clock of `step`; None before the first event.
 
-    It may be too early, never too late: a Tick at which nothing is due moves it.
+    The time may be too early, but never too late. A Tick at which nothing is due moves it.
     """
-    of_groups = coordinator.deadlines.earliest()
-    if of_groups is not None and of_groups < coordinator.cleanup_deadline:
-        return of_groups
+    group_deadline = coordinator.deadlines.earliest()
+    if group_deadline is not None and group_deadline < coordinator.cleanup_deadline:
+        return group_deadline
     return None if coordinator.cleanup_deadline == NEVER else coordinator.cleanup_deadline
 
 
 # Deadlines.
 
 
-def _plan_cleanup(turn: Turn) -> None:
-    coordinator = turn.coordinator
-    coordinator.cleanup_deadline = turn.now + coordinator.settings.offsets_retention_check_interval_ms
+def _schedule_cleanup(context: GroupContext) -> None:
+    coordinator = context.coordinator
+    interval = coordinator.settings.offsets_retention_check_interval_ms
+    coordinator.cleanup_deadline = context.now + interval
 
 
-def _fire_what_is_due(turn: Turn) -> None:
-    coordinator = turn.coordinator
-    for group_id in list(coordinator.deadlines.take(turn.now)):
-        _fire(turn, coordinator.groups[group_id])
-    if coordinator.cleanup_deadline <= turn.now:
-        offsets.clean_up(turn)
-        _plan_cleanup(turn)
+def _fire_deadlines(context: GroupContext) -> None:
+    coordinator = context.coordinator
+    for group_id in list(coordinator.deadlines.take(context.now)):
+        _fire_group_deadlines(context, coordinator.groups[group_id])
+    if coordinator.cleanup_deadline <= context.now:
+        offsets.clean_up(context)
+        _schedule_cleanup(context)
 
 
-def _fire(turn: Turn, group: Group) -> None:
-    """Let what is due in the group happen, oldest first, unless something older has moved its deadline."""
-    now = turn.now
-    due: list[tuple[int, Kind, str]] = [
-        (member.deadline, Kind.SESSION_DEADLINE, member_id)
+def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
+    """Fire the deadlines of a group that are due, the oldest first.
+
+    A deadline that an earlier one of them has moved is skipped (R132).
+    """
+    now = context.now
+    due: list[tuple[int, GroupEventKind, str]] = [
+        (member.deadline, GroupEventKind.SESSION_DEADLINE, member_id)
         for member_id, member in group.members.items()
         if member.deadline <= now
     ]
-    due += [(at, Kind.PENDING_DEADLINE, member_id) for member_id, at in group.pending.items() if at <= now]
-    due += [(group.join_deadline, Kind.JOIN_DEADLINE, "")] if group.join_deadline <= now else []
-    due += [(group.sync_deadline, Kind.SYNC_DEADLINE, "")] if group.sync_deadline <= now else []
-    for at, kind, member_id in sorted(due, key=lambda one: one[0]):
-        if at == _deadline(group, kind, member_id):
-            TABLE[kind, group.state](turn, group, member_id)
+    due += [
+        (deadline, GroupEventKind.PENDING_DEADLINE, member_id)
+        for member_id, deadline in group.pending.items()
+        if deadline <= now
+    ]
+    if group.join_deadline <= now:
+        due.append((group.join_deadline, GroupEventKind.JOIN_DEADLINE, ""))
+    if group.sync_deadline <= now:
+        due.append((group.sync_deadline, GroupEventKind.SYNC_DEADLINE, ""))
+    for deadline, kind, member_id in sorted(due, key=itemgetter(0)):
+        if deadline == _current_deadline(group, kind, member_id):
+            TABLE[kind, group.state].act(context, group, member_id)
     group.wake = NEVER
-    turn.wake_at(group, group.earliest_deadline())
+    context.wake_at(group, group.earliest_deadline())
 
 
-def _deadline(group: Group, kind: Kind, member_id: str) -> int:
+def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str) -> int:
     match kind:
-        case Kind.SESSION_DEADLINE:
+        case GroupEventKind.SESSION_DEADLINE:
             return group.members[member_id].deadline if member_id in group else NEVER
-        case Kind.PENDING_DEADLINE:
+        case GroupEventKind.PENDING_DEADLINE:
             return group.pending.get(member_id, NEVER)
-        case Kind.JOIN_DEADLINE:
+        case GroupEventKind.JOIN_DEADLINE:
             return group.join_deadline
         case _:
             return group.sync_deadline
 
 
-# Requests: read what concerns no state, find the group, and go to the table.
+# Requests: validate what does not depend on the state, find the group, and dispatch to the table.
 
 
-def _join(turn: Turn, call: Received[JoinGroupRequest]) -> None:
-    request, settings = call.request, turn.coordinator.settings
+def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest]) -> None:
+    """Reject an empty group id (R14), and a session timeout that is out of bounds (R19)."""
+    request, settings = call.request, context.coordinator.settings
     longest = settings.group_max_session_timeout_ms
     if not request.group_id:
-        refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
+        send_error(context, call, E.INVALID_GROUP_ID)
     elif not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= longest:
-        refuse(turn, call, ErrorCode.INVALID_SESSION_TIMEOUT)
+        send_error(context, call, E.INVALID_SESSION_TIMEOUT)
     else:
-        _join_group(turn, turn.coordinator.find(request.group_id), call)
+        _join(context, context.coordinator.find(request.group_id), call)
 
 
-def _join_group(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
+def _join(context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]) -> None:
+    TABLE[_kind_of_join(context, group, call), group.state].act(context, group, call)
+
+
+def _kind_of_join(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> GroupEventKind:
+    """Return the row of a JoinGroup. The size of the group is checked first, then the protocols (R21,
+    R24)."""
     request = call.request
-    if group.state is not GroupState.DEAD and not _has_room(turn, group, request.member_id):
-        # A member that finds the group full is out, even if it was in: so do oversized groups shrink.
-        group.remove(request.member_id)
-        refuse_join(turn, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-    elif group.state is not GroupState.DEAD and not group.accepts(
-        request.protocol_type, (protocol.name for protocol in request.protocols)
-    ):
-        refuse(turn, call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    else:
-        TABLE[_kind_of_join(group, call), group.state](turn, group, call)
-    rebalance.end_gathering_if_all_are_here(turn, group)
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if group.state is not ClassicGroupState.DEAD:
+        if not _has_capacity(context, group, member_id):
+            return GroupEventKind.JOIN_FULL_GROUP
+        names = (protocol.name for protocol in request.protocols)
+        if not group.accepts_protocols(request.protocol_type, names):
+            return GroupEventKind.JOIN_INCOMPATIBLE
+    if member_id:
+        return GroupEventKind.JOIN_NEW_MEMBER if member_id in group.pending else GroupEventKind.REJOIN
+    if instance_id is not None:
+        known = instance_id in group.instances
+        return GroupEventKind.REPLACE_STATIC_MEMBER if known else GroupEventKind.JOIN_NEW_MEMBER
+    if call.version >= _MEMBER_ID_REQUIRED_VERSION:
+        return GroupEventKind.REQUEST_MEMBER_ID
+    return GroupEventKind.JOIN_NEW_MEMBER
 
 
-def _kind_of_join(group: Group, call: Received[JoinGroupRequest]) -> Kind:
-    request = call.request
-    if request.member_id:
-        return Kind.JOIN_AS_NEWCOMER if request.member_id in group.pending else Kind.JOIN_AGAIN
-    if request.group_instance_id is None:
-        return Kind.JOIN_WITHOUT_ID if call.version >= _V_MEMBER_ID_REQUIRED else Kind.JOIN_AS_NEWCOMER
-    return Kind.JOIN_AS_SUCCESSOR if request.group_instance_id in group.instances else Kind.JOIN_AS_NEWCOMER
+def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
+    """Return whether the group may have this member (R21).
 
-
-def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
-    """May it join? While members gather those that wait count, later those that are in."""
-    room = turn.coordinator.settings.group_max_size
+    In PreparingRebalance the members that have joined count, in the later states all members.
+    """
+    max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)
     match group.state:
-        case GroupState.PREPARING_REBALANCE:
-            return (member is not None and member.join is not None) or group.waiting < room
-        case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
-            return member is not None or len(group.members) < room
+        case ClassicGroupState.PREPARING_REBALANCE:
+            return (member is not None and member.join is not None) or group.awaiting_join < max_size
+        case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
+            return member is not None or len(group.members) < max_size
         case _:
             return True
 
 
-def _found_and_join(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """Found the group, Empty as it is, then join it."""
-    move(turn, group, GroupState.EMPTY)
+def _create_group(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Create the group, then apply the request to the Empty group."""
+    move(context, group, ClassicGroupState.EMPTY)
     group.written = True
-    _join_group(turn, group, call)
+    _join(context, group, call)
 
 
-def _sync(turn: Turn, call: Received[SyncGroupRequest]) -> None:
+def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
+    """Reject a SyncGroup from v5 on that names no protocol (R57), and an empty group id (R14)."""
     request = call.request
-    if call.version >= _V_PROTOCOL_IN_SYNC and (
+    if call.version >= _PROTOCOL_IN_SYNC_VERSION and (
         request.protocol_type is None or request.protocol_name is None
     ):
-        refuse(turn, call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        send_error(context, call, E.INCONSISTENT_GROUP_PROTOCOL)
     elif not request.group_id:
-        refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
+        send_error(context, call, E.INVALID_GROUP_ID)
     else:
-        group = turn.coordinator.find(request.group_id)
-        TABLE[Kind.SYNC, group.state](turn, group, call)
+        group = context.coordinator.find(request.group_id)
+        TABLE[GroupEventKind.SYNC, group.state].act(context, group, call)
 
 
-def _heartbeat(turn: Turn, call: Received[HeartbeatRequest]) -> None:
+def _on_heartbeat(context: GroupContext, call: RequestReceived[HeartbeatRequest]) -> None:
+    """Reject an empty group id (R14)."""
     if not call.request.group_id:
-        refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
+        send_error(context, call, E.INVALID_GROUP_ID)
         return
-    group = turn.coordinator.find(call.request.group_id)
-    TABLE[Kind.HEARTBEAT, group.state](turn, group, call)
+    group = context.coordinator.find(call.request.group_id)
+    TABLE[GroupEventKind.HEARTBEAT, group.state].act(context, group, call)
 
 
-def _leave(turn: Turn, call: Received[LeaveGroupRequest]) -> None:
+def _on_leave_group(context: GroupContext, call: RequestReceived[LeaveGroupRequest]) -> None:
+    """Reject an empty group id (R14)."""
     if not call.request.group_id:
-        refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
+        send_error(context, call, E.INVALID_GROUP_ID)
         return
-    group = turn.coordinator.find(call.request.group_id)
-    TABLE[Kind.LEAVE, group.state](turn, group, call)
+    group = context.coordinator.find(call.request.group_id)
+    TABLE[GroupEventKind.LEAVE, group.state].act(context, group, call)
 
 
-def _commit(turn: Turn, call: Received[OffsetCommitRequest]) -> None:
-    _to_table(turn, Kind.COMMIT, call.request.group_id, offsets.read_commit(turn, call))
+def _on_offset_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> None:
+    _commit(context, GroupEventKind.COMMIT, call.request.group_id, offsets.read_commit(context, call))
 
 
-def _txn_commit(turn: Turn, call: Received[TxnOffsetCommitRequest]) -> None:
-    commit = offsets.read_txn_commit(turn, call)
-    if commit.open_ and not call.request.group_id:
-        commit.refuse(turn, ErrorCode.INVALID_GROUP_ID)
+def _on_txn_offset_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> None:
+    """Reject an empty group id (R106)."""
+    attempt = offsets.read_txn_commit(context, call)
+    if attempt.existing and not call.request.group_id:
+        attempt.refuse(context, E.INVALID_GROUP_ID)
     else:
-        _to_table(turn, Kind.TXN_COMMIT, call.request.group_id, commit)
+        _commit(context, GroupEventKind.TXN_COMMIT, call.request.group_id, attempt)
 
 
-def _to_table(turn: Turn, kind: Kind, group_id: str, commit: offsets.Commit) -> None:
-    if commit.open_:
-        group = turn.coordinator.find(group_id)
-        TABLE[kind, group.state](turn, group, commit)
+def _commit(
+    context: GroupContext, kind: GroupEventKind, group_id: str, attempt: offsets.CommitAttempt
+) -> None:
+    if attempt.existing:
+        group = context.coordinator.find(group_id)
+        TABLE[kind, group.state].act(context, group, attempt)
     else:
-        commit.answer(turn)
+        attempt.answer(context)
 
 
-def _delete_offsets(turn: Turn, call: Received[OffsetDeleteRequest]) -> None:
-    offset_deletion = deletion.read_deletion(turn, call)
-    group = turn.coordinator.find(call.request.group_id)
+def _on_offset_delete(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> None:
+    """Reject an empty group id (R14, R126)."""
     if not call.request.group_id:
-        refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
-    else:
-        TABLE[Kind.DELETE_OFFSETS, group.state](turn, group, offset_deletion)
+        send_error(context, call, E.INVALID_GROUP_ID)
+        return
+    group = context.coordinator.find(call.request.group_id)
+    offset_deletion = deletion.read_offset_deletion(context, call)
+    TABLE[GroupEventKind.DELETE_OFFSETS, group.state].act(context, group, offset_deletion)
 
 
-def _delete_groups(turn: Turn, call: Received[DeleteGroupsRequest]) -> None:
+def _on_delete_groups(context: GroupContext, call: RequestReceived[DeleteGroupsRequest]) -> None:
+    """Delete each group once, even if the request names it several times (R125)."""
     results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(call.request.groups_names):
-        group = turn.coordinator.find(group_id)
-        TABLE[Kind.DELETE, group.state](turn, group, results)
-    turn.reply(call, DeleteGroupsResponse(throttle_time_ms=0, results=results))
+        group = context.coordinator.find(group_id)
+        TABLE[GroupEventKind.DELETE, group.state].act(context, group, results)
+    context.reply(call, DeleteGroupsResponse(throttle_time_ms=0, results=results))
 
 
-# Refusals.
-
-
-def _unknown_member(turn: Turn, group: Group, call: Received[Message]) -> None:
-    """Refuse with UNKNOWN_MEMBER_ID: there are no members."""
-    refuse(turn, call, ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def _impossible(turn: Turn, group: Group, what: object) -> None:
-    """Can't happen: this state has nothing that could come back or come due."""
-    raise AssertionError(f"{group.state.value} group {group.group_id!r}: {what!r}")
-
-
-# The table: what happens in which state. It is the dispatch, and it is what is drawn.
-
-_Handler = Callable[[Turn, Group, Any], None]
-
-_ROWS: dict[Kind, tuple[_Handler, _Handler, _Handler, _Handler, _Handler]] = {
-    # In the order of GroupState: Dead, Empty, PreparingRebalance, CompletingRebalance, Stable.
-    Kind.JOIN_WITHOUT_ID: (
-        _found_and_join,
-        joins.hand_out_id,
-        joins.hand_out_id,
-        joins.hand_out_id,
-        joins.hand_out_id,
-    ),
-    Kind.JOIN_AS_NEWCOMER: (
-        _found_and_join,
-        joins.admit,
-        joins.admit_while_preparing,
-        joins.admit,
-        joins.admit,
-    ),
-    Kind.JOIN_AS_SUCCESSOR: (
-        _impossible,
-        _impossible,
-        joins.succeed_while_preparing,
-        joins.succeed_while_completing,
-        joins.succeed_while_stable,
-    ),
-    Kind.JOIN_AGAIN: (
-        _unknown_member,
-        _unknown_member,
-        joins.join_again_while_preparing,
-        joins.join_again_while_completing,
-        joins.join_again_while_stable,
-    ),
-    Kind.SYNC: (
-        _unknown_member,
-        _unknown_member,
-        membership.sync_while_preparing,
-        membership.sync_while_completing,
-        membership.sync_while_stable,
-    ),
-    Kind.HEARTBEAT: (
-        _unknown_member,
-        _unknown_member,
-        membership.heartbeat_while_preparing,
-        membership.heartbeat_in_peace,
-        membership.heartbeat_in_peace,
-    ),
-    Kind.LEAVE: (
-        membership.remove_those_who_leave,
-        membership.remove_those_who_leave,
-        membership.remove_those_who_leave,
-        membership.remove_those_who_leave,
-        membership.remove_those_who_leave,
-    ),
-    Kind.COMMIT: (
-        offsets.commit_to_new_group,
-        offsets.commit_to_empty_group,
-        offsets.commit_by_member,
-        offsets.commit_while_completing,
-        offsets.commit_by_member,
-    ),
-    Kind.TXN_COMMIT: (
-        offsets.commit_to_new_group,
-        offsets.txn_commit,
-        offsets.txn_commit,
-        offsets.txn_commit,
-        offsets.txn_commit,
-    ),
-    Kind.DELETE_OFFSETS: (
-        deletion.delete_offsets_of_nobody,
-        deletion.delete_from_empty_group,
-        deletion.delete_unread_offsets,
-        deletion.delete_unread_offsets,
-        deletion.delete_unread_offsets,
-    ),
-    Kind.DELETE: (deletion.delete_nothing, deletion.delete, deletion.keep, deletion.keep, deletion.keep),
-    Kind.JOIN_DEADLINE: (_impossible, _impossible, rebalance.stop_waiting, _impossible, _impossible),
-    Kind.SYNC_DEADLINE: (
-        _impossible,
-        _impossible,
-        _impossible,
-        membership.remove_the_silent,
-        membership.remove_the_silent,
-    ),
-    Kind.SESSION_DEADLINE: (
-        _impossible,
-        _impossible,
-        membership.expire_member,
-        membership.expire_member,
-        membership.expire_member,
-    ),
-    Kind.PENDING_DEADLINE: (
-        _impossible,
-        membership.expire_pending,
-        membership.expire_pending,
-        membership.expire_pending,
-        membership.expire_pending,
-    ),
-}
-
-TABLE: Final[dict[tuple[Kind, GroupState], _Handler]] = {
-    (kind, state): handler
-    for kind, row in _ROWS.items()
-    for state, handler in zip(GroupState, row, strict=True)
-}
-
-# Which request is read by which function; those that concern one group go on to the table.
-_HEARS: Final[dict[type[Message], Callable[[Turn, Received[Any]], None]]] = {
-    JoinGroupRequest: _join,
-    SyncGroupRequest: _sync,
-    HeartbeatRequest: _heartbeat,
-    LeaveGroupRequest: _leave,
-    OffsetCommitRequest: _commit,
-    OffsetFetchRequest: offsets.fetch,
-    OffsetDeleteRequest: _delete_offsets,
-    TxnOffsetCommitRequest: _txn_commit,
+# The request that each handler reads. Requests that concern one group are dispatched to the table.
+_REQUEST_HANDLERS: Final[dict[type[Message], Callable[[GroupContext, RequestReceived[Any]], None]]] = {
+    JoinGroupRequest: _on_join_group,
+    SyncGroupRequest: _on_sync_group,
+    HeartbeatRequest: _on_heartbeat,
+    LeaveGroupRequest: _on_leave_group,
+    OffsetCommitRequest: _on_offset_commit,
+    OffsetFetchRequest: offsets.fetch_offsets,
+    OffsetDeleteRequest: _on_offset_delete,
+    TxnOffsetCommitRequest: _on_txn_offset_commit,
     DescribeGroupsRequest: describe_groups,
     ListGroupsRequest: list_groups,
-    DeleteGroupsRequest: _delete_groups,
+    DeleteGroupsRequest: _on_delete_groups,
 }
 
-REQUESTS: Final = frozenset(_HEARS)
-"""The requests that `step` understands."""
+REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
+"""The requests that `step` serves."""
+
+
+# The table. Each row has the cells of Dead, Empty, PreparingRebalance, CompletingRebalance and Stable.
+
+_EMPTY = ClassicGroupState.EMPTY
+_PREPARING = ClassicGroupState.PREPARING_REBALANCE
+_COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
+
+_NOT_A_MEMBER = (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID)
+_NOT_CURRENT = (*_NOT_A_MEMBER, E.ILLEGAL_GENERATION)
+_SYNC_ERRORS = (*_NOT_CURRENT, E.INCONSISTENT_GROUP_PROTOCOL)
+_NO_PARTITION = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID)
+_COMMIT_RESULTS = (E.NONE, E.OFFSET_METADATA_TOO_LARGE, *_NO_PARTITION)
+
+_CREATE = Cell(_create_group, to=(_EMPTY,), rules=("R20",))
+_ISSUE_ID = Cell(joins.issue_member_id, errors=(E.MEMBER_ID_REQUIRED,), rules=("R25", "R28", "R138"))
+_TOO_FULL = Cell(joins.refuse_because_full, errors=(E.GROUP_MAX_SIZE_REACHED,), rules=("R21",))
+_INCOMPATIBLE = Cell(joins.refuse_protocols, errors=(E.INCONSISTENT_GROUP_PROTOCOL,), rules=("R24",))
+_SERVER_ERROR = (E.UNKNOWN_SERVER_ERROR,)
+_LEAVE_WITHOUT_MEMBERS = Cell(
+    membership.remove_leaving_members, errors=(E.NONE, E.UNKNOWN_MEMBER_ID), rules=("R76", "R77", "R79")
+)
+_LEAVE_RULES = ("R76", "R78", "R79", "R80", "R81", "R82", "R83")
+_MEMBER_COMMIT = Cell(
+    offsets.commit_by_member,
+    errors=(*_COMMIT_RESULTS, *_NOT_CURRENT),
+    rules=("R88", "R89", "R91", "R92"),
+)
+_TXN_COMMIT = Cell(
+    offsets.commit_in_transaction, errors=(*_COMMIT_RESULTS, *_NOT_CURRENT), rules=("R110", "R111")
+)
+_DELETE_UNSUBSCRIBED = Cell(
+    deletion.delete_unsubscribed_offsets,
+    errors=(E.NONE, E.NON_EMPTY_GROUP, E.GROUP_SUBSCRIBED_TO_TOPIC, E.UNKNOWN_TOPIC_OR_PARTITION),
+    rules=("R126", "R127", "R128"),
+)
+_NOT_DELETED = Cell(deletion.refuse_deletion, errors=(E.NON_EMPTY_GROUP,), rules=("R124",))
+_PENDING_EXPIRED = Cell(membership.expire_pending_member, rules=("R138",))
+
+TABLE: Final = Table(
+    ClassicGroupState,
+    EDGES,
+    {
+        GroupEventKind.REQUEST_MEMBER_ID: (_CREATE, _ISSUE_ID, _ISSUE_ID, _ISSUE_ID, _ISSUE_ID),
+        GroupEventKind.JOIN_NEW_MEMBER: (
+            _CREATE,
+            Cell(
+                joins.add_member, to=(_PREPARING,), errors=_SERVER_ERROR, rules=("R26", "R27", "R29", "R30")
+            ),
+            Cell(
+                joins.add_member_while_preparing,
+                to=(_COMPLETING,),
+                errors=(E.NONE, *_SERVER_ERROR),
+                rules=("R22", "R26", "R27", "R29", "R30", "R142"),
+            ),
+            Cell(
+                joins.add_member,
+                to=(_PREPARING,),
+                errors=(E.REBALANCE_IN_PROGRESS, *_SERVER_ERROR),
+                rules=("R26", "R27", "R29", "R30", "R50"),
+            ),
+            Cell(
+                joins.add_member, to=(_PREPARING,), errors=_SERVER_ERROR, rules=("R26", "R27", "R29", "R30")
+            ),
+        ),
+        GroupEventKind.REPLACE_STATIC_MEMBER: (
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            Cell(
+                joins.replace_member_while_preparing,
+                to=(_COMPLETING,),
+                errors=(E.NONE, E.FENCED_INSTANCE_ID),
+                rules=("R22", "R42", "R47"),
+            ),
+            Cell(
+                joins.replace_member_while_completing,
+                to=(_PREPARING, _COMPLETING),
+                errors=(E.NONE, E.FENCED_INSTANCE_ID, E.REBALANCE_IN_PROGRESS),
+                rules=("R42", "R46"),
+            ),
+            Cell(
+                joins.replace_member_while_stable,
+                to=(_PREPARING, _COMPLETING),
+                errors=(E.NONE,),
+                rules=("R42", "R43", "R45"),
+            ),
+        ),
+        GroupEventKind.REJOIN: (
+            Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R20",)),
+            Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R37",)),
+            Cell(
+                joins.rejoin_while_preparing,
+                to=(_COMPLETING,),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_NOT_A_MEMBER),
+                rules=("R22", "R31", "R48"),
+            ),
+            Cell(
+                joins.rejoin_while_completing,
+                to=(_PREPARING, _COMPLETING),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_NOT_A_MEMBER),
+                rules=("R32", "R33", "R38", "R48"),
+            ),
+            Cell(
+                joins.rejoin_while_stable,
+                to=(_PREPARING, _COMPLETING),
+                errors=(E.NONE, *_NOT_A_MEMBER),
+                rules=("R34", "R35", "R36", "R38", "R48"),
+            ),
+        ),
+        GroupEventKind.JOIN_FULL_GROUP: (
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            Cell(
+                joins.refuse_because_full,
+                to=(_COMPLETING,),
+                errors=(E.GROUP_MAX_SIZE_REACHED, E.NONE),
+                rules=("R21", "R22"),
+            ),
+            _TOO_FULL,
+            _TOO_FULL,
+        ),
+        GroupEventKind.JOIN_INCOMPATIBLE: (
+            IMPOSSIBLE,
+            _INCOMPATIBLE,
+            _INCOMPATIBLE,
+            _INCOMPATIBLE,
+            _INCOMPATIBLE,
+        ),
+        GroupEventKind.SYNC: (
+            Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R59",)),
+            Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R61",)),
+            Cell(
+                membership.sync_while_preparing,
+                errors=(E.REBALANCE_IN_PROGRESS, *_SYNC_ERRORS),
+                rules=("R60", "R62"),
+            ),
+            Cell(
+                membership.sync_while_completing,
+                to=(ClassicGroupState.STABLE,),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_SYNC_ERRORS),
+                rules=("R60", "R63", "R64", "R65", "R148"),
+            ),
+            Cell(
+                membership.sync_while_stable,
+                errors=(E.NONE, *_SYNC_ERRORS),
+                rules=("R60", "R66", "R148"),
+            ),
+        ),
+        GroupEventKind.HEARTBEAT: (
+            Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R70",)),
+            Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R72",)),
+            Cell(
+                membership.heartbeat_while_preparing,
+                errors=(E.REBALANCE_IN_PROGRESS, *_NOT_CURRENT),
+                rules=("R71", "R73"),
+            ),
+            Cell(membership.heartbeat, errors=(E.NONE, *_NOT_CURRENT), rules=("R71", "R74")),
+            Cell(membership.heartbeat, errors=(E.NONE, *_NOT_CURRENT), rules=("R71", "R75")),
+        ),
+        GroupEventKind.LEAVE: (
+            _LEAVE_WITHOUT_MEMBERS,
+            _LEAVE_WITHOUT_MEMBERS,
+            Cell(
+                membership.remove_leaving_members,
+                to=(_COMPLETING, _EMPTY),
+                errors=(E.NONE, *_NOT_A_MEMBER),
+                rules=_LEAVE_RULES,
+            ),
+            Cell(
+                membership.remove_leaving_members,
+                to=(_PREPARING, _EMPTY),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_NOT_A_MEMBER),
+                rules=_LEAVE_RULES,
+            ),
+            Cell(
+                membership.remove_leaving_members,
+                to=(_PREPARING, _EMPTY),
+                errors=(E.NONE, *_NOT_A_MEMBER),
+                rules=_LEAVE_RULES,
+            ),
+        ),
+        GroupEventKind.COMMIT: (
+            Cell(
+                offsets.commit_to_missing_group,
+                to=(_EMPTY,),
+                errors=(*_COMMIT_RESULTS, E.GROUP_ID_NOT_FOUND, E.ILLEGAL_GENERATION),
+                rules=("R86", "R91", "R92", "R95"),
+            ),
+            Cell(
+                offsets.commit_to_empty_group,
+                errors=(*_COMMIT_RESULTS, E.UNKNOWN_MEMBER_ID),
+                rules=("R88", "R91", "R92"),
+            ),
+            _MEMBER_COMMIT,
+            Cell(
+                offsets.commit_while_completing,
+                errors=(E.REBALANCE_IN_PROGRESS, *_NOT_CURRENT, *_NO_PARTITION),
+                rules=("R88",),
+            ),
+            _MEMBER_COMMIT,
+        ),
+        GroupEventKind.TXN_COMMIT: (
+            Cell(
+                offsets.commit_to_missing_group,
+                to=(_EMPTY,),
+                errors=(*_COMMIT_RESULTS, E.ILLEGAL_GENERATION),
+                rules=("R109", "R111"),
+            ),
+            _TXN_COMMIT,
+            _TXN_COMMIT,
+            _TXN_COMMIT,
+            _TXN_COMMIT,
+        ),
+        GroupEventKind.DELETE_OFFSETS: (
+            Cell(deletion.delete_offsets_of_missing_group, errors=(E.GROUP_ID_NOT_FOUND,), rules=("R126",)),
+            Cell(
+                deletion.delete_offsets_of_empty_group,
+                errors=(E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION),
+                rules=("R112", "R127"),
+            ),
+            _DELETE_UNSUBSCRIBED,
+            _DELETE_UNSUBSCRIBED,
+            _DELETE_UNSUBSCRIBED,
+        ),
+        GroupEventKind.DELETE: (
+            Cell(deletion.delete_missing_group, errors=(E.GROUP_ID_NOT_FOUND,), rules=("R123",)),
+            Cell(
+                deletion.delete_group,
+                to=(ClassicGroupState.DEAD,),
+                errors=(E.NONE,),
+                rules=("R112", "R125"),
+            ),
+            _NOT_DELETED,
+            _NOT_DELETED,
+            _NOT_DELETED,
+        ),
+        GroupEventKind.JOIN_DEADLINE: (
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            Cell(
+                rebalance.on_join_deadline,
+                to=(_COMPLETING, _EMPTY),
+                errors=(E.NONE,),
+                rules=("R52", "R53", "R54", "R55", "R139", "R140", "R141", "R142", "R143"),
+            ),
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+        ),
+        GroupEventKind.SYNC_DEADLINE: (
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            Cell(
+                membership.remove_unsynced_members,
+                to=(_PREPARING, _EMPTY),
+                errors=(E.REBALANCE_IN_PROGRESS,),
+                rules=("R146", "R147"),
+            ),
+            Cell(membership.remove_unsynced_members, to=(_PREPARING, _EMPTY), rules=("R146", "R147")),
+        ),
+        GroupEventKind.SESSION_DEADLINE: (
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            Cell(
+                membership.expire_member,
+                to=(_COMPLETING, _EMPTY),
+                errors=(E.NONE, E.UNKNOWN_MEMBER_ID),
+                rules=("R81", "R134", "R135", "R136", "R140"),
+            ),
+            Cell(
+                membership.expire_member,
+                to=(_PREPARING, _EMPTY),
+                errors=(E.REBALANCE_IN_PROGRESS,),
+                rules=("R133", "R135", "R136"),
+            ),
+            Cell(membership.expire_member, to=(_PREPARING, _EMPTY), rules=("R133", "R136")),
+        ),
+        GroupEventKind.PENDING_DEADLINE: (
+            IMPOSSIBLE,
+            _PENDING_EXPIRED,
+            Cell(
+                membership.expire_pending_member,
+                to=(_COMPLETING, _EMPTY),
+                errors=(E.NONE,),
+                rules=("R51", "R138"),
+            ),
+            _PENDING_EXPIRED,
+            _PENDING_EXPIRED,
+        ),
+    },
+)

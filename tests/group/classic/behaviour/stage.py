@@ -88,7 +88,7 @@ class Crowd:
 
     def __init__(self, topics: dict[str, int] | None = None, *, step: Step = step, **settings: int) -> None:
         self.topics = dict(topics or {"t": 4})
-        self.coordinator = broker.Coordinator(broker.Settings(**settings))
+        self.coordinator = broker.ClassicCoordinator(broker.GroupSettings(**settings))
         self.now = 1_000_000
         self.actors: dict[str, Actor] = {}
         self.step_member = step
@@ -170,7 +170,7 @@ class Crowd:
                 said = type(request).decode(request.encode(version), version)
                 token = self.handed_out
                 self._step_broker(
-                    broker.Received(token, said, version, actor.name, "/127.0.0.1", f"id{token:04}")
+                    broker.RequestReceived(token, said, version, actor.name, "/127.0.0.1", f"id{token:04}")
                 )
                 return True
         return False
@@ -184,7 +184,7 @@ class Crowd:
 
     def _step_broker(self, event: broker.Event) -> None:
         for action in broker.step(self.coordinator, event, self.now):
-            if not isinstance(action, broker.Reply):
+            if not isinstance(action, broker.SendResponse):
                 continue
             assert isinstance(action.token, int)
             actor, connection, version = self.tokens.pop(action.token)

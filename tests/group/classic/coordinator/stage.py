@@ -12,16 +12,16 @@ from uuid import UUID
 
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import (
-    Action,
-    Coordinator,
-    Event,
-    Group,
-    GroupState,
-    Received,
-    Reply,
-    Settings,
+    ClassicCoordinator,
+    ClassicGroup,
+    ClassicGroupState,
+    CoordinatorAction,
+    CoordinatorEvent,
+    GroupSettings,
+    RequestReceived,
+    SendResponse,
     Tick,
-    Topics,
+    TopicCatalog,
     next_deadline,
     step,
 )
@@ -114,18 +114,18 @@ class KnownTopics:
 class Stage:
     """One coordinator, its clock, and everything it has said."""
 
-    def __init__(self, topics: Topics | None = None, **settings: int) -> None:
-        self.coordinator = Coordinator(Settings(**settings), topics)
+    def __init__(self, topics: TopicCatalog | None = None, **settings: int) -> None:
+        self.coordinator = ClassicCoordinator(GroupSettings(**settings), topics)
         self.now = 1_000_000
-        self.told: list[Action] = []
+        self.told: list[CoordinatorAction] = []
         self.open: dict[int, Answer] = {}
         self._sent = 0
 
     # Events.
 
-    def step(self, event: Event) -> None:
+    def step(self, event: CoordinatorEvent) -> None:
         for action in step(self.coordinator, event, self.now):
-            if isinstance(action, Reply):
+            if isinstance(action, SendResponse):
                 assert isinstance(action.token, int)
                 answer = self.open.pop(action.token)
                 action.response.encode(answer.version)
@@ -136,7 +136,7 @@ class Stage:
     def send(self, request: Message, version: int, client: str = "app") -> Answer:
         self._sent += 1
         self.open[self._sent] = answer = Answer(request, version)
-        self.step(Received(self._sent, request, version, client, "/127.0.0.1", f"id{self._sent}"))
+        self.step(RequestReceived(self._sent, request, version, client, "/127.0.0.1", f"id{self._sent}"))
         return answer
 
     def wait(self, ms: int) -> None:
@@ -361,7 +361,7 @@ class Stage:
 
     def await_generation(self) -> None:
         """Wait out the initial delay, however long it is prolonged."""
-        while self.state is GroupState.PREPARING_REBALANCE:
+        while self.state is ClassicGroupState.PREPARING_REBALANCE:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 
     def gathered(self, *newcomers: Mapping[str, Any]) -> list[str]:
@@ -383,15 +383,15 @@ class Stage:
         for member_id in members:
             plan = {one: one.encode() for one in members} if member_id == leader else None
             self.sync(member_id, plan=plan, **{"protocol_name": self.group().protocol_name, **options})
-        assert self.state is GroupState.STABLE
+        assert self.state is ClassicGroupState.STABLE
 
     # What is known.
 
-    def group(self, group: str = "g") -> Group:
+    def group(self, group: str = "g") -> ClassicGroup:
         return self.coordinator.find(group)
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> ClassicGroupState:
         return self.group().state
 
     def generation(self, group: str = "g") -> int:

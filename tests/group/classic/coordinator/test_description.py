@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.classic.coordinator import GroupState
+from kproto.group.classic.coordinator import ClassicGroupState
 from kproto.messages.list_groups import ListGroupsRequest
 from tests.group.classic.coordinator.stage import REBALANCE, Stage
 
@@ -62,7 +62,7 @@ def test_the_last_assignment_is_shown_until_the_next_plan() -> None:
     kept = [leader.encode(), follower.encode()]
     assert [m.member_assignment for m in stage.describe().members] == kept
     stage.join(follower)
-    assert stage.state is GroupState.COMPLETING_REBALANCE
+    assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
     assert [m.member_assignment for m in stage.describe().members] == kept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.classic.coordinator import GroupState
+from kproto.group.classic.coordinator import ClassicGroupState
 from tests.group.classic.coordinator.stage import BOTH, DELAY, RANGE, SESSION, Stage
 
 
@@ -14,7 +14,7 @@ def test_a_session_timeout_out_of_bounds_is_refused_and_founds_no_group(session:
     """GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall and TooLarge."""
     stage = Stage()
     assert stage.join(session=session).code is ErrorCode.INVALID_SESSION_TIMEOUT
-    assert stage.state is GroupState.DEAD
+    assert stage.state is ClassicGroupState.DEAD
 
 
 def test_an_empty_group_id_is_refused_before_the_session_timeout_is_looked_at() -> None:
@@ -28,7 +28,7 @@ def test_a_member_id_that_nobody_gave_out_is_unknown_in_a_missing_group(instance
     stage = Stage()
     answer = stage.join("ghost", instance=instance)
     assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
-    assert stage.state is GroupState.DEAD
+    assert stage.state is ClassicGroupState.DEAD
 
 
 def test_a_member_id_that_nobody_gave_out_is_unknown_in_an_existing_group() -> None:
@@ -43,7 +43,7 @@ def test_a_known_id_is_unknown_in_an_empty_group() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.leave(member)
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
     assert stage.join(member).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -54,14 +54,14 @@ def test_a_dynamic_newcomer_must_come_back_with_the_id_it_is_given() -> None:
     assert answer.code is ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("app-")
     assert answer.response.generation_id == -1
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
     assert stage.join(answer.member_id, version=4).waits
 
 
 def test_before_v4_a_dynamic_newcomer_is_taken_in_at_once() -> None:
     stage = Stage()
     assert stage.join(version=3).waits
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_every_first_join_is_given_another_id() -> None:
@@ -107,7 +107,7 @@ def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
     stage = Stage()
     assert stage.join(protocol_type="").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.join(protocols=[]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert stage.state is GroupState.EMPTY, "the refused join founded the group all the same"
+    assert stage.state is ClassicGroupState.EMPTY, "the refused join founded the group all the same"
 
 
 def test_a_handed_out_id_survives_a_refusal_of_its_protocols() -> None:
@@ -206,7 +206,7 @@ def test_a_follower_that_rejoins_unchanged_is_told_the_current_generation() -> N
     answer = stage.join(follower)
     assert (answer.code, answer.response.generation_id, answer.response.leader) == (0, 1, leader)
     assert answer.response.members == []
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
 
 
 def test_a_follower_that_rejoins_unchanged_gives_no_sign_of_life_and_keeps_its_timeouts() -> None:
@@ -224,7 +224,7 @@ def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
     stage = Stage()
     leader, _ = stage.stable({}, {})
     assert stage.join(leader).waits
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_follower_with_anything_new_to_say_starts_a_rebalance(protocols: list[
     stage = Stage()
     _, follower = stage.stable({"protocols": BOTH}, {"protocols": BOTH})
     assert stage.join(follower, protocols=protocols).waits
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_leader_that_asks_again_before_its_plan_is_told_the_members_again() -> None:
@@ -251,7 +251,7 @@ def test_a_leader_that_asks_again_before_its_plan_is_told_the_members_again() ->
     again = stage.join(leader)
     assert [m.member_id for m in again.response.members] == [leader, follower]
     assert stage.join(follower).response.members == []
-    assert stage.state is GroupState.COMPLETING_REBALANCE
+    assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
 def test_a_member_that_changes_before_the_plan_starts_another_rebalance() -> None:
@@ -259,7 +259,7 @@ def test_a_member_that_changes_before_the_plan_starts_another_rebalance() -> Non
     stage = Stage()
     _, follower = stage.gathered({}, {})
     assert stage.join(follower, protocols=[("range", b"new")]).waits
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_repeated_join_takes_the_place_of_the_one_that_waits() -> None:
@@ -276,7 +276,7 @@ def test_a_member_can_not_change_to_protocols_that_the_others_lack() -> None:
     stage = Stage()
     _, follower = stage.stable({"protocols": RANGE}, {"protocols": BOTH})
     assert stage.join(follower, protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
 
 
 # group.max.size (KIP-389)

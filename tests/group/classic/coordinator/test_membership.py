@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.classic.coordinator import Group, GroupState
+from kproto.group.classic.coordinator import ClassicGroup, ClassicGroupState
 from kproto.messages.leave_group import LeaveGroupRequest
 from tests.group.classic.coordinator.stage import SESSION, Stage
 
@@ -97,10 +97,10 @@ def test_a_silent_member_is_out_after_its_session_timeout() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.wait(SESSION - 1)
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
     stage.wait(1)
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)
+    assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
 
 
 def test_a_refused_heartbeat_is_no_sign_of_life() -> None:
@@ -109,7 +109,7 @@ def test_a_refused_heartbeat_is_no_sign_of_life() -> None:
     stage.wait(SESSION - 1)
     stage.heartbeat(member, 99)
     stage.wait(1)
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 def test_two_members_that_fall_silent_together_are_both_out() -> None:
@@ -144,7 +144,7 @@ def test_an_unknown_member_can_not_leave() -> None:
     stage.stable()
     assert stage.leave("ghost").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert stage.leave("").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -154,7 +154,7 @@ def test_a_member_leaves_alone_before_v3(version: int) -> None:
     leader, follower = stage.stable({}, {})
     assert stage.leave_alone(follower, version=version) is ErrorCode.NONE
     assert list(stage.group().members) == [leader]
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_those_who_leave_are_echoed_as_they_were_named() -> None:
@@ -169,7 +169,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     stage = Stage()
     stage.stable({"instance": "a"})
     assert stage.leave(("", "a")).codes == [ErrorCode.NONE]
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 def test_several_static_members_leave_in_one_rebalance() -> None:
@@ -209,7 +209,7 @@ def test_members_and_handed_out_ids_leave_together() -> None:
     (member,) = stage.stable()
     pending = stage.join().member_id
     assert stage.leave(pending, member).codes == [ErrorCode.NONE] * 2
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 def test_a_handed_out_id_that_is_given_back_does_not_disturb_a_stable_group() -> None:
@@ -245,7 +245,7 @@ def test_a_leave_that_names_nobody_changes_nothing() -> None:
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
-class Unsearched(dict[str, Group]):
+class Unsearched(dict[str, ClassicGroup]):
     """Groups that can be looked up, and not gone through."""
 
     def __iter__(self) -> Iterator[str]:

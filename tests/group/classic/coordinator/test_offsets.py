@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.classic.coordinator import GroupState, TopicsDeleted, TransactionEnded
+from kproto.group.classic.coordinator import ClassicGroupState, TopicsDeleted, TransactionEnded
 from tests.group.classic.coordinator.stage import FLIGHTS, SESSION, KnownTopics, Stage, subscription
 
 P0, P1 = ("flights", 0), ("flights", 1)
@@ -21,7 +21,11 @@ def test_a_commit_without_generation_founds_a_group_that_only_keeps_offsets() ->
     """GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
     stage = Stage()
     assert stage.commit().codes == [ErrorCode.NONE]
-    assert (stage.state, stage.generation(), stage.group().protocol_type) == (GroupState.EMPTY, 0, None)
+    assert (stage.state, stage.generation(), stage.group().protocol_type) == (
+        ClassicGroupState.EMPTY,
+        0,
+        None,
+    )
     assert stage.committed(P0) == [42]
 
 
@@ -42,7 +46,7 @@ def test_a_members_commit_to_a_missing_group(version: int, code: ErrorCode) -> N
     """OffsetMetadataManagerTest.testOffsetCommitWithUnknownGroup."""
     stage = Stage(KnownTopics())
     assert stage.commit("m", 1, version=version, topic_id=FLIGHTS).codes == [code]
-    assert stage.state is GroupState.DEAD
+    assert stage.state is ClassicGroupState.DEAD
 
 
 @pytest.mark.parametrize("who", [("ghost", None), ("", "ghost"), ("", None)])
@@ -122,7 +126,7 @@ def test_a_commit_while_the_plan_is_made_is_refused_and_is_no_sign_of_life() -> 
     stage.wait(SESSION - 1)
     assert stage.commit(member, 1).codes == [ErrorCode.REBALANCE_IN_PROGRESS]
     stage.wait(1)
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 def test_commits_keep_a_member() -> None:
@@ -226,7 +230,7 @@ def test_if_nothing_is_left_the_group_is_not_asked() -> None:
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert stage.commit(offsets={("ghost", 0): 1}).codes == codes
     assert stage.commit(offsets={}).codes == []
-    assert stage.state is GroupState.DEAD
+    assert stage.state is ClassicGroupState.DEAD
 
 
 def test_v10_names_topics_by_id() -> None:
@@ -375,14 +379,14 @@ def test_a_transactional_commit_to_a_missing_group() -> None:
     answer = stage.commit_in_transaction(member_id="m", generation=1)
     assert answer.codes == [ErrorCode.ILLEGAL_GENERATION]
     assert stage.commit_in_transaction(group="").codes == [ErrorCode.INVALID_GROUP_ID]
-    assert stage.state is GroupState.DEAD
+    assert stage.state is ClassicGroupState.DEAD
 
 
 def test_a_refused_promise_leaves_nothing_behind() -> None:
     """GroupCoordinatorTest.testTxnOffsetMetadataTooLarge."""
     stage = Stage(offset_metadata_max_bytes=1)
     assert stage.commit_in_transaction(metadata="xx").codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert stage.group().promised == {}
+    assert stage.group().pending_transactions == {}
 
 
 def test_a_deleted_groups_promises_are_never_kept() -> None:

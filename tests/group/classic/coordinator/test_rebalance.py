@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import (
-    Emptied,
-    GroupState,
-    Rebalancing,
-    Settled,
+    ClassicGroupState,
+    GroupEmptied,
+    RebalanceCompleted,
+    RebalanceStarted,
     Tick,
     next_deadline,
 )
@@ -100,9 +100,9 @@ def test_members_that_all_leave_in_the_initial_delay_leave_an_empty_group_at_its
     member, answer = stage.enter()
     stage.leave(member)
     assert answer.code is ErrorCode.UNKNOWN_MEMBER_ID
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
     stage.wait(DELAY)
-    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 1)
+    assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 1)
     stage.stable()
     assert stage.generation() == 2
 
@@ -158,11 +158,11 @@ def test_a_second_member_that_never_comes_back_delays_but_does_not_block() -> No
     stage = Stage()
     (leader,) = stage.stable()
     stage.join(session=SESSION)
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
     answer = stage.join(leader)
     stage.wait(SESSION)
     stage.sync(leader, plan={leader: b""})
-    assert (answer.code, stage.state) == (ErrorCode.NONE, GroupState.STABLE)
+    assert (answer.code, stage.state) == (ErrorCode.NONE, ClassicGroupState.STABLE)
 
 
 def test_the_leaving_of_the_last_one_awaited_ends_the_rebalance() -> None:
@@ -178,7 +178,7 @@ def test_a_group_whose_last_member_leaves_is_empty_at_the_next_generation() -> N
     stage = Stage()
     (member,) = stage.stable()
     stage.leave(member)
-    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)
+    assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
 
 
 # The rebalance timeout
@@ -260,7 +260,7 @@ def test_once_its_generation_began_a_newcomers_session_timeout_counts() -> None:
     stage = Stage()
     stage.gathered()
     stage.wait(SESSION)
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 # Leaders and generations
@@ -307,7 +307,7 @@ def test_every_rebalance_says_why() -> None:
     stage.sync_all([leader, follower])
     stage.leave(follower, reason="the consumer is being closed")
     stage.wait(SESSION)
-    reasons = [told.reason for told in stage.told if isinstance(told, Rebalancing)]
+    reasons = [told.reason for told in stage.told if isinstance(told, RebalanceStarted)]
     assert reasons == [
         f"{leader} joined",
         f"leader {leader} rejoined: topic flights was created",
@@ -317,15 +317,15 @@ def test_every_rebalance_says_why() -> None:
     (member,) = stage.stable()
     stage.wait(SESSION)
     assert stage.told[-2:] == [
-        Rebalancing("g", 4, f"{member} was silent for {SESSION} ms"),
-        Emptied("g", 5, f"{member} was silent for {SESSION} ms"),
+        RebalanceStarted("g", 4, f"{member} sent nothing for {SESSION} ms"),
+        GroupEmptied("g", 5, f"{member} sent nothing for {SESSION} ms"),
     ]
 
 
 def test_a_stable_group_tells_its_generation_and_members() -> None:
     stage = Stage()
     members = stage.stable({}, {})
-    assert stage.told[-1] == Settled("g", 1, tuple(members))
+    assert stage.told[-1] == RebalanceCompleted("g", 1, tuple(members))
 
 
 def test_the_reason_of_the_last_rebalance_is_kept() -> None:
@@ -371,7 +371,7 @@ def test_members_that_wait_for_nothing_but_themselves_do_not_stop_time() -> None
     stage.sync_all([static, dynamic])
     stage.leave(dynamic)
     stage.wait(2)
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
     assert next_deadline(stage.coordinator) == stage.now + 1
 
 
@@ -382,4 +382,4 @@ def test_the_last_member_gone_with_an_id_outstanding_the_group_empties_at_the_ne
     stage.leave(member)
     assert stage.generation() == 1
     stage.wait(0)
-    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)
+    assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.errors import ConfigError
-from kproto.group.classic.coordinator import GroupState, Settings, Tick, TransactionEnded
+from kproto.group.classic.coordinator import ClassicGroupState, GroupSettings, Tick, TransactionEnded
 from tests.group.classic.coordinator.stage import SESSION, Stage, subscription
 
 MINUTE = 60_000
@@ -76,7 +76,7 @@ def test_nothing_expires_while_members_gather() -> None:
     member = stage.join(session=1_800_000).member_id
     stage.join(member, session=1_800_000, protocol_type="consumer")
     stage.wait(19 * MINUTE)
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
     assert stage.committed(P0) == [42]
 
 
@@ -116,14 +116,14 @@ def test_the_cleanup_disturbs_no_group_with_members() -> None:
     for _ in range(30):
         stage.wait(SESSION // 2)
         stage.heartbeat(member)
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
 
 
-# Settings
+# GroupSettings
 
 
 def test_settings_are_read_under_kafkas_names() -> None:
-    settings = Settings.from_properties({"group.min.session.timeout.ms": "300", "group.max.size": 7})
+    settings = GroupSettings.from_properties({"group.min.session.timeout.ms": "300", "group.max.size": 7})
     assert (settings.group_min_session_timeout_ms, settings.group_max_size) == (300, 7)
     assert settings.group_max_session_timeout_ms == 1_800_000
 
@@ -133,5 +133,5 @@ def test_settings_are_read_under_kafkas_names() -> None:
 )
 def test_a_wrong_setting_is_refused_with_what_is_allowed(name: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.from_properties({name: value})
+        GroupSettings.from_properties({name: value})
     assert name in str(caught.value)

@@ -26,27 +26,31 @@ from hypothesis.stateful import (
 from kproto.error_codes import ErrorCode
 from kproto.group.classic import coordinator
 from kproto.group.classic.coordinator import (
-    GroupState,
-    Kind,
+    ClassicGroupState,
+    GroupEventKind,
     joins,
     membership,
     offsets,
     rebalance,
 )
-from kproto.group.classic.coordinator.errors import refuse_join
+from kproto.group.classic.coordinator.responses import send_join_error
 from kproto.group.classic.coordinator.state import (
-    NEVER,
-    Group,
-    GroupMember,
-    Turn,
+    ClassicGroup,
+    ClassicGroupMember,
+    GroupContext,
     member_error,
 )
+from kproto.machine import NEVER
 from kproto.messages.heartbeat import HeartbeatResponse
 from tests.group.classic.coordinator.stage import Answer, Stage
 
 DELAY = 3_000
 PARTITIONS = range(6)
-HAS_MEMBERS = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+HAS_MEMBERS = (
+    ClassicGroupState.PREPARING_REBALANCE,
+    ClassicGroupState.COMPLETING_REBALANCE,
+    ClassicGroupState.STABLE,
+)
 
 
 @dataclass
@@ -88,7 +92,7 @@ class Coordination(RuleBasedStateMachine):
             Client("e", instance="two"),
         ]
         self.generation = 0
-        self.state = GroupState.DEAD
+        self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
         # Who was told to lead, and who owns what, by generation.
@@ -99,7 +103,7 @@ class Coordination(RuleBasedStateMachine):
         self.answered: dict[int, set[str]] = {}
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ClassicGroup:
         return self.stage.group()
 
     # Moves.
@@ -128,7 +132,7 @@ class Coordination(RuleBasedStateMachine):
         protocols: Sequence[str] = ("range",),
         version: int = 9,
     ) -> None:
-        led_in_peace = self.state is GroupState.STABLE and self.group.leader == client.member_id != ""
+        led_in_peace = self.state is ClassicGroupState.STABLE and self.group.leader == client.member_id != ""
         client.owned = frozenset()
         client.joining = self.stage.join(
             client.member_id,
@@ -151,7 +155,7 @@ class Coordination(RuleBasedStateMachine):
         """The first few do what they should until their group is stable: deep states are rare by chance."""
         for _ in range(3):
             for client in self.clients[:count]:
-                if client.member_id and self.group.state is GroupState.STABLE:
+                if client.member_id and self.group.state is ClassicGroupState.STABLE:
                     code = self.stage.heartbeat(client.member_id, client.generation, instance=client.instance)
                     if code is ErrorCode.NONE:
                         continue
@@ -234,7 +238,7 @@ class Coordination(RuleBasedStateMachine):
         (code,) = self.stage.commit(client.member_id, generation, instance=client.instance).codes
         if code is ErrorCode.NONE:
             assert generation == self.group.generation, "a commit of another generation was taken"
-            assert self.group.state is not GroupState.COMPLETING_REBALANCE, (
+            assert self.group.state is not ClassicGroupState.COMPLETING_REBALANCE, (
                 "a commit before the plan was taken"
             )
         self.observe()
@@ -257,11 +261,13 @@ class Coordination(RuleBasedStateMachine):
             if due is None or due > end:
                 break
 
-    @precondition(lambda self: self.state in (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE))
+    @precondition(
+        lambda self: self.state in (ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING_REBALANCE)
+    )
     @rule()
     def delete(self) -> None:
         (code,) = self.stage.delete("g")
-        assert (code is ErrorCode.NONE) == (self.state is GroupState.EMPTY)
+        assert (code is ErrorCode.NONE) == (self.state is ClassicGroupState.EMPTY)
         if code is ErrorCode.NONE:
             self.generation, self.leaders, self.owners, self.answered = 0, {}, {}, {}
         self.observe()
@@ -271,10 +277,10 @@ class Coordination(RuleBasedStateMachine):
     def observe(self) -> None:
         before = self.state
         self.state = self.group.state
-        if self.state is GroupState.PREPARING_REBALANCE and before is not self.state:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE and before is not self.state:
             self.rebalance_began = self.stage.now
-            self.from_empty = before in (GroupState.EMPTY, GroupState.DEAD)
-        elif before is GroupState.PREPARING_REBALANCE and self.state is not before and self.from_empty:
+            self.from_empty = before in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD)
+        elif before is ClassicGroupState.PREPARING_REBALANCE and self.state is not before and self.from_empty:
             assert self.stage.now >= self.rebalance_began + DELAY, "the initial delay ended early"
         assert self.group.generation >= self.generation, "the generation went back"
         self.generation = self.group.generation
@@ -328,12 +334,12 @@ class Coordination(RuleBasedStateMachine):
     def counts_agree_with_what_they_count(self) -> None:
         group = self.group
         members = group.members.values()
-        assert group.waiting == sum(member.join is not None for member in members)
+        assert group.awaiting_join == sum(member.join is not None for member in members)
         counted: dict[str, int] = {}
         for member in members:
-            for name in member.offers():
+            for name in member.protocol_names():
                 counted[name] = counted.get(name, 0) + 1
-        assert group.offered == counted
+        assert group.supported_protocols == counted
         assert group.instances == {m.group_instance_id: m.member_id for m in members if m.group_instance_id}
         assert all(key == member.member_id for key, member in group.members.items())
 
@@ -345,7 +351,7 @@ class Coordination(RuleBasedStateMachine):
     def only_a_group_that_rebalances_or_rests_has_members(self) -> None:
         if self.group.members:
             assert self.group.state in HAS_MEMBERS
-        if self.group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        if self.group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
             assert self.group.members
 
     @invariant()
@@ -362,19 +368,19 @@ class Coordination(RuleBasedStateMachine):
     def joins_wait_only_while_members_gather_and_syncs_only_for_the_plan(self) -> None:
         for member in self.group.members.values():
             if member.join is not None:
-                assert self.group.state is GroupState.PREPARING_REBALANCE
+                assert self.group.state is ClassicGroupState.PREPARING_REBALANCE
             if member.sync is not None:
-                assert self.group.state is GroupState.COMPLETING_REBALANCE
+                assert self.group.state is ClassicGroupState.COMPLETING_REBALANCE
 
     @invariant()
     def the_next_deadline_is_never_late(self) -> None:
         assert self.group.wake <= self.group.earliest_deadline()
-        if self.group.state is not GroupState.DEAD and self.group.wake < NEVER:
+        if self.group.state is not ClassicGroupState.DEAD and self.group.wake < NEVER:
             assert self.stage.coordinator.deadlines.of(self.group.group_id) == self.group.wake
 
     @invariant()
     def whoever_is_dynamic_and_in_a_generation_was_told_so(self) -> None:
-        if self.group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        if self.group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
             told = self.answered.get(self.group.generation, set())
             for member in self.group.members.values():
                 assert member.group_instance_id is not None or member.member_id in told
@@ -392,103 +398,111 @@ TestCoordination = Coordination.TestCase
 # Coordinators with one rule missing.
 
 
+def _replace_handler(
+    patch: pytest.MonkeyPatch, kind: GroupEventKind, state: ClassicGroupState, act: Callable[..., None]
+) -> None:
+    cell = coordinator.TABLE[kind, state]
+    patch.setitem(coordinator.TABLE, (kind, state), cell._replace(act=act))
+
+
 def _no_generation_check(patch: pytest.MonkeyPatch) -> None:
-    def forgiving(group: Group, member_id: str, instance: str | None) -> ErrorCode:
+    def forgiving(group: ClassicGroup, member_id: str, instance: str | None) -> ErrorCode:
         return member_error(group, member_id, instance)
 
     patch.setattr(offsets, "_commit_error", lambda g, c: forgiving(g, c.member_id, c.group_instance_id))
 
 
 def _no_generation_check_in_heartbeat(patch: pytest.MonkeyPatch) -> None:
-    def answer(turn: Turn, group: Group, call: Any, code: ErrorCode) -> None:
+    def answer(context: GroupContext, group: ClassicGroup, call: Any, code: ErrorCode) -> None:
         call.request.generation_id = group.generation
-        real(turn, group, call, code)
+        real(context, group, call, code)
 
     real = membership._answer_heartbeat
     patch.setattr(membership, "_answer_heartbeat", answer)
 
 
 def _leader_rejoin_ignored(patch: pytest.MonkeyPatch) -> None:
-    def as_a_follower(turn: Turn, group: Group, call: Any) -> None:
-        if (member := joins._known(turn, group, call)) is not None:
-            rebalance.answer_join(turn, group, member, call, leader=group.leader, members=[])
+    def as_a_follower(context: GroupContext, group: ClassicGroup, call: Any) -> None:
+        if (member := joins._find_member(context, group, call)) is not None:
+            rebalance.send_join_response(context, group, member, call, leader=group.leader, members=[])
 
-    patch.setitem(coordinator.TABLE, (Kind.JOIN_AGAIN, GroupState.STABLE), as_a_follower)
+    _replace_handler(patch, GroupEventKind.REJOIN, ClassicGroupState.STABLE, as_a_follower)
 
 
 def _session_not_refreshed_by_answers(patch: pytest.MonkeyPatch) -> None:
-    def never(turn: Turn, group: Group, member: GroupMember) -> None:
+    def never(context: GroupContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
         member.deadline = NEVER
 
-    patch.setattr(Turn, "refresh_session", never)
+    patch.setattr(GroupContext, "restart_session", never)
 
 
 def _fenced_member_accepted(patch: pytest.MonkeyPatch) -> None:
-    def lenient(group: Group, member_id: str, instance: str | None) -> ErrorCode:
+    def lenient(group: ClassicGroup, member_id: str, instance: str | None) -> ErrorCode:
         known = member_id in group or (instance is not None and instance in group.instances)
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def heartbeat(turn: Turn, group: Group, call: Any) -> None:
+    def heartbeat(context: GroupContext, group: ClassicGroup, call: Any) -> None:
         code = lenient(group, call.request.member_id, call.request.group_instance_id)
-        turn.reply(call, HeartbeatResponse(error_code=code))
+        context.reply(call, HeartbeatResponse(error_code=code))
 
     for state in HAS_MEMBERS:
-        patch.setitem(coordinator.TABLE, (Kind.HEARTBEAT, state), heartbeat)
+        _replace_handler(patch, GroupEventKind.HEARTBEAT, state, heartbeat)
 
 
 def _initial_delay_skipped(patch: pytest.MonkeyPatch) -> None:
-    def eager(turn: Turn, group: Group) -> None:
+    def eager(context: GroupContext, group: ClassicGroup) -> None:
         group.initial_delay_left = None
-        real(turn, group)
+        real(context, group)
 
-    real = rebalance.end_gathering_if_all_are_here
-    patch.setattr(rebalance, "end_gathering_if_all_are_here", eager)
+    real = rebalance.complete_join_if_all_joined
+    patch.setattr(rebalance, "complete_join_if_all_joined", eager)
 
 
 def _waiting_syncs_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rebalance, "refuse_parked_sync", lambda turn, member, code: None)
+    patch.setattr(rebalance, "cancel_sync", lambda context, member, code: None)
 
 
 def _absent_members_kept(patch: pytest.MonkeyPatch) -> None:
-    def kept(turn: Turn, group: Group) -> None:
+    def kept(context: GroupContext, group: ClassicGroup) -> None:
         with patch.context() as inner:
-            inner.setattr(Group, "remove", lambda group, member_id: None)
-            real(turn, group)
+            inner.setattr(ClassicGroup, "remove", lambda group, member_id: None)
+            real(context, group)
 
-    real = rebalance._end_gathering
-    patch.setattr(rebalance, "_end_gathering", kept)
+    real = rebalance._complete_join
+    patch.setattr(rebalance, "_complete_join", kept)
 
 
 def _commit_before_the_plan(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(coordinator.TABLE, (Kind.COMMIT, GroupState.COMPLETING_REBALANCE), offsets.commit_by_member)
+    kind, state = GroupEventKind.COMMIT, ClassicGroupState.COMPLETING_REBALANCE
+    _replace_handler(patch, kind, state, offsets.commit_by_member)
 
 
 def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Kafka's own way: a former self that waits in JoinGroup is never answered."""
-    real = refuse_join
+    real = send_join_error
 
-    def silent(turn: Turn, call: Any, code: ErrorCode, member_id: str) -> None:
+    def silent(context: GroupContext, call: Any, code: ErrorCode, member_id: str) -> None:
         if code is not ErrorCode.FENCED_INSTANCE_ID:
-            real(turn, call, code, member_id)
+            real(context, call, code, member_id)
 
-    patch.setattr(joins, "refuse_join", silent)
+    patch.setattr(joins, "send_join_error", silent)
 
 
 def _generation_not_counted(patch: pytest.MonkeyPatch) -> None:
-    def begin(turn: Turn, group: Group) -> None:
+    def begin(context: GroupContext, group: ClassicGroup) -> None:
         group.generation -= 1
-        real(turn, group)
+        real(context, group)
 
-    real = rebalance._begin_generation
-    patch.setattr(rebalance, "_begin_generation", begin)
+    real = rebalance._start_generation
+    patch.setattr(rebalance, "_start_generation", begin)
 
 
 def _sync_deadline_ignored(patch: pytest.MonkeyPatch) -> None:
-    def ignore(turn: Turn, group: Group, _: str) -> None:
+    def ignore(context: GroupContext, group: ClassicGroup, _: str) -> None:
         group.sync_deadline = NEVER
 
-    for state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-        patch.setitem(coordinator.TABLE, (Kind.SYNC_DEADLINE, state), ignore)
+    for state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
+        _replace_handler(patch, GroupEventKind.SYNC_DEADLINE, state, ignore)
 
 
 MUTANTS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.classic.coordinator import GroupState, Rebalancing
+from kproto.group.classic.coordinator import ClassicGroupState, RebalanceStarted
 from tests.group.classic.coordinator.stage import BOTH, DELAY, REBALANCE, SESSION, Stage
 
 A = {"instance": "a"}
@@ -54,7 +54,7 @@ def test_a_follower_that_comes_back_keeps_generation_and_assignment() -> None:
     leader, follower = stage.stable(A, B)
     back = stage.join(instance="b")
     assert (back.response.generation_id, back.response.leader, back.response.members) == (1, leader, [])
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
     assert stage.sync(back.member_id, instance="b").response.assignment == follower.encode()
     assert stage.heartbeat(leader) is ErrorCode.NONE
 
@@ -139,7 +139,7 @@ def test_a_return_while_the_plan_is_made_makes_a_new_plan() -> None:
     leader, _ = stage.gathered(A, B)
     back = stage.join(instance="b")
     assert back.waits
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.state is ClassicGroupState.PREPARING_REBALANCE
     assert stage.join(leader, instance="a").response.generation_id == 2
 
 
@@ -148,7 +148,7 @@ def test_a_return_with_other_protocols_but_the_same_vote_makes_no_rebalance() ->
     stage = Stage()
     stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
     back = stage.join(instance="b", protocols=[("range", b"changed")])
-    assert (back.response.generation_id, stage.state) == (1, GroupState.STABLE)
+    assert (back.response.generation_id, stage.state) == (1, ClassicGroupState.STABLE)
 
 
 def test_a_return_that_changes_the_vote_makes_a_rebalance() -> None:
@@ -157,7 +157,7 @@ def test_a_return_that_changes_the_vote_makes_a_rebalance() -> None:
     leader, _ = stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
     back = stage.join(instance="b", protocols=[("roundrobin", b"rr")])
     assert back.waits
-    assert isinstance(stage.told[-1], Rebalancing)
+    assert isinstance(stage.told[-1], RebalanceStarted)
     assert "changes the protocol from range to roundrobin" in stage.told[-1].reason
     stage.join(leader, instance="a", protocols=BOTH)
     assert back.response.protocol_name == "roundrobin"
@@ -184,7 +184,7 @@ def test_after_a_return_the_first_session_still_has_the_old_timeout() -> None:
     again = stage.join(instance="a", session=6_000)
     assert again.code is ErrorCode.NONE
     stage.wait(20_000)
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 def test_a_member_that_rejoins_with_its_own_id_is_treated_like_a_dynamic_one() -> None:
@@ -233,7 +233,7 @@ def test_with_only_absent_static_members_the_rebalance_waits_on() -> None:
     _, dynamic = stage.stable({**A, "session": 1_800_000}, {})
     stage.leave(dynamic)
     stage.wait(10 * REBALANCE)
-    assert (stage.state, stage.generation()) == (GroupState.PREPARING_REBALANCE, 1)
+    assert (stage.state, stage.generation()) == (ClassicGroupState.PREPARING_REBALANCE, 1)
     assert stage.join(instance="a").response.generation_id == 2
 
 
@@ -243,7 +243,7 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
     _, dynamic = stage.stable({**A, "session": 100_000}, {})
     stage.leave(dynamic)
     stage.wait(100_000)
-    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)
+    assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
 
 
 def test_a_replaced_newcomer_does_not_expire_while_it_waits() -> None:

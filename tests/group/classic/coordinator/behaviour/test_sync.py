@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.classic.coordinator import GroupState
+from kproto.group.classic.coordinator import ClassicGroupState
 from tests.group.classic.coordinator.stage import REBALANCE, SESSION, Stage
 
 
@@ -99,7 +99,7 @@ def test_a_follower_waits_for_the_leader() -> None:
     assert waiting.waits
     own = stage.sync(leader, plan={leader: b"L", follower: b"F"})
     assert (own.response.assignment, waiting.response.assignment) == (b"L", b"F")
-    assert stage.state is GroupState.STABLE
+    assert stage.state is ClassicGroupState.STABLE
 
 
 def test_a_follower_that_comes_after_the_leader_gets_its_part_at_once() -> None:
@@ -217,7 +217,7 @@ def test_nobody_who_never_syncs_survives_the_rebalance_timeout_heartbeats_or_not
     began = stage.generation()
     assert set(alive(stage, members, 15_000, began)) == {ErrorCode.NONE}
     assert set(alive(stage, members, 5_000, began)) == {ErrorCode.UNKNOWN_MEMBER_ID}
-    assert stage.state is GroupState.EMPTY
+    assert stage.state is ClassicGroupState.EMPTY
 
 
 def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> None:

@@ -1,0 +1,201 @@
+"""The one idiom of every state machine: a table of cells, edges between states, and one function that moves.
+
+A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `Cell` for each pair of them::
+
+    TABLE = Table(State, EDGES, {Kind.SYNC: (Cell(refuse), Cell(wait, to=(State.STABLE,), rules=("R63",)))})
+    TABLE[Kind.SYNC, group.state].act(context, group, request)
+
+The table is the dispatch. It is complete: a combination that cannot occur has `IMPOSSIBLE` as its cell.
+`move` is the only place that assigns a state, and it accepts only the machine's edges. `draw` returns the
+table as data for text and SVG.
+
+Machines that answer requests share the events `RequestReceived` and `Tick`, and the action `SendResponse`.
+
+The idea is h11's `_state.py`: the table is the program, and the pictures are made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from .error_codes import ErrorCode
+from .wire.message import Message
+
+StateT = TypeVar("StateT", bound=Enum)
+KindT = TypeVar("KindT", bound=Enum)
+RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
+
+NEVER: Final = 1 << 62  # later than any time in milliseconds: the value of a deadline that is off
+
+Edges: TypeAlias = Mapping[StateT, frozenset[StateT]]
+"""The states that may directly follow each state."""
+
+
+class Cell(NamedTuple):
+    """What a machine does with one kind of event in one state."""
+
+    # Called with the step's context, the machine's state object, and what belongs to the event.
+    act: Callable[..., None]
+    # The states that `act` may move to, those on the way to another one included. Empty: the state stays.
+    to: tuple[Enum, ...] = ()
+    # The error codes of the responses that `act` may send. Empty: it sends none.
+    errors: tuple[ErrorCode, ...] = ()
+    # The rules of docs/rules that `act` keeps, such as "R64".
+    rules: tuple[str, ...] = ()
+
+
+def impossible(context: object, holder: Any, event: object) -> NoReturn:
+    """Raise AssertionError: this kind of event cannot occur in this state."""
+    raise AssertionError(f"{event!r} cannot occur in state {holder.state.value}")
+
+
+IMPOSSIBLE: Final = Cell(impossible)
+
+
+class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
+    """The cells of a machine by kind of event and state.
+
+    Raises ValueError if a row does not have one cell for each state, or if a cell leads to a state that no
+    path of edges reaches.
+    """
+
+    def __init__(
+        self,
+        states: type[StateT],
+        edges: Edges[StateT],
+        rows: Mapping[KindT, Sequence[Cell]],
+    ) -> None:
+        """`rows` has the cells of each kind of event in the order of `states`."""
+        super().__init__()
+        self.states: Final = tuple(states)
+        self.edges: Final = edges
+        self.kinds: Final = tuple(rows)
+        for kind, row in rows.items():
+            if len(row) != len(self.states):
+                raise ValueError(f"{kind}: {len(row)} cells for {len(self.states)} states")
+            for state, cell in zip(self.states, row, strict=True):
+                unreachable = {*cell.to} - {after for _, after in paths(state, cell, edges)}
+                if unreachable:
+                    raise ValueError(f"{kind} in {state}: no edge leads to {unreachable}")
+                self[kind, state] = cell
+
+
+def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:
+    """Yield the edges that a cell takes from `state`: directly, or through another state of its `to`."""
+    for before in dict.fromkeys((state, *cell.to)):
+        for after in cell.to:
+            if after in edges[before]:
+                yield before, after
+
+
+class Stateful(Protocol[StateT]):
+    """An object whose `state` only `move` assigns."""
+
+    state: StateT
+
+
+def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
+    """Assign `holder.state`. Raises AssertionError if no edge leads there."""
+    if state not in edges[holder.state]:
+        allowed = ", ".join(after.value for after in edges[holder.state]) or "no other state"
+        raise AssertionError(
+            f"{type(holder).__name__} cannot move from {holder.state.value} to {state.value}; "
+            f"allowed: {allowed}"
+        )
+    holder.state = state
+
+
+# Drawing.
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCell:
+    """A cell in words. `action` is the first line of the handler's docstring, empty if it is impossible."""
+
+    action: str
+    to: tuple[str, ...]
+    errors: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnEdge:
+    """A transition, and the kinds of events that may cause it."""
+
+    before: str
+    after: str
+    causes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A table as data: its columns are the states, its rows the kinds of events."""
+
+    columns: tuple[str, ...]
+    # Name of the kind, what it means, and one cell for each column.
+    rows: tuple[tuple[str, str, tuple[DrawnCell, ...]], ...]
+    edges: tuple[DrawnEdge, ...]
+
+
+def draw(table: Table[Any, Any]) -> Drawing:
+    """Return what a picture of the table shows, in the table's own order."""
+    causes: dict[tuple[str, str], dict[str, None]] = {}
+    rows: list[tuple[str, str, tuple[DrawnCell, ...]]] = []
+    for kind in table.kinds:
+        cells = {state: table[kind, state] for state in table.states}
+        rows.append((kind.name, str(kind.value), tuple(_drawn(cell) for cell in cells.values())))
+        for state, cell in cells.items():
+            for before, after in paths(state, cell, table.edges):
+                causes.setdefault((before.value, after.value), {})[kind.name] = None
+    return Drawing(
+        columns=tuple(state.value for state in table.states),
+        rows=tuple(rows),
+        edges=tuple(
+            DrawnEdge(before.value, after.value, tuple(causes.get((before.value, after.value), ())))
+            for before in table.states
+            for after in table.states
+            if after in table.edges[before]
+        ),
+    )
+
+
+def _drawn(cell: Cell) -> DrawnCell:
+    documentation = "" if cell.act is impossible else (cell.act.__doc__ or "").strip().partition("\n")[0]
+    return DrawnCell(
+        documentation,
+        tuple(state.value for state in cell.to),
+        tuple(code.name for code in cell.errors),
+        cell.rules,
+    )
+
+
+# What machines that answer requests have in common.
+
+
+class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
+    """A request arrived. `token` comes back in exactly one `SendResponse`, perhaps much later."""
+
+    token: object
+    request: RequestT_co
+    version: int
+    client_id: str = ""
+    # As DescribeGroups shows it; Kafka writes "/127.0.0.1".
+    client_host: str = ""
+    # A text that no other event has, such as a UUID. New member ids are made of it.
+    random_id: str = ""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed. The machine's `next_deadline` says when to send this."""
+
+
+class SendResponse(msgspec.Struct, frozen=True):
+    """Send `response` to the request that came with `token`."""
+
+    token: object
+    response: Message

@@ -1,0 +1,24 @@
+"""Every step of the coordinator is checked against its cell of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from kproto.group.classic.coordinator import TABLE
+from tests.machines import check_cells, sent_codes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_step_keeps_to_its_cell() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        check_cells(patch, TABLE, _codes)
+        yield
+
+
+def _codes(event: Any, actions: list[Any]) -> Iterable[int]:
+    """Return the codes of the responses. DeleteGroups collects the results of its groups in a list."""
+    results = event if isinstance(event, list) else []
+    return {*sent_codes(event, actions), *(result.error_code for result in results[-1:])}
