@@ -1,4 +1,4 @@
-"""What the programs share: the broker that they run on."""
+"""The broker that the examples run on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kproto.errors import KprotoError
 
 @contextmanager
 def broker(description: str, topics: dict[str, int]) -> Generator[str]:
-    """HOST:PORT of the Kafka that --bootstrap names, else of an embedded broker; the topics are there."""
+    """Yield the address given by --bootstrap, or of an embedded broker; the topics exist."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
     options = parser.parse_args()

@@ -1,5 +1,8 @@
-"""A topic grows while it is read with `latest`: what is written before a client notices is lost with sarama,
-librdkafka, kafka-go and Java, and read by kproto, which starts new partitions at their first record."""
+"""A topic grows while a group reads it with `latest`, and no record is lost.
+
+sarama, librdkafka, kafka-go and Java lose the records written before the client notices the new partitions.
+kproto starts new partitions at their first record.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ def main() -> None:
 
 
 def watch(bootstrap: str) -> None:
-    # Looks for new partitions every second; Kafka's default of five minutes only makes it later.
+    # Check for new partitions every second instead of every five minutes, Kafka's default.
     with Consumer(bootstrap, group_id="dashboard", metadata_max_age_ms=1_000) as consumer:
         consumer.subscribe("sensors")
         while not consumer.assignment():
@@ -25,13 +28,13 @@ def watch(bootstrap: str) -> None:
             old = cluster.topics()["sensors"]
             cluster.create_partitions({"sensors": old + 2})
         with Producer(bootstrap) as producer:
-            for number in range(100):  # at once: nobody has noticed the new partitions yet
+            for number in range(100):  # the consumer has not noticed the new partitions yet
                 producer.send("sensors", b"%d" % number, partition=old + number % 2)
 
-        seen: list[int] = []
-        while len(seen) < 100:
-            seen += [int(record.value or b"") for record in consumer.poll(1.0)]
-        print(f"{len(seen)} of 100 read, none lost: {sorted(seen) == list(range(100))}")
+        numbers: list[int] = []
+        while len(numbers) < 100:
+            numbers += [int(record.value or b"") for record in consumer.poll(1.0)]
+        print(f"{len(numbers)} of 100 read, none lost: {sorted(numbers) == list(range(100))}")
 
 
 if __name__ == "__main__":

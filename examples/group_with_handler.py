@@ -1,4 +1,4 @@
-"""A consumer group as sarama's users write it: what was marked is committed by a timer, and at the end."""
+"""A consumer group with a handler, as in sarama: marks are committed periodically and at the end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MESSAGES = 12
 
 
 class Printer:
-    """Prints each message and marks it; says when everything was seen."""
+    """Print and mark each message, and set `done` after the last one."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.count = 0
         self.done = threading.Event()
         self.lock = threading.Lock()
 
@@ -31,9 +31,9 @@ class Printer:
                 print(
                     f"{message.topic}-{message.partition} offset {message.offset}: {message.value.decode()}"
                 )
-                self.seen += 1
+                self.count += 1
             session.mark_message(message)
-            if self.seen >= MESSAGES:
+            if self.count >= MESSAGES:
                 self.done.set()
 
     def cleanup(self, session: Any) -> None:
@@ -63,11 +63,11 @@ def main() -> None:
             thread.start()
         try:
             printer.done.wait(30)
-        finally:  # also by Ctrl-C: the threads run until it is closed
+        finally:  # also after Ctrl-C, because the threads run until the group is closed
             group.close()
         for thread in threads:
             thread.join()
-        print(f"{printer.seen} messages")
+        print(f"{printer.count} messages")
 
 
 if __name__ == "__main__":

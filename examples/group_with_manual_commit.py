@@ -1,4 +1,4 @@
-"""The same group with a commit after each message: slower, and nothing is read twice after a crash."""
+"""A consumer group that commits after each message: slower, but a crash repeats at most one message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kproto import AsyncCluster, AsyncConsumerGroup, AsyncProducer
 MESSAGES = 6
 
 
-class Careful:
-    """Marks a message and commits before it takes the next one."""
+class CommittingHandler:
+    """Mark and commit each message before the next one is read."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.count = 0
         self.done = asyncio.Event()
 
     async def setup(self, session: Any) -> None:
@@ -27,8 +27,8 @@ class Careful:
             print(f"{message.topic}-{message.partition} offset {message.offset}: {message.value.decode()}")
             session.mark_message(message)
             await session.commit()
-            self.seen += 1
-            if self.seen == MESSAGES:
+            self.count += 1
+            if self.count == MESSAGES:
                 self.done.set()
 
     async def cleanup(self, session: Any) -> None:
@@ -40,17 +40,17 @@ async def run(bootstrap: str) -> None:
         for number in range(MESSAGES):
             await producer.send("orders", f"order {number}".encode(), key=b"%d" % number)
 
-    careful = Careful()
+    handler = CommittingHandler()
     options: Any = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     async with AsyncConsumerGroup(bootstrap, group_id="careful", **options) as group:
-        session = asyncio.ensure_future(group.consume(["orders"], careful))
-        await careful.done.wait()
+        session = asyncio.ensure_future(group.consume(["orders"], handler))
+        await handler.done.wait()
     await session
 
     async with AsyncCluster(bootstrap) as cluster:
         committed = await cluster.committed_offsets("careful")
-    for place, at in sorted(committed.items()):
-        print(f"{place}: {'nothing' if at is None else at.offset} committed")
+    for partition, offset in sorted(committed.items()):
+        print(f"{partition}: {'nothing' if offset is None else offset.offset} committed")
 
 
 def main() -> None:

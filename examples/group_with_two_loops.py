@@ -1,5 +1,8 @@
-"""sarama-cluster's consumer: one loop takes the messages; another says that the service lives, who has what,
-and what went wrong, also while whoever takes the messages is blocked."""
+"""A consumer with two loops, as in sarama-cluster.
+
+One loop handles messages. The other prints rebalances, errors and a periodic line that shows that the
+service is alive, even while the handler is blocked.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +21,34 @@ QUIT = "consumer quit finish"
 
 
 class Service:
-    """Takes the messages and marks them. What the other loop says comes through `told`."""
+    """Handle and mark messages; the other loop prints the lines of `lines`."""
 
     def __init__(self) -> None:
-        self.told: SimpleQueue[str] = SimpleQueue()
-        self.over = threading.Event()
-        self.taken = 0
+        self.lines: SimpleQueue[str] = SimpleQueue()
+        self.stop = threading.Event()
+        self.count = 0
         self.lock = threading.Lock()
 
     def setup(self, session: Any) -> None:
-        self.told.put(f"notification: claimed {session.claims}")
+        self.lines.put(f"notification: claimed {session.claims}")
 
     def consume_claim(self, session: Any, claim: Any) -> None:
         for message in claim:
             print(f"input message, partition {message.partition}, offset {message.offset}: {message.value}")
             session.mark_message(message)
             with self.lock:
-                self.taken += 1
-            if self.taken == MESSAGES:
-                self.over.set()
+                self.count += 1
+            if self.count == MESSAGES:
+                self.stop.set()
 
     def cleanup(self, session: Any) -> None:
-        self.told.put(f"notification: released {session.claims}")
+        self.lines.put(f"notification: released {session.claims}")
 
-    def say(self) -> None:
+    def print_lines(self) -> None:
         line = ""
         while line != QUIT:
             try:
-                line = self.told.get(timeout=ALIVE_S)
+                line = self.lines.get(timeout=ALIVE_S)
             except Empty:
                 line = "consumer alive"
             print(line)
@@ -53,8 +56,8 @@ class Service:
 
 def main() -> None:
     service = Service()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, lambda *_: service.over.set())
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, lambda *_: service.stop.set())
     with broker(__doc__ or "", {"advertisements": 3}) as bootstrap:
         with Producer(bootstrap) as producer:
             for number in range(MESSAGES):
@@ -71,19 +74,19 @@ def main() -> None:
         )
 
         def consume() -> None:
-            while not service.over.is_set():
+            while not service.stop.is_set():
                 group.consume(["advertisements"], service)
 
         def errors() -> None:
             for error in group.errors():
-                service.told.put(f"error: {error}")
+                service.lines.put(f"error: {error}")
 
-        loops = [threading.Thread(target=one) for one in (consume, errors, service.say)]
+        loops = [threading.Thread(target=target) for target in (consume, errors, service.print_lines)]
         for loop in loops:
             loop.start()
-        service.over.wait()
+        service.stop.wait()
         group.close()
-        service.told.put(QUIT)
+        service.lines.put(QUIT)
         for loop in loops:
             loop.join()
 

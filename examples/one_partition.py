@@ -1,4 +1,4 @@
-"""One partition without a group, as with sarama's PartitionConsumer, beside a producer with queues."""
+"""Read one partition without a group, as with sarama's PartitionConsumer, and produce through queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""confluent-kafka's ReadMessage: wait a second for a message; a timeout is no error, others are printed."""
+"""Read single messages, as with confluent-kafka's ReadMessage: errors other than timeouts are printed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def main() -> None:
 
         with Consumer(bootstrap, group_id="messages", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("advertisements")
-            seen = 0
-            while seen < MESSAGES:
+            count = 0
+            while count < MESSAGES:
                 try:
                     messages = consumer.poll(1.0, max_records=1)
-                except KprotoError as error:  # it recovers by itself
+                except KprotoError as error:  # the consumer recovers by itself
                     print(f"Consumer error: {error}")
                     continue
-                for message in messages:  # none when the second was over
-                    place = f"partition {message.partition}, offset {message.offset}"
-                    print(f"input message, {place}: {message.value!r}")
-                    seen += 1
-        print(f"{seen} messages")
+                for message in messages:  # empty after the timeout of one second
+                    position = f"partition {message.partition}, offset {message.offset}"
+                    print(f"input message, {position}: {message.value!r}")
+                    count += 1
+        print(f"{count} messages")
 
 
 if __name__ == "__main__":

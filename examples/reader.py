@@ -1,4 +1,4 @@
-"""kafka-go's Reader: messages one by one, from the newest on; an error is printed, and it goes on."""
+"""Read messages one by one from the newest on, as with kafka-go's Reader: errors are printed."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def main() -> None:
         while not reader.assignment():
             reader.poll(0.1)
         for partition in reader.assignment():
-            reader.position(partition)  # where the newest is: what comes from here on is read
+            reader.position(partition)  # wait for the start position, the end of the log
 
         with Producer(bootstrap) as producer:
             for number in range(MESSAGES):
                 producer.send("advertisements", b"shown %d" % number, partition=number % 3)
 
-        seen = 0
-        while seen < MESSAGES:
+        count = 0
+        while count < MESSAGES:
             try:
                 message = next(reader)
             except KprotoError as error:
                 print(f"consume error: {error}")
                 continue
             print(f"input message, partition {message.partition}, offset {message.offset}: {message.value!r}")
-            seen += 1
-        print(f"{seen} messages")
+            count += 1
+        print(f"{count} messages")
 
 
 if __name__ == "__main__":

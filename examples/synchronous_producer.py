@@ -1,4 +1,4 @@
-"""One message at a time, as with sarama's SyncProducer: wait until all replicas have it, say where it is."""
+"""Send one message at a time, as with sarama's SyncProducer: wait for all replicas, print the offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each program in examples/ runs as it stands, and says what it is for."""
+"""Each program in examples/ runs and prints its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SAYS = {
+OUTPUTS = {
     "group_with_handler.py": "12 messages",
     "group_with_manual_commit.py": "orders-0: ",
     "group_with_two_loops.py": "consumer quit finish",
@@ -24,20 +24,20 @@ SAYS = {
 
 def test_every_program_is_listed_and_tested() -> None:
     programs = {path.name for path in (ROOT / "examples").glob("*.py")} - {"embedded.py"}
-    assert programs == set(SAYS)
+    assert programs == set(OUTPUTS)
     text = (ROOT / "examples" / "README.md").read_text()
     assert all(f"`{name}`" in text for name in programs)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_the_program_runs(name: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name)], env=env, capture_output=True, text=True, timeout=100
     )
-    assert done.returncode == 0, done.stderr
-    assert SAYS[name] in done.stdout
-    assert done.stderr == ""
+    assert process.returncode == 0, process.stderr
+    assert OUTPUTS[name] in process.stdout
+    assert process.stderr == ""
 
 
 _STOPPED = """
@@ -60,20 +60,20 @@ program.main()
 """
 
 
-def test_ctrl_c_ends_the_handlers_program() -> None:
+def test_ctrl_c_ends_the_program_with_a_handler() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples")])}
-    order = [sys.executable, "-c", _STOPPED]
-    done = subprocess.run(order, env=env, capture_output=True, text=True, timeout=60)
-    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert "Exception in thread" not in done.stderr
+    command = [sys.executable, "-c", _STOPPED]
+    process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert process.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert "Exception in thread" not in process.stderr
 
 
-def test_a_broker_that_is_not_there_is_told_in_a_sentence() -> None:
-    done = subprocess.run(
+def test_a_missing_broker_is_reported_in_one_line() -> None:
+    process = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "reader.py"), "--bootstrap", "127.0.0.1:1"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=100,
     )
-    assert (done.returncode, done.stderr) == (1, "no broker at 127.0.0.1:1: connection refused\n")
+    assert (process.returncode, process.stderr) == (1, "no broker at 127.0.0.1:1: connection refused\n")

