@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .. import contract as c
+from ..handlers import EventHandlers
 from . import (
     abstract_coordinator,
     consumer_metadata,
@@ -25,7 +26,7 @@ def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     state.now = now
     if state.closed:
         return [c.FinishPoll((), kafka_consumer.CLOSED)] if isinstance(event, c.PollCalled) else out
-    TABLE[type(event)](state, event, out)
+    HANDLERS.dispatch(state, event, now, out)
     if state.closed:
         return out
     said = len(out)
@@ -76,63 +77,7 @@ def next_deadline(state: State) -> int | None:
     return soonest if soonest < FOREVER else None
 
 
-# -- events
-
-
-def _started(state: State, event: c.Started, out: Out) -> None:
-    state.bootstrap, state.offered = event.bootstrap, event.offered
-    state.commit_at = state.now + state.auto_commit_ms
-
-
-def _unsubscribe(state: State, event: c.UnsubscribeCalled, out: Out) -> None:
-    kafka_consumer.unsubscribe(state, out)
-
-
-def _told(state: State, event: c.CallbackReturned, out: Out) -> None:
-    kafka_consumer.told(state, event.error, out)
-
-
-def _pause(state: State, event: c.PauseCalled, out: Out) -> None:
-    for tp in event.partitions:
-        if tp in state.assigned:
-            state.assigned[tp].paused = True
-
-
-def _resume(state: State, event: c.ResumeCalled, out: Out) -> None:
-    for tp in event.partitions:
-        if tp in state.assigned:
-            state.assigned[tp].paused = False
-
-
-def _rebalance(state: State, event: c.RebalanceCalled, out: Out) -> None:
-    """enforceRebalance: only a wish; the next poll joins."""
-    abstract_coordinator.want_rejoin(state, event.reason or "rebalance enforced by user")
-
-
-def _store(state: State, event: c.StoreCalled, out: Out) -> None:
-    """Java has no offset store."""
-
-
-def _tick(state: State, event: c.DeadlineReached, out: Out) -> None:
-    """What is due is looked at after every event."""
-
-
-def _answered(state: State, event: c.ResponseReceived, out: Out) -> None:
-    entry = state.open.pop(id(event.request), None)
-    if entry is not None:
-        ANSWERS[type(event.request).__name__](state, entry, event.response, out)
-
-
-def _failed(state: State, event: c.RequestFailed, out: Out) -> None:
-    entry = state.open.pop(id(event.request), None)
-    if entry is not None:
-        ANSWERS[type(event.request).__name__](state, entry, None, out)
-
-
-def _disconnected(state: State, event: c.ConnectionLost, out: Out) -> None:
-    """checkAndGetCoordinator: a connection that isn't there makes the coordinator unknown (M29)."""
-    if event.address == state.coordinator:
-        coordinator_lookup.unknown(state, out, disconnected=True)
+# -- responses
 
 
 def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
@@ -152,7 +97,7 @@ def _leave(state: State, entry: Open, answer: Any, out: Out) -> None:
     """Its answer is only logged."""
 
 
-ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
+RESPONSES: Final[dict[str, Callable[[State, Open, Any, Out], None]]] = {
     "MetadataRequest": _metadata,
     "FindCoordinatorRequest": _find,
     "JoinGroupRequest": abstract_coordinator.join_answered,
@@ -166,23 +111,77 @@ ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
     "FetchRequest": fetcher.answered,
 }
 
-TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
-    c.Started: _started,
-    c.SubscribeCalled: kafka_consumer.subscribe,
-    c.UnsubscribeCalled: _unsubscribe,
-    c.AssignCalled: kafka_consumer.assign,
-    c.SeekCalled: kafka_consumer.seek,
-    c.PauseCalled: _pause,
-    c.ResumeCalled: _resume,
-    c.PollCalled: kafka_consumer.poll,
-    c.CallbackReturned: _told,
-    c.CommitCalled: offset_commits.commit,
-    c.StoreCalled: _store,
-    c.RebalanceCalled: _rebalance,
-    c.CloseCalled: kafka_consumer.close,
-    c.WakeupCalled: kafka_consumer.wakeup,
-    c.ResponseReceived: _answered,
-    c.RequestFailed: _failed,
-    c.ConnectionLost: _disconnected,
-    c.DeadlineReached: _tick,
-}
+
+# -- events
+
+
+class JavaHandlers(EventHandlers[State]):
+    """The consumer's calls, and what arrives from the brokers."""
+
+    UNSUPPORTED = ("UnsupportedOperationException", "KafkaConsumer has no {}")
+
+    def on_started(self, state: State, event: c.Started, now: int, out: Out) -> None:
+        state.bootstrap, state.offered = event.bootstrap, event.offered
+        state.commit_at = state.now + state.auto_commit_ms
+
+    def on_subscribe(self, state: State, event: c.SubscribeCalled, now: int, out: Out) -> None:
+        kafka_consumer.subscribe(state, event, out)
+
+    def on_unsubscribe(self, state: State, event: c.UnsubscribeCalled, now: int, out: Out) -> None:
+        kafka_consumer.unsubscribe(state, out)
+
+    def on_assign(self, state: State, event: c.AssignCalled, now: int, out: Out) -> None:
+        kafka_consumer.assign(state, event, out)
+
+    def on_seek(self, state: State, event: c.SeekCalled, now: int, out: Out) -> None:
+        kafka_consumer.seek(state, event, out)
+
+    def on_pause(self, state: State, event: c.PauseCalled, now: int, out: Out) -> None:
+        for tp in event.partitions:
+            if tp in state.assigned:
+                state.assigned[tp].paused = True
+
+    def on_resume(self, state: State, event: c.ResumeCalled, now: int, out: Out) -> None:
+        for tp in event.partitions:
+            if tp in state.assigned:
+                state.assigned[tp].paused = False
+
+    def on_poll(self, state: State, event: c.PollCalled, now: int, out: Out) -> None:
+        kafka_consumer.poll(state, event, out)
+
+    def on_callback_returned(self, state: State, event: c.CallbackReturned, now: int, out: Out) -> None:
+        kafka_consumer.told(state, event.error, out)
+
+    def on_commit(self, state: State, event: c.CommitCalled, now: int, out: Out) -> None:
+        offset_commits.commit(state, event, out)
+
+    def on_store(self, state: State, event: c.StoreCalled, now: int, out: Out) -> None:
+        """Do nothing: Java has no offset store."""
+
+    def on_rebalance(self, state: State, event: c.RebalanceCalled, now: int, out: Out) -> None:
+        """Request a rejoin (enforceRebalance); the next poll performs it."""
+        abstract_coordinator.want_rejoin(state, event.reason or "rebalance enforced by user")
+
+    def on_close(self, state: State, event: c.CloseCalled, now: int, out: Out) -> None:
+        kafka_consumer.close(state, event, out)
+
+    def on_wakeup(self, state: State, event: c.WakeupCalled, now: int, out: Out) -> None:
+        kafka_consumer.wakeup(state, event, out)
+
+    def on_response(self, state: State, event: c.ResponseReceived, now: int, out: Out) -> None:
+        entry = state.open.pop(id(event.request), None)
+        if entry is not None:
+            RESPONSES[type(event.request).__name__](state, entry, event.response, out)
+
+    def on_request_failed(self, state: State, event: c.RequestFailed, now: int, out: Out) -> None:
+        entry = state.open.pop(id(event.request), None)
+        if entry is not None:
+            RESPONSES[type(event.request).__name__](state, entry, None, out)
+
+    def on_connection_lost(self, state: State, event: c.ConnectionLost, now: int, out: Out) -> None:
+        """Mark the coordinator unknown if its connection is gone (checkAndGetCoordinator, M29)."""
+        if event.address == state.coordinator:
+            coordinator_lookup.unknown(state, out, disconnected=True)
+
+
+HANDLERS: Final = JavaHandlers()

@@ -28,7 +28,7 @@ second unless said) and otherwise FetchMessage with CommitMessages, `reset` Star
 QueueCapacity (records), MaxBytes, JoinGroupBackoff (milliseconds).
 """
 
-from .consumergroup import next_deadline, step
+from .machine import next_deadline, step
 from .state import EDGES, VERSIONS, Phase, State, start
 
 __all__ = ["EDGES", "VERSIONS", "Phase", "State", "next_deadline", "start", "step"]

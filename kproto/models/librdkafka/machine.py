@@ -1,17 +1,19 @@
-"""The loop: an event, what it sets off, then the main thread has a look round (rd_kafka_cgrp_serve).
+"""The machine: applies an event, then runs the main thread (rd_kafka_cgrp_serve).
 
-`TABLE` is the dispatch; `ANSWERS` that of what brokers say. Everything but fetch answers and polls wakes the
-main thread, as there; heartbeats and joins leave when it is awake, which is why they keep odd times.
+`LibrdkafkaHandlers` handles the events, `RESPONSES` the responses of brokers. As in librdkafka, every event
+except polls and Fetch responses wakes the main thread. It sends heartbeats and joins only while it is awake,
+which explains their irregular times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ...messages.fetch import FetchRequest
 from .. import contract as c
 from ..common import metadata_request
+from ..handlers import EventHandlers
 from . import (
     assignment,
     cgrp_coordinator,
@@ -39,7 +41,7 @@ def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     if state.closed:
         return out
     awake = _wakes(state, event)
-    TABLE[type(event)](state, event, out)
+    HANDLERS.dispatch(state, event, now, out)
     _do(state, out)
     rdkafka.serve_queue(state, out)  # the application's thread is the quicker one
     if awake:
@@ -184,86 +186,7 @@ DO: dict[Todo, Callable[[State, Out], None]] = {
 }
 
 
-# -- events
-
-
-def _started(state: State, event: c.Started, out: Out) -> None:
-    state.bootstrap, state.offered = event.bootstrap, event.offered
-    state.last_poll = state.loop_at = state.now
-    if state.auto_commit and state.auto_commit_ms > 0:
-        state.commit_at = state.now + state.auto_commit_ms
-    state.metadata_at = state.now + state.metadata_ms
-    send(state, some_broker(state), metadata_request(()), out, metadata.FOR_BROKERS)
-
-
-def _subscribe(state: State, event: c.SubscribeCalled, out: Out) -> None:
-    pattern = event.pattern
-    if pattern is not None and not pattern.startswith("^"):
-        pattern = f"^{pattern}"
-    topics = event.topics if pattern is None else (*event.topics, pattern)
-    if not all(topics) or len(set(topics)) < len(topics):
-        out.append(c.Notify("error", *INVALID_ARG))
-        return
-    state.last_poll = state.now
-    rdkafka.subscribe(state, topics or None, out)
-
-
-def _unsubscribe(state: State, event: c.UnsubscribeCalled, out: Out) -> None:
-    rdkafka.subscribe(state, None, out)
-
-
-def _told(state: State, event: c.CallbackReturned, out: Out) -> None:
-    rdkafka.told(state, out)
-
-
-def _commit(state: State, event: c.CommitCalled, out: Out) -> None:
-    offset_store.commit(state, event.token, event.offsets, event.wait, out)
-
-
-def _store(state: State, event: c.StoreCalled, out: Out) -> None:
-    error = offset_store.store(state, event.offsets)
-    if error is not None:
-        out.append(c.Notify("error", *error))
-
-
-def _pause(state: State, event: c.PauseCalled, out: Out) -> None:
-    rdkafka.pause(state, event.partitions, True)
-
-
-def _resume(state: State, event: c.ResumeCalled, out: Out) -> None:
-    rdkafka.pause(state, event.partitions, False)
-
-
-def _rebalance(state: State, event: c.RebalanceCalled, out: Out) -> None:
-    out.append(c.Notify("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
-
-
-def _close(state: State, event: c.CloseCalled, out: Out) -> None:
-    rdkafka.close(state, out)
-
-
-def _tick(state: State, event: c.DeadlineReached, out: Out) -> None:
-    """What is due is looked at whenever the main thread is awake."""
-
-
-def _answered(state: State, event: c.ResponseReceived, out: Out) -> None:
-    entry = state.open.pop(id(event.request), None)
-    if entry is not None:
-        ANSWERS[type(event.request).__name__](state, entry, event.response, out)
-
-
-def _failed(state: State, event: c.RequestFailed, out: Out) -> None:
-    entry = state.open.pop(id(event.request), None)
-    if entry is None:
-        return
-    if entry.send.to.lane == COORDINATOR:
-        cgrp_coordinator.went_down(state)
-    ANSWERS[type(event.request).__name__](state, entry, None, out)
-
-
-def _disconnected(state: State, event: c.ConnectionLost, out: Out) -> None:
-    if event.address.lane == COORDINATOR:
-        cgrp_coordinator.went_down(state)
+# -- responses
 
 
 def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
@@ -290,7 +213,7 @@ def _left(state: State, entry: Open, answer: Any, out: Out) -> None:
     state.wait_leave = False
 
 
-ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
+RESPONSES: Final[dict[str, Callable[[State, Open, Any, Out], None]]] = {
     "MetadataRequest": _metadata,
     "FindCoordinatorRequest": _find,
     "JoinGroupRequest": cgrp_join.join_answered,
@@ -304,22 +227,85 @@ ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
     "FetchRequest": fetcher.answered,
 }
 
-TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
-    c.Started: _started,
-    c.SubscribeCalled: _subscribe,
-    c.UnsubscribeCalled: _unsubscribe,
-    c.AssignCalled: rdkafka.assign,
-    c.SeekCalled: rdkafka.seek,
-    c.PauseCalled: _pause,
-    c.ResumeCalled: _resume,
-    c.PollCalled: rdkafka.poll,
-    c.CallbackReturned: _told,
-    c.CommitCalled: _commit,
-    c.StoreCalled: _store,
-    c.RebalanceCalled: _rebalance,
-    c.CloseCalled: _close,
-    c.ResponseReceived: _answered,
-    c.RequestFailed: _failed,
-    c.ConnectionLost: _disconnected,
-    c.DeadlineReached: _tick,
-}
+
+# -- events
+
+
+class LibrdkafkaHandlers(EventHandlers[State]):
+    """The application's calls, and what arrives from the brokers."""
+
+    UNSUPPORTED = ("AttributeError", "librdkafka has no {}")
+
+    def on_started(self, state: State, event: c.Started, now: int, out: Out) -> None:
+        state.bootstrap, state.offered = event.bootstrap, event.offered
+        state.last_poll = state.loop_at = state.now
+        if state.auto_commit and state.auto_commit_ms > 0:
+            state.commit_at = state.now + state.auto_commit_ms
+        state.metadata_at = state.now + state.metadata_ms
+        send(state, some_broker(state), metadata_request(()), out, metadata.FOR_BROKERS)
+
+    def on_subscribe(self, state: State, event: c.SubscribeCalled, now: int, out: Out) -> None:
+        pattern = event.pattern
+        if pattern is not None and not pattern.startswith("^"):
+            pattern = f"^{pattern}"
+        topics = event.topics if pattern is None else (*event.topics, pattern)
+        if not all(topics) or len(set(topics)) < len(topics):
+            out.append(c.Notify("error", *INVALID_ARG))
+            return
+        state.last_poll = state.now
+        rdkafka.subscribe(state, topics or None, out)
+
+    def on_unsubscribe(self, state: State, event: c.UnsubscribeCalled, now: int, out: Out) -> None:
+        rdkafka.subscribe(state, None, out)
+
+    def on_assign(self, state: State, event: c.AssignCalled, now: int, out: Out) -> None:
+        rdkafka.assign(state, event, out)
+
+    def on_seek(self, state: State, event: c.SeekCalled, now: int, out: Out) -> None:
+        rdkafka.seek(state, event, out)
+
+    def on_pause(self, state: State, event: c.PauseCalled, now: int, out: Out) -> None:
+        rdkafka.pause(state, event.partitions, True)
+
+    def on_resume(self, state: State, event: c.ResumeCalled, now: int, out: Out) -> None:
+        rdkafka.pause(state, event.partitions, False)
+
+    def on_poll(self, state: State, event: c.PollCalled, now: int, out: Out) -> None:
+        rdkafka.poll(state, event, out)
+
+    def on_callback_returned(self, state: State, event: c.CallbackReturned, now: int, out: Out) -> None:
+        rdkafka.told(state, out)
+
+    def on_commit(self, state: State, event: c.CommitCalled, now: int, out: Out) -> None:
+        offset_store.commit(state, event.token, event.offsets, event.wait, out)
+
+    def on_store(self, state: State, event: c.StoreCalled, now: int, out: Out) -> None:
+        error = offset_store.store(state, event.offsets)
+        if error is not None:
+            out.append(c.Notify("error", *error))
+
+    def on_rebalance(self, state: State, event: c.RebalanceCalled, now: int, out: Out) -> None:
+        out.append(c.Notify("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
+
+    def on_close(self, state: State, event: c.CloseCalled, now: int, out: Out) -> None:
+        rdkafka.close(state, out)
+
+    def on_response(self, state: State, event: c.ResponseReceived, now: int, out: Out) -> None:
+        entry = state.open.pop(id(event.request), None)
+        if entry is not None:
+            RESPONSES[type(event.request).__name__](state, entry, event.response, out)
+
+    def on_request_failed(self, state: State, event: c.RequestFailed, now: int, out: Out) -> None:
+        entry = state.open.pop(id(event.request), None)
+        if entry is None:
+            return
+        if entry.send.to.lane == COORDINATOR:
+            cgrp_coordinator.went_down(state)
+        RESPONSES[type(event.request).__name__](state, entry, None, out)
+
+    def on_connection_lost(self, state: State, event: c.ConnectionLost, now: int, out: Out) -> None:
+        if event.address.lane == COORDINATOR:
+            cgrp_coordinator.went_down(state)
+
+
+HANDLERS: Final = LibrdkafkaHandlers()

@@ -22,31 +22,27 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Final
 
 from ..contract import (
     AssignCalled,
     CallbackReturned,
     CloseCalled,
     CommitCalled,
-    DeadlineReached,
     FinishCommit,
     ModelAction,
     ModelConfig,
     ModelEvent,
-    Notify,
     PauseCalled,
     PollCalled,
-    RebalanceCalled,
     RequestFailed,
     ResponseReceived,
     ResumeCalled,
-    SeekCalled,
     Started,
     SubscribeCalled,
     UnsubscribeCalled,
 )
+from ..handlers import Actions, EventHandlers
 from .application import Application, CommitCall
 from .client import Client
 from .config import settings
@@ -54,7 +50,7 @@ from .consumer import assign
 from .consumer_group import Group, GroupState
 from .versions import VERSIONS, versions_of
 
-__all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
+__all__ = ["VERSIONS", "SaramaHandlers", "State", "next_deadline", "start", "step"]
 
 
 CLOSED = GroupState.closed
@@ -90,7 +86,7 @@ def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     out: list[ModelAction] = []
     state.now, state.out = now, out
     state.expire()
-    TABLE[type(event)](state, event)
+    HANDLERS.dispatch(state, event, now, out)
     state.run()
     return out
 
@@ -100,93 +96,60 @@ def next_deadline(state: State) -> int | None:
     return None if state.group.state is CLOSED else state.next_deadline()
 
 
-def _started(state: State, event: Started) -> None:
-    state.bootstrap(event)
-    state.group.connect()
+class SaramaHandlers(EventHandlers[State]):
+    """The application's calls, and what arrives from the brokers. Timers are expired before each event."""
+
+    UNSUPPORTED = ("UnknownCommand", "sarama has no {}")
+
+    def on_started(self, state: State, event: Started, now: int, out: Actions) -> None:
+        state.bootstrap(event)
+        state.group.connect()
+
+    def on_response(self, state: State, event: ResponseReceived, now: int, out: Actions) -> None:
+        state.answered(event)
+
+    def on_request_failed(self, state: State, event: RequestFailed, now: int, out: Actions) -> None:
+        state.failed(event)
+
+    def on_subscribe(self, state: State, event: SubscribeCalled, now: int, out: Actions) -> None:
+        if event.pattern is not None:
+            self.report_unsupported("Subscribe", out)
+        else:
+            state.group.subscribe(event.topics)
+
+    def on_unsubscribe(self, state: State, event: UnsubscribeCalled, now: int, out: Actions) -> None:
+        state.group.subscribe(None)
+
+    def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None:
+        state.application.poll(event)
+
+    def on_assign(self, state: State, event: AssignCalled, now: int, out: Actions) -> None:
+        assign(state, state.application, event)
+
+    def on_callback_returned(self, state: State, event: CallbackReturned, now: int, out: Actions) -> None:
+        state.application.has_heard()
+
+    def on_commit(self, state: State, event: CommitCalled, now: int, out: Actions) -> None:
+        session = state.group.latest
+        if session is None:
+            out.append(FinishCommit(event.token))
+        else:
+            CommitCall(state, session.offsets, event)
+
+    def on_pause(self, state: State, event: PauseCalled, now: int, out: Actions) -> None:
+        for partition in event.partitions:
+            if partition in state.children:
+                state.paused.add(partition)
+                state.children[partition].paused = True
+
+    def on_resume(self, state: State, event: ResumeCalled, now: int, out: Actions) -> None:
+        for partition in event.partitions:
+            state.paused.discard(partition)
+            if partition in state.children:
+                state.children[partition].paused = False
+
+    def on_close(self, state: State, event: CloseCalled, now: int, out: Actions) -> None:
+        state.group.close()
 
 
-def _answered(state: State, event: ResponseReceived) -> None:
-    state.answered(event)
-
-
-def _failed(state: State, event: RequestFailed) -> None:
-    state.failed(event)
-
-
-def _subscribe(state: State, event: SubscribeCalled) -> None:
-    if event.pattern is not None:
-        _absent(state, event)
-    else:
-        state.group.subscribe(event.topics)
-
-
-def _unsubscribe(state: State, event: UnsubscribeCalled) -> None:
-    state.group.subscribe(None)
-
-
-def _poll(state: State, event: PollCalled) -> None:
-    state.application.poll(event)
-
-
-def _assign(state: State, event: AssignCalled) -> None:
-    assign(state, state.application, event)
-
-
-def _told(state: State, event: CallbackReturned) -> None:
-    state.application.has_heard()
-
-
-def _commit(state: State, event: CommitCalled) -> None:
-    session = state.group.latest
-    if session is None:
-        state.out.append(FinishCommit(event.token))
-    else:
-        CommitCall(state, session.offsets, event)
-
-
-def _pause(state: State, event: PauseCalled) -> None:
-    for partition in event.partitions:
-        if partition in state.children:
-            state.paused.add(partition)
-            state.children[partition].paused = True
-
-
-def _resume(state: State, event: ResumeCalled) -> None:
-    for partition in event.partitions:
-        state.paused.discard(partition)
-        if partition in state.children:
-            state.children[partition].paused = False
-
-
-def _close(state: State, event: CloseCalled) -> None:
-    state.group.close()
-
-
-def _absent(state: State, event: ModelEvent) -> None:
-    """sarama has no such call."""
-    state.out.append(
-        Notify("error", "UnknownCommand", f"sarama has no {type(event).__name__.removesuffix('Called')}")
-    )
-
-
-def _tick(state: State, event: DeadlineReached) -> None:
-    """Whose time has come was woken already."""
-
-
-TABLE: dict[type[Any], Callable[[State, Any], None]] = {
-    Started: _started,
-    ResponseReceived: _answered,
-    RequestFailed: _failed,
-    SubscribeCalled: _subscribe,
-    UnsubscribeCalled: _unsubscribe,
-    PollCalled: _poll,
-    CallbackReturned: _told,
-    CommitCalled: _commit,
-    PauseCalled: _pause,
-    ResumeCalled: _resume,
-    CloseCalled: _close,
-    AssignCalled: _assign,
-    SeekCalled: _absent,
-    RebalanceCalled: _absent,
-    DeadlineReached: _tick,
-}
+HANDLERS: Final = SaramaHandlers()

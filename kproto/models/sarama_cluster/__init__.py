@@ -22,9 +22,8 @@ leader's; what a configuration says of assignors is not looked at, as in the ori
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, Final
 
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchRequest
@@ -38,27 +37,20 @@ from ...messages.offset_commit import OffsetCommitRequest
 from ...messages.offset_fetch import OffsetFetchRequest
 from ...messages.sync_group import SyncGroupRequest
 from ..contract import (
-    AssignCalled,
-    CallbackReturned,
     CloseCalled,
     CommitCalled,
-    DeadlineReached,
     FinishCommit,
     ModelAction,
     ModelConfig,
     ModelEvent,
-    Notify,
-    PauseCalled,
     PollCalled,
-    RebalanceCalled,
     RequestFailed,
     ResponseReceived,
-    ResumeCalled,
-    SeekCalled,
     Started,
     SubscribeCalled,
     UnsubscribeCalled,
 )
+from ..handlers import Actions, EventHandlers
 from ..sarama.application import Application
 from ..sarama.client import OLD, Client
 from ..sarama.config import key, settings
@@ -68,7 +60,7 @@ from .consumer import Consumer
 from .consumer_state import ConsumerState
 from .coordinator_requests import CommitOffsets
 
-__all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
+__all__ = ["VERSIONS", "SaramaClusterHandlers", "State", "next_deadline", "start", "step"]
 
 VERSIONS: dict[int, int] = {
     key(FetchRequest): 4,
@@ -141,7 +133,7 @@ def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     out: list[ModelAction] = []
     state.now, state.out = now, out
     state.expire()
-    TABLE[type(event)](state, event)
+    HANDLERS.dispatch(state, event, now, out)
     state.run()
     return out
 
@@ -182,72 +174,37 @@ def _committed(call: CommitCall, trouble: Trouble | None) -> None:
 CommitCall.TABLE = {"committed": only(CallState, committing=_committed)}
 
 
-def _started(state: State, event: Started) -> None:
-    state.bootstrap(event)
-    state.consumer.connect()
+class SaramaClusterHandlers(EventHandlers[State]):
+    """The application's calls, and what arrives from the brokers. Timers are expired before each event."""
+
+    UNSUPPORTED = ("UnknownCommand", "sarama-cluster has no {}")
+
+    def on_started(self, state: State, event: Started, now: int, out: Actions) -> None:
+        state.bootstrap(event)
+        state.consumer.connect()
+
+    def on_response(self, state: State, event: ResponseReceived, now: int, out: Actions) -> None:
+        state.answered(event)
+
+    def on_request_failed(self, state: State, event: RequestFailed, now: int, out: Actions) -> None:
+        state.failed(event)
+
+    def on_subscribe(self, state: State, event: SubscribeCalled, now: int, out: Actions) -> None:
+        if event.pattern is not None:
+            state.whitelist = event.pattern
+        state.consumer.subscribe(event.topics)
+
+    def on_unsubscribe(self, state: State, event: UnsubscribeCalled, now: int, out: Actions) -> None:
+        state.consumer.subscribe(None)
+
+    def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None:
+        state.application.poll(event)
+
+    def on_commit(self, state: State, event: CommitCalled, now: int, out: Actions) -> None:
+        CommitCall(state, event)
+
+    def on_close(self, state: State, event: CloseCalled, now: int, out: Actions) -> None:
+        state.consumer.close()
 
 
-def _answered(state: State, event: ResponseReceived) -> None:
-    state.answered(event)
-
-
-def _failed(state: State, event: RequestFailed) -> None:
-    state.failed(event)
-
-
-def _subscribe(state: State, event: SubscribeCalled) -> None:
-    if event.pattern is not None:
-        state.whitelist = event.pattern
-    state.consumer.subscribe(event.topics)
-
-
-def _unsubscribe(state: State, event: UnsubscribeCalled) -> None:
-    state.consumer.subscribe(None)
-
-
-def _poll(state: State, event: PollCalled) -> None:
-    state.application.poll(event)
-
-
-def _told(state: State, event: CallbackReturned) -> None:
-    """Nobody waits for a callback."""
-
-
-def _commit(state: State, event: CommitCalled) -> None:
-    CommitCall(state, event)
-
-
-def _close(state: State, event: CloseCalled) -> None:
-    state.consumer.close()
-
-
-def _absent(state: State, event: ModelEvent) -> None:
-    """sarama-cluster has no such call."""
-    state.out.append(
-        Notify(
-            "error", "UnknownCommand", f"sarama-cluster has no {type(event).__name__.removesuffix('Called')}"
-        )
-    )
-
-
-def _tick(state: State, event: DeadlineReached) -> None:
-    """Whose time has come was woken already."""
-
-
-TABLE: dict[type[Any], Callable[[State, Any], None]] = {
-    Started: _started,
-    ResponseReceived: _answered,
-    RequestFailed: _failed,
-    SubscribeCalled: _subscribe,
-    UnsubscribeCalled: _unsubscribe,
-    PollCalled: _poll,
-    CallbackReturned: _told,
-    CommitCalled: _commit,
-    CloseCalled: _close,
-    AssignCalled: _absent,
-    SeekCalled: _absent,
-    PauseCalled: _absent,
-    ResumeCalled: _absent,
-    RebalanceCalled: _absent,
-    DeadlineReached: _tick,
-}
+HANDLERS: Final = SaramaClusterHandlers()

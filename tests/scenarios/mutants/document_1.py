@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 from consumer.engine.positions import offset_lookup
-from kproto.models import contract as c
 from kproto.models import kafka_go, sarama, sarama_cluster
 from kproto.models.kafka_go import generation
 from kproto.models.kafka_go import state as of_kafka_go
@@ -41,7 +40,7 @@ def _watches(config: Any) -> Any:
     return _start(replace(config, watch=True))
 
 
-def _names_only(state: Any, event: Any) -> None:
+def _names_only(handlers: Any, state: Any, event: Any, now: int, out: Any) -> None:
     state.consumer.subscribe(event.topics)
 
 
@@ -61,7 +60,7 @@ MUTANTS: Table = {
     "S1-5": Mutant("Close without LeaveGroup", consumer_group_close, "leave", consumer_group_close.close),
     "S1-6": NOT_THE_NEXT,
     "S1-7": Mutant("a Version that means nothing", sarama, "versions_of", lambda kafka: sarama.VERSIONS),
-    "S1-8": Mutant("a pause that is not taken", sarama.TABLE, c.PauseCalled, nothing),
+    "S1-8": Mutant("a pause that is not taken", sarama.SaramaHandlers, "on_pause", nothing),
     "S1-9": SEES,
     "S1-10": SEES,
     "S1-11": Mutant("round robin, whatever is said", balancer, "divide", _by_turns),
@@ -81,6 +80,6 @@ MUTANTS: Table = {
     "S1-25": WATCHES,
     "S1-26": NOT_NEW,
     "S1-27": Mutant(
-        "a whitelist that is not looked at", sarama_cluster.TABLE, c.SubscribeCalled, _names_only
+        "a whitelist that is not looked at", sarama_cluster.SaramaClusterHandlers, "on_subscribe", _names_only
     ),
 }

@@ -17,7 +17,6 @@ from kproto.models.java import (
     fetcher,
     heartbeat_thread,
     kafka_consumer,
-    machine,
     offset_commits,
     plugins,
 )
@@ -207,14 +206,14 @@ MUTANTS: Table = {
     "S2-6": Mutant(
         "an interval below 0", options._CONSUMER_CHECKS, "auto_commit_interval_ms", options._number(-1)
     ),
-    "S2-7": Mutant("a poll for any thread", machine.TABLE, c.PollCalled, _for_any_thread),
-    "S2-8": Mutant("a poll of nothing", machine.TABLE, c.PollCalled, _of_nothing),
-    "S2-9": Mutant("a wakeup that nobody hears", machine.TABLE, c.WakeupCalled, nothing),
-    "S2-10": Mutant("a poll without an end", machine.TABLE, c.PollCalled, _without_an_end),
-    "S2-11": Mutant("a poll(long) that ends in its time", machine.TABLE, c.PollCalled, _in_its_time),
+    "S2-7": Mutant("a poll for any thread", kafka_consumer, "poll", _for_any_thread),
+    "S2-8": Mutant("a poll of nothing", kafka_consumer, "poll", _of_nothing),
+    "S2-9": Mutant("a wakeup that nobody hears", kafka_consumer, "wakeup", nothing),
+    "S2-10": Mutant("a poll without an end", kafka_consumer, "poll", _without_an_end),
+    "S2-11": Mutant("a poll(long) that ends in its time", kafka_consumer, "poll", _in_its_time),
     "S2-12": Mutant("a fetch of the next poll", fetcher, "serve", _fetched_by_the_next_poll),
     "S2-13": Mutant("no interceptors", plugins, "consumed", lambda interceptors, records, out: records),
-    "S2-14": Mutant("a loop that goes round once", machine.TABLE, c.PollCalled, _once),
+    "S2-14": Mutant("a loop that goes round once", kafka_consumer, "poll", _once),
     "S2-15": Mutant("an end that isn't recorded", PollTimes, "ended", nothing),
     "S2-16": Mutant("commits of a thread's", heartbeat_thread, "serve", _by_a_thread),
     "S2-17": COMMITS_OFTEN,

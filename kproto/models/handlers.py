@@ -1,0 +1,141 @@
+"""The dispatch of the contract's events. It is the same for all models.
+
+A model derives one class from `EventHandlers`, with a method for each event that its original handles. Its
+`step` calls `dispatch`:
+
+    class JavaHandlers(EventHandlers[State]):
+        def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None: ...
+
+A call that the original does not offer keeps the default, which reports it to the application as an error.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from .contract import (
+    AssignCalled,
+    CallbackReturned,
+    CloseCalled,
+    CommitCalled,
+    ConnectionLost,
+    DeadlineReached,
+    ModelAction,
+    ModelEvent,
+    Notify,
+    PauseCalled,
+    PollCalled,
+    RebalanceCalled,
+    RequestFailed,
+    ResponseReceived,
+    ResumeCalled,
+    SeekCalled,
+    Started,
+    StoreCalled,
+    SubscribeCalled,
+    UnsubscribeCalled,
+    WakeupCalled,
+)
+
+StateT = TypeVar("StateT")
+Actions = list[ModelAction]
+
+
+class EventHandlers(ABC, Generic[StateT]):
+    """What one model does with each event. Handlers append their actions to `out`."""
+
+    # Error name and text of a call that the original does not have; {} is the call.
+    UNSUPPORTED: ClassVar[tuple[str, str]]
+
+    def dispatch(self, state: StateT, event: ModelEvent, now: int, out: Actions) -> None:
+        """Call the handler of `event`."""
+        HANDLERS[type(event)](self)(state, event, now, out)
+
+    def report_unsupported(self, call: str, out: Actions) -> None:
+        """Report a call that the original does not have."""
+        name, text = self.UNSUPPORTED
+        out.append(Notify("error", name, text.format(call)))
+
+    # -- events of the network and of time
+
+    @abstractmethod
+    def on_started(self, state: StateT, event: Started, now: int, out: Actions) -> None: ...
+
+    @abstractmethod
+    def on_response(self, state: StateT, event: ResponseReceived, now: int, out: Actions) -> None: ...
+
+    @abstractmethod
+    def on_request_failed(self, state: StateT, event: RequestFailed, now: int, out: Actions) -> None: ...
+
+    def on_connection_lost(self, state: StateT, event: ConnectionLost, now: int, out: Actions) -> None:
+        """Do nothing: most clients notice a lost connection by their next request only."""
+
+    def on_deadline(self, state: StateT, event: DeadlineReached, now: int, out: Actions) -> None:
+        """Do nothing: a step performs what is due at `now` after every event."""
+
+    # -- calls of the application
+
+    @abstractmethod
+    def on_subscribe(self, state: StateT, event: SubscribeCalled, now: int, out: Actions) -> None: ...
+
+    @abstractmethod
+    def on_poll(self, state: StateT, event: PollCalled, now: int, out: Actions) -> None: ...
+
+    @abstractmethod
+    def on_commit(self, state: StateT, event: CommitCalled, now: int, out: Actions) -> None: ...
+
+    @abstractmethod
+    def on_close(self, state: StateT, event: CloseCalled, now: int, out: Actions) -> None: ...
+
+    def on_callback_returned(self, state: StateT, event: CallbackReturned, now: int, out: Actions) -> None:
+        """Do nothing: no part of the model waits for a callback."""
+
+    def on_unsubscribe(self, state: StateT, event: UnsubscribeCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Unsubscribe", out)
+
+    def on_assign(self, state: StateT, event: AssignCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Assign", out)
+
+    def on_seek(self, state: StateT, event: SeekCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Seek", out)
+
+    def on_pause(self, state: StateT, event: PauseCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Pause", out)
+
+    def on_resume(self, state: StateT, event: ResumeCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Resume", out)
+
+    def on_store(self, state: StateT, event: StoreCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Store", out)
+
+    def on_rebalance(self, state: StateT, event: RebalanceCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Rebalance", out)
+
+    def on_wakeup(self, state: StateT, event: WakeupCalled, now: int, out: Actions) -> None:
+        self.report_unsupported("Wakeup", out)
+
+
+Handler = Callable[[Any, Any, int, Actions], None]
+
+HANDLERS: Final[Mapping[type[ModelEvent], Callable[[EventHandlers[Any]], Handler]]] = {
+    Started: lambda model: model.on_started,
+    ResponseReceived: lambda model: model.on_response,
+    RequestFailed: lambda model: model.on_request_failed,
+    ConnectionLost: lambda model: model.on_connection_lost,
+    DeadlineReached: lambda model: model.on_deadline,
+    SubscribeCalled: lambda model: model.on_subscribe,
+    UnsubscribeCalled: lambda model: model.on_unsubscribe,
+    AssignCalled: lambda model: model.on_assign,
+    SeekCalled: lambda model: model.on_seek,
+    PauseCalled: lambda model: model.on_pause,
+    ResumeCalled: lambda model: model.on_resume,
+    PollCalled: lambda model: model.on_poll,
+    CallbackReturned: lambda model: model.on_callback_returned,
+    CommitCalled: lambda model: model.on_commit,
+    StoreCalled: lambda model: model.on_store,
+    RebalanceCalled: lambda model: model.on_rebalance,
+    CloseCalled: lambda model: model.on_close,
+    WakeupCalled: lambda model: model.on_wakeup,
+}
