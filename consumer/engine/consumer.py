@@ -1,5 +1,4 @@
-"""A consumer without I/O: `step(engine, event, now)` returns what to do, `next_deadline(engine)` when to
-tick.
+"""The consumer without I/O.
 
     actions = step(engine, Subscribe(frozenset({"flights"})), now)
     actions = step(engine, PollBegan(), now)
@@ -7,16 +6,15 @@ tick.
     actions = step(engine, PollEnded(), now)
     actions = step(engine, Data(key, received), now)
 
-The parts, each with its rules in its own file: `network` (connections), `core` (metadata), `coordinator`,
-`membership` (the group), `interests` (which topics), `finding` (start positions), `starts` (which are saved),
-`checking` (truncation), `fetching`, `deliveries`, `committing`, `topics` (made anew, or without leaders),
-`leaving` (unsubscribe and close). They share `Core`, know each other by their constructors, and never read a
-clock.
+`step` applies one event and returns the actions to perform, in order. `next_deadline` says when to send the
+next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (connections), `metadata`,
+`group` (membership, coordinator, commits), `positions` (start offsets, validation, topic changes), `fetch`
+(fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and close). Each file lists its rules.
 
-* What is wrong with a call is said before anything changed.
-* Time passes before anything else happens: after a pause (SIGSTOP, a laptop's lid) the member loses what ran
-  out meanwhile before a record of it is handed out.
-* Parts look at the partitions that were touched, and at what is due; the others cost nothing.
+* An invalid call raises before anything has changed.
+* Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop)
+  the member loses what has expired before one of its records is returned.
+* Parts only visit dirty partitions and what is due, so an event costs nothing for all others.
 """
 
 from __future__ import annotations
@@ -108,31 +106,32 @@ class ConsumerEngine:
         self.leaving = Leaving(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        self._raised = False  # the last poll that brought something raised
-        # Before this moment nothing is to be done unless something happens; 0 when that isn't known.
+        self._raised = False  # The last poll that had a result raised an error.
+        # No deadline comes before this time; 0 while that is unknown.
         self.calm_until: float = 0
-        self.polls = 0  # that began
-
-    # ---- to look at
+        self.polls = 0  # Number of polls that have begun.
 
     @property
     def closed(self) -> bool:
+        """Whether the consumer has been closed."""
         return self.leaving.closed
 
     @property
     def partitions(self) -> dict[TopicPartition, PartitionState]:
+        """The assigned partitions."""
         return self.core.partitions.states
 
     @property
     def topics(self) -> frozenset[str]:
+        """The subscribed topics, or those that match the pattern."""
         return self.group.interests.topics
 
     def ours_until(self) -> int | None:
-        """Before this moment (ms) no partition is lost unless `step` says so; None for never."""
+        """Return when partitions are lost without a further event (ms); None for never."""
         return self.group.lost_at() if self.standing.in_group else None
 
     def in_doubt(self, now: int) -> bool:
-        """Whether partitions are lost, or will be at the next step, and the application was not told yet."""
+        """Return whether partitions are lost, or will be by the next step, before the application was told."""
         until = self.ours_until()
         return self.group.losing or (until is not None and now >= until)
 
@@ -175,7 +174,10 @@ class ConsumerEngine:
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
 
     def _id_of(self, topic: str) -> UUID | None:
-        """None for one that nothing was read of until now: whatever it was long ago, it may be another."""
+        """Return the topic's id, or None if this consumer does not read the topic.
+
+        An id from an earlier use is not trusted: the topic may have been re-created.
+        """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
@@ -203,7 +205,7 @@ class ConsumerEngine:
         self._look()
         if self._serve() or self.group.busy:
             return
-        # Errors and records in turn: neither hides the other, however many there are.
+        # Errors and records take turns, so that neither hides the other.
         over = self.standing.hopeless is not None
         error = None if self._raised and not over else self._error(again=over)
         if error is None:
@@ -213,7 +215,7 @@ class ConsumerEngine:
                 self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
-            # What was passed over on the way (aborted, compacted) is nobody's to process.
+            # Records that were skipped (aborted, compacted) count as processed.
             core.partitions.mark_processed()
             self._look()
             error = self._error(again=True)
@@ -222,9 +224,9 @@ class ConsumerEngine:
             core.actions.append(Raise(error))
 
     def poll(self, event: ev.Poll, now: int) -> None:
-        """Return buffered records, if nothing else waits to be done: the usual poll.
+        """Return buffered records in one step, if nothing else is due: the usual poll.
 
-        Only the fetcher has to know: it may have room for more. All else goes on as it is until `calm_until`.
+        Only the fetcher is told, since it may have room for more. No deadline comes earlier by such a poll.
         """
         core, partitions = self.core, self.core.partitions
         if (
@@ -241,7 +243,7 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.deliveries.rows(event.limit)
-        if not records:  # transaction markers, or a broken batch: the whole poll finds out
+        if not records:  # transaction markers or a broken batch: left to the three events
             self.calm_until = 0
             return
         core.actions.append(Deliver(records, [], partitions.losses))
@@ -253,7 +255,7 @@ class ConsumerEngine:
             self.calm_until = 0
 
     def _refill(self) -> None:
-        """Tell the fetcher of the partitions whose buffer was emptied; settle if more depends on them."""
+        """Tell the fetcher which buffers were emptied; settle if what is fetched changes."""
         partitions = self.core.partitions
         touched, partitions.touched = partitions.touched, {}
         try:
@@ -270,7 +272,10 @@ class ConsumerEngine:
             self.fetcher.pump()
 
     def _error(self, *, again: bool) -> KprotoError | None:
-        """What wasn't told yet, or (`again`) still stands in the way."""
+        """Return the next error that poll must raise, if there is one.
+
+        `again`: also an error that was raised before and still blocks a partition.
+        """
         error = self.core.next_error() or (self.standing.hopeless if again else None)
         return error or self.deliveries.error(again=again)
 
@@ -278,6 +283,7 @@ class ConsumerEngine:
         self._serve()
 
     def _serve(self) -> bool:
+        """Run the next rebalance callback, if one waits; return whether one does."""
         call = self.group.next_callback()
         if call is not None:
             self.core.actions.append(call)
@@ -294,7 +300,7 @@ class ConsumerEngine:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.known:
-                offset = max(offset, state.processed or 0)  # a commit said so of what was being worked on
+                offset = max(offset, state.processed or 0)  # a commit may have confirmed more
                 if offset < state.position:
                     state.give_back(offset)
 
@@ -385,8 +391,6 @@ class ConsumerEngine:
     def close(self, event: ev.Close) -> None:
         self.leaving.close(event)
 
-    # ---- what the parts tell each other
-
     def _coordinator_found(self, node: int) -> None:
         self.group.coordinator_found(node)
 
@@ -405,27 +409,27 @@ class ConsumerEngine:
         self.group.interests.metadata_changed(asked)
 
     def _metadata_heard(self, topics: frozenset[str]) -> None:
-        """A plan asked for them, and perhaps for others that matter to nobody else."""
-        keeper = self.metadata
-        self._metadata_changed(topics if keeper.everything else topics & keeper.topics)
+        """Handle the Metadata response of a plan; topics that nobody else reads are ignored."""
+        updater = self.metadata
+        self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
     # ---- settling
 
     def settle(self) -> None:
-        """Lets every part do what it can now, until nothing changes any more."""
+        """Let every part do what it can, until nothing changes any more."""
         core = self.core
         while not self.closed:
-            if core.network.finished:  # before anything is done because of the time
-                finished, told = core.network.finished, 0
+            if core.network.finished:  # responses come before deadlines
+                finished, handled = core.network.finished, 0
                 try:
                     core.network.finished = []
                     for call in finished:
-                        told += 1
+                        handled += 1
                         if call.purpose is not None and not self.closed:
                             call.purpose(call)
-                except BaseException:  # Ctrl-C: who asked the others waits for them
+                except BaseException:  # Ctrl-C: the remaining calls are handled by the next step
                     if core.network.finished is not finished:
-                        core.network.finished[:0] = finished[told:]
+                        core.network.finished[:0] = finished[handled:]
                     raise
             self.group.tick()
             if self.options.group_id is not None:
@@ -446,6 +450,7 @@ class ConsumerEngine:
         self.leaving.look()
 
     def _look(self) -> None:
+        """Let the parts visit the dirty partitions."""
         positions = self.core.partitions
         while positions.touched:
             touched = positions.touched
@@ -456,13 +461,13 @@ class ConsumerEngine:
                     self.checker.look(state)
                     self.fetcher.look(state)
                     self.deliveries.look(state)
-            except BaseException:  # Ctrl-C: the others would not be looked at again
+            except BaseException:  # Ctrl-C: visit all of them again
                 for state in touched.values():
                     state.touch()
                 raise
 
     def time_passes(self) -> None:
-        """What ran out before this moment, before anything else happens in it."""
+        """Handle the deadlines of partitions, group and close that have passed."""
         if self.closed:
             return
         core = self.core
@@ -471,6 +476,7 @@ class ConsumerEngine:
         self.leaving.look_at_clock()
 
     def due(self) -> int | None:
+        """Return the next deadline of any part."""
         if not self.calm_until:
             due = self._due()
             self.calm_until = inf if due is None else due
@@ -491,9 +497,10 @@ class ConsumerEngine:
         return min([at for at in times if at is not None], default=None)
 
     def take_actions(self) -> list[Action]:
+        """Remove and return the actions of this step, with the network's."""
         core = self.core
         if core.network.actions:
-            # At once: where Ctrl-C came in between, requests would be written twice.
+            # One assignment: if Ctrl-C came in between, requests would be written twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         if self.runner.ended:
             core.actions.extend(self.runner.take())

@@ -1,4 +1,4 @@
-"""What all parts of the consumer's engine share: options, connections, partitions, time, and the way out."""
+"""State that all parts of a client share: options, network, partitions, time, errors and outgoing actions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .timing import Backoff
 
 Then = Callable[[Call], None]
 
-# So many partitions an error names; the others it counts.
+# How many partitions an error names; it counts the others.
 MOST_NAMES = 10
 
 
 class CommonOptions(Protocol):
-    """What the metadata keeper needs of a client's options."""
+    """The options that every client has, as the shared parts need them."""
 
     @property
     def retry_backoff_ms(self) -> int: ...
@@ -50,7 +50,7 @@ Options = TypeVar("Options", bound=CommonOptions)
 
 
 class ClientCore(Generic[Options]):
-    """One client's shared state; each part changes only what is its own."""
+    """The shared state of one client. Each part changes only what belongs to it."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class ClientCore(Generic[Options]):
     ) -> None:
         self.options = options
         self.network = network
-        # Milliseconds since 1970.
+        # Wall clock, in milliseconds since 1970.
         self.wall = wall or self.clock
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._moments: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState()
-        # Topic -> the newest of the ids that were told; one that is gone keeps its last one.
+        # Topic -> the newest topic id that a broker named. A deleted topic keeps its last id.
         self.topic_ids: dict[str, UUID] = {}
         self.standing = Standing()
         self.actions: list[Action] = []
@@ -77,7 +77,7 @@ class ClientCore(Generic[Options]):
             network.request_timeout_ms + 2 * options.retry_backoff_max_ms,
         )
         network.throttled = lambda why: self.report("throttled", reason=why)
-        # Raised by the next poll, each once.
+        # Errors for the next poll to raise, each once.
         self.errors: OrderedDict[tuple[type[KprotoError], str], KprotoError] = OrderedDict()
 
     @property
@@ -88,8 +88,10 @@ class ClientCore(Generic[Options]):
         return self.now
 
     def again_at(self, failures: int) -> int:
-        """When partitions try again that failed so often: one moment for those that failed together, so that
-        they ask together."""
+        """Return when partitions retry after `failures` failures in a row.
+
+        All that fail at the same moment get the same time, so that one request serves them together.
+        """
         at, moments = self._moments
         if at != self.now:
             self._moments = self.now, (moments := {})
@@ -107,7 +109,7 @@ class ClientCore(Generic[Options]):
         timeout_ms: int | None = None,
         max_version: int | None = None,
     ) -> Call:
-        """Sends a request; `then` is called with the finished call, whatever became of it."""
+        """Send a request. `then` is called with the finished call, whatever its outcome."""
         return self.network.ask(
             request,
             self.now,
@@ -119,12 +121,12 @@ class ClientCore(Generic[Options]):
         )
 
     def fail(self, error: KprotoError) -> None:
-        """The application must know: its next poll raises this."""
+        """Let the next poll raise `error`."""
         self.errors.setdefault((type(error), str(error)), error)
         self.wake()
 
     def fail_for(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
-        """The same for what one answer refused: one error for all partitions of a code, as Java's."""
+        """Queue one error for all partitions with the same error code, as Java does."""
         for code in dict.fromkeys(codes.values()):
             names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -133,14 +135,15 @@ class ClientCore(Generic[Options]):
     def refused(
         self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
-        """This was in vain (`again`: as the time before), and is tried again; told when that goes on."""
+        """Report that a request failed and will be retried; `again`: the previous attempt failed as well."""
         self.refusals.refused(request, why, self.now, partition, again=again)
 
     def next_error(self) -> KprotoError | None:
-        """What the application must know and wasn't told yet; it is told now."""
+        """Remove and return the oldest error that poll has not raised yet."""
         return self.errors.popitem(last=False)[1] if self.errors else None
 
     def wake(self) -> None:
+        """Wake a waiting poll: it may find something now."""
         if not any(isinstance(action, Wake) for action in self.actions):
             self.actions.append(Wake())
 
@@ -154,6 +157,7 @@ class ClientCore(Generic[Options]):
         offset: int | None = None,
         before: int | None = None,
     ) -> None:
+        """Report a `GroupChange` to event callbacks and to the log."""
         member_id, generation = self.standing.who
         change = GroupChange(
             self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset, before

@@ -1,10 +1,9 @@
-"""What each part of a client does about each error code: the one table.
+"""What each part of a client does about each error code.
 
-Kafka says of each code whether it is worth another try and whether metadata is stale (`kproto.error_codes`).
-That is the rule; a request's own row holds only where its meaning is another one. Codes that this release
-doesn't know are raised.
+Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). A request's own table
+only lists the codes that mean something else for it. Codes that this release does not know are raised.
 
-    to_do(FETCH, code) is Do.refresh
+    action_for(FETCH, code) is ErrorAction.REFRESH
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ E = ErrorCode
 class ErrorAction(Enum):
     """What to do about an error code."""
 
-    take = "take"  # no error: use the answer
-    retry = "retry"  # the same request to the same broker, after a backoff
-    refresh = "refresh"  # ask for metadata, then whoever leads now, after a backoff
-    find = "find"  # look the coordinator up, then ask it, after a backoff
-    reset = "reset"  # the position is not in the log: what the reset policy says
-    rejoin = "rejoin"  # a rebalance is under way: again, as a member of the next generation
-    lose = "lose"  # this member is none any more: what it had belongs to others
-    divide = "divide"  # the batch is too large: two halves
-    sort_out = "sort out"  # some records of the batch are bad: the others go on without them
-    renumber = "renumber"  # the broker lost count of this producer, or we did: new numbers
-    spoil = "abort"  # this transaction can't be committed any more; the next one can
-    told = "raise"  # the application has to know; trying again is slow, and useless until somebody acts
+    take = "take"  # no error: use the response
+    retry = "retry"  # send the same request to the same broker, after a backoff
+    refresh = "refresh"  # refresh metadata, then send to the current leader, after a backoff
+    find = "find"  # look the coordinator up, then send to it, after a backoff
+    reset = "reset"  # the position is not in the log: apply the reset policy
+    rejoin = "rejoin"  # a rebalance is in progress: send again as a member of the next generation
+    lose = "lose"  # the member was removed: its partitions belong to other members
+    divide = "divide"  # the batch is too large: split it
+    sort_out = "sort out"  # some records of the batch are invalid: send the others without them
+    renumber = "renumber"  # the broker does not know this sequence: assign new sequence numbers
+    spoil = "abort"  # the transaction can only be aborted; the next one can succeed
+    told = "raise"  # the application must know; a retry is slow, and useless until somebody intervenes
 
 
 Row = Mapping[int, ErrorAction]
@@ -40,15 +39,15 @@ Row = Mapping[int, ErrorAction]
 _GROUP: Row = {
     E.COORDINATOR_NOT_AVAILABLE: ErrorAction.find,
     E.NOT_COORDINATOR: ErrorAction.find,
-    # The right broker, still reading: looking it up again finds the same one.
+    # This is the right broker, still loading: a lookup would find the same one.
     E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.retry,
 }
 
-# FetchCollector.handleInitializeErrors. Java knows no way on for CORRUPT_MESSAGE either, and tells.
+# FetchCollector.handleInitializeErrors. Java cannot handle CORRUPT_MESSAGE either, and raises.
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.reset,
     E.CORRUPT_MESSAGE: ErrorAction.told,
-    # Not retriable by itself, but metadata of a newer epoch is on its way to us, or to the broker.
+    # Not retriable by itself, but newer metadata is on its way to the client or to the broker.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.told,
@@ -58,14 +57,14 @@ FETCH: Row = {
 LIST_OFFSETS: Row = {E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh, E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh}
 EPOCHS: Row = {E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh, E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh}
 
-# ConsumerCoordinator.OffsetFetchResponseHandler; each partition may have an error of its own.
+# ConsumerCoordinator.OffsetFetchResponseHandler. Each partition may have its own error code.
 OFFSET_FETCH: Row = _GROUP
 
 # ConsumerCoordinator.OffsetCommitResponseHandler.
 OFFSET_COMMIT: Row = {
     **_GROUP,
     E.REQUEST_TIMED_OUT: ErrorAction.find,
-    # The topic is gone, and whoever commits for it should hear of it: no retry brings it back.
+    # The topic was deleted: a retry does not help, so the caller must know.
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.told,
     E.UNKNOWN_TOPIC_ID: ErrorAction.refresh,
     E.REBALANCE_IN_PROGRESS: ErrorAction.rejoin,
@@ -74,7 +73,7 @@ OFFSET_COMMIT: Row = {
     E.FENCED_INSTANCE_ID: ErrorAction.lose,
 }
 
-# What admins ask of coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
+# Admin requests to coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
 GROUPS: Row = _GROUP
 
 # AbstractCoordinator.FindCoordinatorResponseHandler: any other broker may know better.
@@ -84,22 +83,21 @@ FIND_COORDINATOR: Row = {
     E.NOT_COORDINATOR: ErrorAction.retry,
 }
 
-# A topic of a Metadata answer.
+# A topic of a Metadata response.
 METADATA: Row = {
     E.INVALID_TOPIC_EXCEPTION: ErrorAction.told,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.told,
 }
 
-# What only the controller does: CreateTopics and its kin. Somebody who asks to grow a topic that isn't there
-# has mistyped its name, or waits for it elsewhere.
+# Requests to the controller, such as CreateTopics. CreatePartitions for an unknown topic is a mistyped name.
 CONTROLLER: Row = {E.NOT_CONTROLLER: ErrorAction.refresh, E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.told}
 
-# Sender.completeBatch: who leads is asked again wherever Kafka's metadata is stale.
+# Sender.completeBatch: refresh metadata wherever Kafka calls it stale.
 PRODUCE: Row = {
-    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.take,  # the log has it, from an earlier try
+    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.take,  # the log has the batch from an earlier attempt
     E.MESSAGE_TOO_LARGE: ErrorAction.divide,
     E.RECORD_LIST_TOO_LARGE: ErrorAction.divide,
-    # KIP-467: the answer may say which records.
+    # KIP-467: the response may name the invalid records.
     E.INVALID_RECORD: ErrorAction.sort_out,
     E.INVALID_TIMESTAMP: ErrorAction.sort_out,
     # TransactionManager.canRetry, for a producer without transactions.
@@ -109,7 +107,7 @@ PRODUCE: Row = {
 }
 INIT_PRODUCER_ID: Row = {}
 
-# TransactionManager's handlers: what isn't here and isn't retriable is the end of the producer.
+# TransactionManager's handlers. An error that is neither listed nor retriable ends the producer.
 TRANSACTION: Row = {
     **_GROUP,
     E.TRANSACTION_ABORTABLE: ErrorAction.spoil,
@@ -118,7 +116,7 @@ TRANSACTION: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.spoil,
     E.GROUP_AUTHORIZATION_FAILED: ErrorAction.spoil,
 }
-# Java takes what it doesn't expect here for the end of the transaction, and not of the producer.
+# In Java an unexpected error here ends the transaction, not the producer.
 TXN_PARTITIONS: Row = {
     **TRANSACTION,
     E.OPERATION_NOT_ATTEMPTED: ErrorAction.spoil,
@@ -127,7 +125,7 @@ TXN_PARTITIONS: Row = {
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: ErrorAction.find,
-    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.spoil,  # as of OffsetCommit; Java's tries for ever
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.spoil,  # as for OffsetCommit; Java retries without end
     E.UNKNOWN_MEMBER_ID: ErrorAction.spoil,
     E.ILLEGAL_GENERATION: ErrorAction.spoil,
     E.FENCED_INSTANCE_ID: ErrorAction.spoil,
@@ -135,24 +133,24 @@ TXN_OFFSETS: Row = {
 
 
 def to_do(row: Row, code: int) -> ErrorAction:
-    """What to do about `code`, by this request's row."""
+    """Return what to do about `code`, given the table of the request."""
     if code == E.NONE:
         return ErrorAction.take
-    found = row.get(code)
-    if found is not None:
-        return found
+    action = row.get(code)
+    if action is not None:
+        return action
     if code in REFRESH_METADATA:
         return ErrorAction.refresh
     return ErrorAction.retry if code in RETRIABLE else ErrorAction.told
 
 
 def ends_producer(error: KprotoError) -> bool:
-    """Whether a batch's error says that this producer is none any more (Sender.maybeTransitionToErrorState).
+    """Return whether an error of a batch ends this producer (Sender.maybeTransitionToErrorState).
 
-    INVALID_PRODUCER_EPOCH isn't among them: a transaction whose time was over ends so, too, and the
-    coordinator knows which it is.
+    INVALID_PRODUCER_EPOCH does not: a transaction that timed out also ends with it, and only the coordinator
+    knows which of the two it is.
     """
-    lost = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
+    fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (
-        isinstance(error, NotAuthorized) and error.code in lost
+        isinstance(error, NotAuthorized) and error.code in fatal_codes
     )

@@ -1,6 +1,6 @@
-"""What happens to a consumer, and what it wants done. The network's share is in `network.py`.
+"""The events and actions of a client engine, except those of connections (`network.transport`).
 
-Tokens are whatever the shell likes; each comes back in exactly one `Done`.
+A token is any object of the caller's; it comes back in exactly one `Done`.
 """
 
 from __future__ import annotations
@@ -20,41 +20,48 @@ from .network.transport import NetworkAction, NetworkEvent
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """`next_deadline` has come."""
+    """The time that `next_deadline` named has come."""
 
 
 class Subscribe(msgspec.Struct, frozen=True):
-    """The application wants these topics, or all that match `pattern` (a regular expression, whole name)."""
+    """Subscribe to `topics`, or to all topics whose whole name matches the regular expression `pattern`."""
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
 
 
 class Assign(msgspec.Struct, frozen=True):
-    """The application chose partitions by itself; an offset, or None to start where the group or policy
-    says."""
+    """Assign partitions by hand, each with its start offset.
+
+    None starts at the committed offset, or where the reset policy says.
+    """
 
     partitions: Mapping[TopicPartition, int | None]
 
 
 class Unsubscribe(msgspec.Struct, frozen=True):
+    """Revoke everything and leave the group. Done when that is over."""
+
     token: object
 
 
 class PollBegan(msgspec.Struct, frozen=True):
-    """The application came back for more: what it got before is processed now, and it is alive while it
-    waits. Then `Take`, as often as something may have come, and `PollEnded` in any case."""
+    """The application entered poll: records that were returned before are processed.
+
+    The application counts as alive while poll waits. Follow with `Take` whenever something may have arrived,
+    and with `PollEnded` in any case.
+    """
 
 
 class PollEnded(msgspec.Struct, frozen=True):
-    """The application leaves poll: from now max.poll.interval.ms counts."""
+    """The application left poll; max.poll.interval.ms starts now."""
 
 
 class Take(msgspec.Struct, frozen=True):
-    """Inside a poll: at most `limit` records, or (`columns`) all that is there.
+    """Return at most `limit` records, or with `columns` everything that is buffered. Valid inside a poll.
 
-    Answered by `CallListener`, `Deliver` or `Raise`, or by nothing when there is nothing yet. A callback is
-    no part of the poll: while it runs, max.poll.interval.ms counts, as in Java.
+    The engine answers with `CallListener`, `Deliver` or `Raise`, or with nothing if there is nothing yet. A
+    callback is not part of the poll: max.poll.interval.ms counts while it runs, as in Java.
     """
 
     limit: int
@@ -62,44 +69,47 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """A whole poll, where at most `limit` records are made already and nothing else is to be done: what
-    PollBegan, Take and PollEnded do, at once.
+    """A whole poll in one step: PollBegan, Take and PollEnded, if nothing but buffered records is needed.
 
-    Answered by `Deliver`; or by nothing: then nothing has happened, and the three have to come.
+    The engine answers with `Deliver`. Without an answer nothing has happened, and the three events must
+    follow.
     """
 
     limit: int
 
 
 class ServeListener(msgspec.Struct, frozen=True):
-    """Like Take, but only a waiting callback is wanted: during close and unsubscribe."""
+    """Like `Take`, but only for a rebalance callback that waits: during close and unsubscribe."""
 
 
 class ListenerReturned(msgspec.Struct, frozen=True):
-    """The callback of the last `CallListener` is over (also when it raised)."""
+    """The callback of the last `CallListener` returned or raised."""
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Records from `offset` on were handed out but not looked at: hand them out again. What was handed out is
-    processed, below `held`."""
+    """Return the records from `offsets` on again: the application did not look at them.
+
+    Returned records below `held` are processed.
+    """
 
     offsets: Mapping[TopicPartition, int]
     held: Mapping[TopicPartition, int]
 
 
 class Processed(msgspec.Struct, frozen=True):
-    """An iteration came so far: what was handed out is processed, below what is `held` of it."""
+    """An iteration advanced: returned records are processed, except those from `held` on."""
 
     held: Mapping[TopicPartition, int]
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """What this poll took never reached the application (an interrupt, a cancelled task): hand it out
-    again."""
+    """The records of this poll did not reach the application (an interrupt, a cancelled task). Return them
+    again.
+    """
 
 
 class Seek(msgspec.Struct, frozen=True):
-    """The application chose where to go on. For a partition that comes later, it waits for it."""
+    """Continue at `offset`. A seek to a partition that is not assigned yet waits for its assignment."""
 
     partition: TopicPartition
     offset: int
@@ -107,7 +117,9 @@ class Seek(msgspec.Struct, frozen=True):
 
 
 class SeekTo(msgspec.Struct, frozen=True):
-    """To "earliest", "latest", "committed" or a time in ms; found out when the partition is next read."""
+    """Continue at "earliest", "latest", "committed" or a timestamp in ms, looked up when the partition is
+    read.
+    """
 
     partitions: frozenset[TopicPartition]
     where: str | int
@@ -122,8 +134,10 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit these offsets, or (None) everything that was handed out, below what is `held`: an iteration has
-    not come to it yet. Done with None or an error; `once`: with what the first try ended in."""
+    """Commit these offsets, or (None) everything that was returned, except records from `held` on.
+
+    Done with None or an error. `once`: with the result of the first attempt, without a retry.
+    """
 
     token: object
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]] | None
@@ -136,12 +150,12 @@ class Run(msgspec.Struct, frozen=True):
     """Run a plan of `admin` over the consumer's connections. Done with its result."""
 
     token: object
-    plan: Any  # Plan[R]; its result goes into Done
+    plan: Any  # A Plan[R]; `Done` carries the R.
     timeout_ms: int
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Nobody waits for this plan any more: no Done comes."""
+    """Cancel a plan: no `Done` follows."""
 
     token: object
 
@@ -151,9 +165,9 @@ class Rejoin(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """End: callbacks, commit, leave the group, close the fetch sessions. Done within `timeout_ms`.
+    """Close: run callbacks, commit, leave the group, close the fetch sessions. Done within `timeout_ms`.
 
-    `processed`: what was handed out last counts as processed.
+    `processed`: the records that were returned last count as processed.
     """
 
     token: object
@@ -192,7 +206,7 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Hand these to the application. `losses`: how many partitions this consumer had let go by then."""
+    """Return these records from poll. `losses` counts the partitions that this consumer has released so far."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]
@@ -200,13 +214,13 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 class Raise(msgspec.Struct, frozen=True):
-    """Raise this from poll."""
+    """Raise this error from poll."""
 
     error: KprotoError
 
 
 class CallListener(msgspec.Struct, frozen=True):
-    """Call the rebalance listener: "assigned", "revoked" or "lost". Then say `ListenerReturned`."""
+    """Call the rebalance listener's "assigned", "revoked" or "lost" method, then send `ListenerReturned`."""
 
     kind: str
     partitions: tuple[TopicPartition, ...]
@@ -214,7 +228,7 @@ class CallListener(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What `token` asked for is done: a value, or the error that ended it."""
+    """The request with this token ended with a value, or with the error that ended it."""
 
     token: object
     value: Any
@@ -222,7 +236,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """For event callbacks and logs."""
+    """A change of the group membership, for event callbacks and the log."""
 
     change: GroupChange
 
@@ -232,7 +246,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class CallBack(msgspec.Struct, frozen=True):
-    """Call this, outside of all locks: a delivery has ended that somebody wants to be told of."""
+    """Call this function outside of all locks: a delivery has ended."""
 
     callback: Callable[[], object]
 

@@ -23,7 +23,10 @@ from .timing import FAILURE_REPORT_DELAY_MS, ReportIntervals
 
 
 class _Refused(msgspec.Struct, eq=False):
-    """One request that is in vain for one reason: since when and when last, for each partition (or None)."""
+    """A request that keeps failing for one reason.
+
+    `since` has, for each partition (or None), when the failures began and when the last one was.
+    """
 
     since: dict[TopicPartition | None, tuple[int, int]]
     last: int
@@ -31,8 +34,10 @@ class _Refused(msgspec.Struct, eq=False):
 
 
 class FailureReports:
-    """`tell(partitions, reason)` is called when something has been refused for long. `pause_ms`: no request
-    that is tried again stays away for longer."""
+    """Collects failures and calls `tell(partitions, reason)` for those that last.
+
+    `pause_ms` is the longest interval between two attempts; a failure that is older has ended.
+    """
 
     def __init__(self, tell: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
         self._tell = tell
@@ -42,16 +47,16 @@ class FailureReports:
     def refused(
         self, request: str, why: str, now: int, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
-        """This was in vain just now, and is tried again."""
+        """Note that an attempt of `request` failed just now and will be repeated."""
         known = self._known.get((request, why))
         if known is None or now - known.last > self._pause:
             self._forget(now)
             known = self._known[request, why] = _Refused({}, now, ReportIntervals())
         known.last = now
         if not again:
-            for (name, _), one in self._known.items():
+            for (name, _), failure in self._known.items():
                 if name == request:
-                    one.since.pop(partition, None)  # it succeeded since
+                    failure.since.pop(partition, None)  # it has succeeded in between
         since, last = known.since.get(partition, (now, now))
         if not again or now - last > self._pause:
             since = now
@@ -60,13 +65,15 @@ class FailureReports:
             self._say(request, why, known, now)
 
     def _say(self, request: str, why: str, known: _Refused, now: int) -> None:
-        """One report for all partitions that wait for the same."""
-        known.since = {one: at for one, at in known.since.items() if now - at[1] <= self._pause}
+        """Report all partitions that wait for the same request and reason."""
+        known.since = {partition: at for partition, at in known.since.items() if now - at[1] <= self._pause}
         late = {
-            one: since for one, (since, _) in known.since.items() if now - since >= FAILURE_REPORT_DELAY_MS
+            partition: since
+            for partition, (since, _) in known.since.items()
+            if now - since >= FAILURE_REPORT_DELAY_MS
         }
         seconds = (now - min(late.values())) // 1000
-        partitions = sorted(one for one in late if one is not None)
+        partitions = sorted(partition for partition in late if partition is not None)
         self._tell(partitions, f"{request} has been in vain for {seconds} s: {why}; trying again")
 
     def _forget(self, now: int) -> None:
