@@ -276,7 +276,7 @@ class ConsumerEngine:
 
         `again`: also an error that was raised before and still blocks a partition.
         """
-        error = self.core.next_error() or (self.standing.hopeless if again else None)
+        error = self.core.pop_error() or (self.standing.hopeless if again else None)
         return error or self.deliveries.error(again=again)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
@@ -355,7 +355,7 @@ class ConsumerEngine:
     def resume(self, event: ev.Resume) -> None:
         for state in self._assigned(event.partitions):
             state.pause(False)
-        self.core.wake()
+        self.core.wake_poll()
 
     def _assigned(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
         states = self.core.partitions.states

@@ -26,7 +26,7 @@ from .timing import Backoff
 Then = Callable[[Call], None]
 
 # How many partitions an error names; it counts the others.
-MOST_NAMES = 10
+MAX_PARTITION_NAMES = 10
 
 
 class CommonOptions(Protocol):
@@ -66,13 +66,13 @@ class ClientCore(Generic[Options]):
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
-        self._moments: tuple[int, dict[int, int]] = (0, {})
+        self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState()
         # Topic -> the newest topic id that a broker named. A deleted topic keeps its last id.
         self.topic_ids: dict[str, UUID] = {}
         self.standing = Standing()
         self.actions: list[Action] = []
-        self.refusals = FailureReports(
+        self.failure_reports = FailureReports(
             lambda partitions, why: self.report("refused", partitions, reason=why),
             network.request_timeout_ms + 2 * options.retry_backoff_max_ms,
         )
@@ -87,19 +87,19 @@ class ClientCore(Generic[Options]):
     def clock(self) -> int:
         return self.now
 
-    def again_at(self, failures: int) -> int:
+    def next_retry_at(self, failures: int) -> int:
         """Return when partitions retry after `failures` failures in a row.
 
         All that fail at the same moment get the same time, so that one request serves them together.
         """
-        at, moments = self._moments
+        at, times = self._retry_times
         if at != self.now:
-            self._moments = self.now, (moments := {})
-        if failures not in moments:
-            moments[failures] = self.now + self.backoff.after(failures)
-        return moments[failures]
+            self._retry_times = self.now, (times := {})
+        if failures not in times:
+            times[failures] = self.now + self.backoff.after(failures)
+        return times[failures]
 
-    def ask(
+    def send(
         self,
         request: Message | Prepared,
         then: Then,
@@ -120,29 +120,29 @@ class ClientCore(Generic[Options]):
             purpose=then,
         )
 
-    def fail(self, error: KprotoError) -> None:
+    def queue_error(self, error: KprotoError) -> None:
         """Let the next poll raise `error`."""
         self.errors.setdefault((type(error), str(error)), error)
-        self.wake()
+        self.wake_poll()
 
-    def fail_for(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
+    def queue_errors(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
         """Queue one error for all partitions with the same error code, as Java does."""
         for code in dict.fromkeys(codes.values()):
             names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
-            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            self.fail(broker_error(code, request, ", ".join(names[:MOST_NAMES]) + more))
+            more = f" and {len(names) - MAX_PARTITION_NAMES} more" if len(names) > MAX_PARTITION_NAMES else ""
+            self.queue_error(broker_error(code, request, ", ".join(names[:MAX_PARTITION_NAMES]) + more))
 
-    def refused(
+    def report_failure(
         self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
         """Report that a request failed and will be retried; `again`: the previous attempt failed as well."""
-        self.refusals.refused(request, why, self.now, partition, again=again)
+        self.failure_reports.add_failure(request, why, self.now, partition, again=again)
 
-    def next_error(self) -> KprotoError | None:
+    def pop_error(self) -> KprotoError | None:
         """Remove and return the oldest error that poll has not raised yet."""
         return self.errors.popitem(last=False)[1] if self.errors else None
 
-    def wake(self) -> None:
+    def wake_poll(self) -> None:
         """Wake a waiting poll: it may find something now."""
         if not any(isinstance(action, Wake) for action in self.actions):
             self.actions.append(Wake())

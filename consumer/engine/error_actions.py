@@ -3,7 +3,7 @@
 Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). A request's own table
 only lists the codes that mean something else for it. Codes that this release does not know are raised.
 
-    action_for(FETCH, code) is ErrorAction.REFRESH
+    action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """
 
 from __future__ import annotations
@@ -20,42 +20,52 @@ E = ErrorCode
 class ErrorAction(Enum):
     """What to do about an error code."""
 
-    take = "take"  # no error: use the response
-    retry = "retry"  # send the same request to the same broker, after a backoff
-    refresh = "refresh"  # refresh metadata, then send to the current leader, after a backoff
-    find = "find"  # look the coordinator up, then send to it, after a backoff
-    reset = "reset"  # the position is not in the log: apply the reset policy
-    rejoin = "rejoin"  # a rebalance is in progress: send again as a member of the next generation
-    lose = "lose"  # the member was removed: its partitions belong to other members
-    divide = "divide"  # the batch is too large: split it
-    sort_out = "sort out"  # some records of the batch are invalid: send the others without them
-    renumber = "renumber"  # the broker does not know this sequence: assign new sequence numbers
-    spoil = "abort"  # the transaction can only be aborted; the next one can succeed
-    told = "raise"  # the application must know; a retry is slow, and useless until somebody intervenes
+    USE = "use"  # no error: use the response
+    RETRY = "retry"  # send the same request to the same broker, after a backoff
+    REFRESH_METADATA = (
+        "refresh metadata"  # refresh metadata, then send to the current leader, after a backoff
+    )
+    FIND_COORDINATOR = "find coordinator"  # look the coordinator up, then send to it, after a backoff
+    RESET_OFFSET = "reset offset"  # the position is not in the log: apply the reset policy
+    REJOIN = "rejoin"  # a rebalance is in progress: send again as a member of the next generation
+    LOSE_MEMBERSHIP = "lose membership"  # the member was removed: its partitions belong to other members
+    SPLIT_BATCH = "split batch"  # the batch is too large: split it
+    DROP_INVALID_RECORDS = (
+        "drop invalid records"  # some records of the batch are invalid: send the others without them
+    )
+    RENUMBER = "renumber"  # the broker does not know this sequence: assign new sequence numbers
+    ABORT = "abort"  # the transaction can only be aborted; the next one can succeed
+    RAISE = "raise"  # the application must know; a retry is slow, and useless until somebody intervenes
 
 
 Row = Mapping[int, ErrorAction]
 
 _GROUP: Row = {
-    E.COORDINATOR_NOT_AVAILABLE: ErrorAction.find,
-    E.NOT_COORDINATOR: ErrorAction.find,
+    E.COORDINATOR_NOT_AVAILABLE: ErrorAction.FIND_COORDINATOR,
+    E.NOT_COORDINATOR: ErrorAction.FIND_COORDINATOR,
     # This is the right broker, still loading: a lookup would find the same one.
-    E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.retry,
+    E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
 }
 
 # FetchCollector.handleInitializeErrors. Java cannot handle CORRUPT_MESSAGE either, and raises.
 FETCH: Row = {
-    E.OFFSET_OUT_OF_RANGE: ErrorAction.reset,
-    E.CORRUPT_MESSAGE: ErrorAction.told,
+    E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
+    E.CORRUPT_MESSAGE: ErrorAction.RAISE,
     # Not retriable by itself, but newer metadata is on its way to the client or to the broker.
-    E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh,
-    E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh,
-    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.told,
+    E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
+    E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
+    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
 }
 
 # OffsetFetcherUtils and OffsetsForLeaderEpochUtils.
-LIST_OFFSETS: Row = {E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh, E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh}
-EPOCHS: Row = {E.UNKNOWN_LEADER_EPOCH: ErrorAction.refresh, E.OFFSET_NOT_AVAILABLE: ErrorAction.refresh}
+LIST_OFFSETS: Row = {
+    E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
+    E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
+}
+EPOCHS: Row = {
+    E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
+    E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
+}
 
 # ConsumerCoordinator.OffsetFetchResponseHandler. Each partition may have its own error code.
 OFFSET_FETCH: Row = _GROUP
@@ -63,14 +73,14 @@ OFFSET_FETCH: Row = _GROUP
 # ConsumerCoordinator.OffsetCommitResponseHandler.
 OFFSET_COMMIT: Row = {
     **_GROUP,
-    E.REQUEST_TIMED_OUT: ErrorAction.find,
+    E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
     # The topic was deleted: a retry does not help, so the caller must know.
-    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.told,
-    E.UNKNOWN_TOPIC_ID: ErrorAction.refresh,
-    E.REBALANCE_IN_PROGRESS: ErrorAction.rejoin,
-    E.ILLEGAL_GENERATION: ErrorAction.lose,
-    E.UNKNOWN_MEMBER_ID: ErrorAction.lose,
-    E.FENCED_INSTANCE_ID: ErrorAction.lose,
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
+    E.UNKNOWN_TOPIC_ID: ErrorAction.REFRESH_METADATA,
+    E.REBALANCE_IN_PROGRESS: ErrorAction.REJOIN,
+    E.ILLEGAL_GENERATION: ErrorAction.LOSE_MEMBERSHIP,
+    E.UNKNOWN_MEMBER_ID: ErrorAction.LOSE_MEMBERSHIP,
+    E.FENCED_INSTANCE_ID: ErrorAction.LOSE_MEMBERSHIP,
 }
 
 # Admin requests to coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
@@ -79,69 +89,72 @@ GROUPS: Row = _GROUP
 # AbstractCoordinator.FindCoordinatorResponseHandler: any other broker may know better.
 FIND_COORDINATOR: Row = {
     **_GROUP,
-    E.COORDINATOR_NOT_AVAILABLE: ErrorAction.retry,
-    E.NOT_COORDINATOR: ErrorAction.retry,
+    E.COORDINATOR_NOT_AVAILABLE: ErrorAction.RETRY,
+    E.NOT_COORDINATOR: ErrorAction.RETRY,
 }
 
 # A topic of a Metadata response.
 METADATA: Row = {
-    E.INVALID_TOPIC_EXCEPTION: ErrorAction.told,
-    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.told,
+    E.INVALID_TOPIC_EXCEPTION: ErrorAction.RAISE,
+    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
 }
 
 # Requests to the controller, such as CreateTopics. CreatePartitions for an unknown topic is a mistyped name.
-CONTROLLER: Row = {E.NOT_CONTROLLER: ErrorAction.refresh, E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.told}
+CONTROLLER: Row = {
+    E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
+}
 
 # Sender.completeBatch: refresh metadata wherever Kafka calls it stale.
 PRODUCE: Row = {
-    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.take,  # the log has the batch from an earlier attempt
-    E.MESSAGE_TOO_LARGE: ErrorAction.divide,
-    E.RECORD_LIST_TOO_LARGE: ErrorAction.divide,
+    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,  # the log has the batch from an earlier attempt
+    E.MESSAGE_TOO_LARGE: ErrorAction.SPLIT_BATCH,
+    E.RECORD_LIST_TOO_LARGE: ErrorAction.SPLIT_BATCH,
     # KIP-467: the response may name the invalid records.
-    E.INVALID_RECORD: ErrorAction.sort_out,
-    E.INVALID_TIMESTAMP: ErrorAction.sort_out,
+    E.INVALID_RECORD: ErrorAction.DROP_INVALID_RECORDS,
+    E.INVALID_TIMESTAMP: ErrorAction.DROP_INVALID_RECORDS,
     # TransactionManager.canRetry, for a producer without transactions.
-    E.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorAction.renumber,
-    E.UNKNOWN_PRODUCER_ID: ErrorAction.renumber,
-    E.INVALID_PRODUCER_EPOCH: ErrorAction.renumber,
+    E.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorAction.RENUMBER,
+    E.UNKNOWN_PRODUCER_ID: ErrorAction.RENUMBER,
+    E.INVALID_PRODUCER_EPOCH: ErrorAction.RENUMBER,
 }
 INIT_PRODUCER_ID: Row = {}
 
 # TransactionManager's handlers. An error that is neither listed nor retriable ends the producer.
 TRANSACTION: Row = {
     **_GROUP,
-    E.TRANSACTION_ABORTABLE: ErrorAction.spoil,
-    E.UNKNOWN_PRODUCER_ID: ErrorAction.spoil,
-    E.INVALID_PRODUCER_ID_MAPPING: ErrorAction.spoil,
-    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.spoil,
-    E.GROUP_AUTHORIZATION_FAILED: ErrorAction.spoil,
+    E.TRANSACTION_ABORTABLE: ErrorAction.ABORT,
+    E.UNKNOWN_PRODUCER_ID: ErrorAction.ABORT,
+    E.INVALID_PRODUCER_ID_MAPPING: ErrorAction.ABORT,
+    E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.ABORT,
+    E.GROUP_AUTHORIZATION_FAILED: ErrorAction.ABORT,
 }
 # In Java an unexpected error here ends the transaction, not the producer.
 TXN_PARTITIONS: Row = {
     **TRANSACTION,
-    E.OPERATION_NOT_ATTEMPTED: ErrorAction.spoil,
-    E.UNKNOWN_SERVER_ERROR: ErrorAction.spoil,
+    E.OPERATION_NOT_ATTEMPTED: ErrorAction.ABORT,
+    E.UNKNOWN_SERVER_ERROR: ErrorAction.ABORT,
 }
 TXN_OFFSETS: Row = {
     **TRANSACTION,
-    E.REQUEST_TIMED_OUT: ErrorAction.find,
-    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.spoil,  # as for OffsetCommit; Java retries without end
-    E.UNKNOWN_MEMBER_ID: ErrorAction.spoil,
-    E.ILLEGAL_GENERATION: ErrorAction.spoil,
-    E.FENCED_INSTANCE_ID: ErrorAction.spoil,
+    E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,  # as for OffsetCommit; Java retries without end
+    E.UNKNOWN_MEMBER_ID: ErrorAction.ABORT,
+    E.ILLEGAL_GENERATION: ErrorAction.ABORT,
+    E.FENCED_INSTANCE_ID: ErrorAction.ABORT,
 }
 
 
-def to_do(row: Row, code: int) -> ErrorAction:
+def action_for(row: Row, code: int) -> ErrorAction:
     """Return what to do about `code`, given the table of the request."""
     if code == E.NONE:
-        return ErrorAction.take
+        return ErrorAction.USE
     action = row.get(code)
     if action is not None:
         return action
     if code in REFRESH_METADATA:
-        return ErrorAction.refresh
-    return ErrorAction.retry if code in RETRIABLE else ErrorAction.told
+        return ErrorAction.REFRESH_METADATA
+    return ErrorAction.RETRY if code in RETRIABLE else ErrorAction.RAISE
 
 
 def ends_producer(error: KprotoError) -> bool:

@@ -1,6 +1,6 @@
 """Reports of requests that keep failing while they are retried without end.
 
-    reports.refused("OffsetCommit", "orders-0 was answered with ...", now, partition, again=False)
+    reports.add_failure("OffsetCommit", "orders-0 was answered with ...", now, partition, again=False)
 
 Rules:
 
@@ -8,7 +8,7 @@ Rules:
   previous attempt failed too. A request kind that stops reporting failures is considered recovered.
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions: request, reason and
   duration. It is reported again after growing intervals while it lasts.
-* There is no timer here: each retry that fails calls `refused` again.
+* There is no timer here: each retry that fails calls `add_failure` again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kproto.group.subscription import TopicPartition
 from .timing import FAILURE_REPORT_DELAY_MS, ReportIntervals
 
 
-class _Refused(msgspec.Struct, eq=False):
+class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
     `since` has, for each partition (or None), when the failures began and when the last one was.
@@ -30,51 +30,53 @@ class _Refused(msgspec.Struct, eq=False):
 
     since: dict[TopicPartition | None, tuple[int, int]]
     last: int
-    gaps: ReportIntervals
+    intervals: ReportIntervals
 
 
 class FailureReports:
-    """Collects failures and calls `tell(partitions, reason)` for those that last.
+    """Collects failures and calls `send_report(partitions, reason)` for those that last.
 
     `pause_ms` is the longest interval between two attempts; a failure that is older has ended.
     """
 
-    def __init__(self, tell: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
-        self._tell = tell
-        self._pause = pause_ms
-        self._known: dict[tuple[str, str], _Refused] = {}
+    def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
+        self._send_report = send_report
+        self._pause_ms = pause_ms
+        self._failures: dict[tuple[str, str], _Failure] = {}
 
-    def refused(
+    def add_failure(
         self, request: str, why: str, now: int, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
         """Note that an attempt of `request` failed just now and will be repeated."""
-        known = self._known.get((request, why))
-        if known is None or now - known.last > self._pause:
+        failure = self._failures.get((request, why))
+        if failure is None or now - failure.last > self._pause_ms:
             self._forget(now)
-            known = self._known[request, why] = _Refused({}, now, ReportIntervals())
-        known.last = now
+            failure = self._failures[request, why] = _Failure({}, now, ReportIntervals())
+        failure.last = now
         if not again:
-            for (name, _), failure in self._known.items():
+            for (name, _), failure in self._failures.items():
                 if name == request:
                     failure.since.pop(partition, None)  # it has succeeded in between
-        since, last = known.since.get(partition, (now, now))
-        if not again or now - last > self._pause:
+        since, last = failure.since.get(partition, (now, now))
+        if not again or now - last > self._pause_ms:
             since = now
-        known.since[partition] = since, now
-        if now - since >= FAILURE_REPORT_DELAY_MS and known.gaps.is_due(now):
-            self._say(request, why, known, now)
+        failure.since[partition] = since, now
+        if now - since >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):
+            self._report(request, why, failure, now)
 
-    def _say(self, request: str, why: str, known: _Refused, now: int) -> None:
+    def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
         """Report all partitions that wait for the same request and reason."""
-        known.since = {partition: at for partition, at in known.since.items() if now - at[1] <= self._pause}
+        failure.since = {
+            partition: at for partition, at in failure.since.items() if now - at[1] <= self._pause_ms
+        }
         late = {
             partition: since
-            for partition, (since, _) in known.since.items()
+            for partition, (since, _) in failure.since.items()
             if now - since >= FAILURE_REPORT_DELAY_MS
         }
         seconds = (now - min(late.values())) // 1000
         partitions = sorted(partition for partition in late if partition is not None)
-        self._tell(partitions, f"{request} has been in vain for {seconds} s: {why}; trying again")
+        self._send_report(partitions, f"{request} has failed for {seconds} s: {why}; retrying")
 
     def _forget(self, now: int) -> None:
-        self._known = {key: one for key, one in self._known.items() if now - one.last <= self._pause}
+        self._failures = {key: one for key, one in self._failures.items() if now - one.last <= self._pause_ms}

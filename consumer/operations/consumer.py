@@ -201,7 +201,7 @@ class ConsumerCalls(Polling):
                     raise again(state.error)
                 if state.known:
                     return self._held().get(partition, state.position)
-                if (error := self._engine.core.next_error()) is not None:
+                if (error := self._engine.core.pop_error()) is not None:
                     raise again(error)
             if not await self._wait(seen, deadline):
                 raise RequestTimedOut("position", limit, str(partition))

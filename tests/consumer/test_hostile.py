@@ -232,7 +232,7 @@ def test_brokers_that_send_on_to_each_other_are_asked_less_and_less() -> None:
     a.assign(dict.fromkeys(world.partitions()))
     world.run(10_000)
     assert 2 <= told <= 30
-    assert "Fetch has been in vain for 5 s: NOT_LEADER" in a.heard("refused")[0].reason
+    assert "Fetch has failed for 5 s: NOT_LEADER" in a.heard("refused")[0].reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
 

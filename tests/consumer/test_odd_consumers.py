@@ -65,9 +65,7 @@ def test_offsets_of_another_group_are_not_ours() -> None:
     a.subscribe("t")
     world.run(10_000)
     assert a.records == []
-    assert refusals(a) == [
-        "OffsetFetch has been in vain for 5 s: the answer doesn't mention the group; trying again"
-    ]
+    assert refusals(a) == ["OffsetFetch has failed for 5 s: the answer doesn't mention the group; retrying"]
     world.bad = False
     assert world.run(3_000, until=lambda: len(a.records) == 2)
 
@@ -130,9 +128,7 @@ def test_a_commit_that_one_answer_both_takes_and_refuses_is_not_claimed() -> Non
     token = a.commit(timeout_ms=20_000)
     world.run(10_000)
     assert token not in a.done
-    assert refusals(a) == [
-        "OffsetCommit has been in vain for 5 s: the answer doesn't mention it; trying again"
-    ]
+    assert refusals(a) == ["OffsetCommit has failed for 5 s: the answer doesn't mention it; retrying"]
     world.bad = False
     assert world.run(3_000, until=lambda: token in a.done)
     assert a.done[token] == (None, None)
@@ -229,9 +225,7 @@ def test_an_answer_about_something_else_is_said_to_be_one() -> None:
     a = reader(world)
     world.put()
     world.run(10_000)
-    assert refusals(a) == [
-        "Fetch has been in vain for 5 s: the answer is not about what was asked; trying again"
-    ]
+    assert refusals(a) == ["Fetch has failed for 5 s: the answer is not about what was asked; retrying"]
 
 
 def test_who_answers_at_once_with_nothing_is_asked_as_often_as_who_waits() -> None:

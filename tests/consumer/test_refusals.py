@@ -84,7 +84,7 @@ def test_a_check_of_the_position_that_is_refused_is_told() -> None:
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
     assert change.partitions == (T0,)
-    assert change.reason.startswith("OffsetForLeaderEpoch has been in vain for 5 s: NOT_LEADER_OR_FOLLOWER")
+    assert change.reason.startswith("OffsetForLeaderEpoch has failed for 5 s: NOT_LEADER_OR_FOLLOWER")
 
 
 def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() -> None:
@@ -95,8 +95,8 @@ def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() 
     refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
-    assert re.match(r"Heartbeat has been in vain for \d+ s: GROUP_AUTHORIZATION_FAILED", change.reason)
-    assert "needs an ACL that allows READ on the group; trying again" in change.reason
+    assert re.match(r"Heartbeat has failed for \d+ s: GROUP_AUTHORIZATION_FAILED", change.reason)
+    assert "needs an ACL that allows READ on the group; retrying" in change.reason
     refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, 0)
     world.run(600_000)
     assert not a.heard("lost")
@@ -197,8 +197,8 @@ def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_wai
     a.subscribe("t")
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.heard("refused")
-    assert change.reason.startswith("Assignment has been in vain for ")
-    assert "does not match the current subscription; trying again" in change.reason
+    assert change.reason.startswith("Assignment has failed for ")
+    assert "does not match the current subscription; retrying" in change.reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
     world.run(2 * FIRST_REPORT_INTERVAL_MS)
@@ -233,8 +233,8 @@ def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_an
     assert world.lies is not None
     assert 10 <= world.lies <= 20
     [change] = a.heard("refused")
-    assert change.reason.startswith("Assignment has been in vain for ")
-    assert "need to revoke partitions and re-join; trying again" in change.reason
+    assert change.reason.startswith("Assignment has failed for ")
+    assert "need to revoke partitions and re-join; retrying" in change.reason
     world.lies = None
     world.write("t", 1, "y")
     assert world.run(60_000, until=lambda: set(a.values()) == {"x", "y"})

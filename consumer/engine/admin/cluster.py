@@ -17,7 +17,7 @@ from ..error_actions import (
     FIND_COORDINATOR,
     METADATA,
     ErrorAction,
-    to_do,
+    action_for,
 )
 from ..metadata.cluster import BrokerAddress, ClusterView
 from ..network.connection import Prepared
@@ -59,7 +59,7 @@ def know_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], in
             if look and (known := view.topics.get(name)) is not None
         ]
         for name, code in denied:
-            if to_do(METADATA, code) is ErrorAction.told:
+            if action_for(METADATA, code) is ErrorAction.RAISE:
                 raise broker_error(code, "Metadata", f"topic {name!r}")
             if code == UNKNOWN and look >= PATIENCE:
                 raise broker_error(code, "Metadata", f"topic {name!r} doesn't exist on this cluster")

@@ -13,7 +13,7 @@ from ..error_actions import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     ErrorAction,
-    to_do,
+    action_for,
 )
 from ..metadata.cluster import ClusterView
 from ..requests import (
@@ -104,7 +104,7 @@ def committed_offsets(
         bad = [(partition, value) for partition, value in told.items() if isinstance(value, int)]
         if code:
             yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
-            coordinator = None if to_do(OFFSET_FETCH, code) is ErrorAction.find else node
+            coordinator = None if action_for(OFFSET_FETCH, code) is ErrorAction.FIND_COORDINATOR else node
         elif bad:
             yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
             yield from _look_again(view, dict(bad), clock)

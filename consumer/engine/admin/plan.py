@@ -13,7 +13,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
 from ...errors import broker_error
-from ..error_actions import ErrorAction, Row, to_do
+from ..error_actions import ErrorAction, Row, action_for
 from ..network.client import MAIN
 from ..network.connection import Call, Prepared
 
@@ -59,7 +59,11 @@ def lost(call: Call) -> bool:
 
 def try_again(row: Row, code: int, request: str, detail: str) -> Rest:
     """The pause after an error code that is worth another try; raises BrokerError for one that is not."""
-    if to_do(row, code) in (ErrorAction.retry, ErrorAction.refresh, ErrorAction.find):
+    if action_for(row, code) in (
+        ErrorAction.RETRY,
+        ErrorAction.REFRESH_METADATA,
+        ErrorAction.FIND_COORDINATOR,
+    ):
         return Rest(f"{request} for {detail} was answered with {ErrorCode(code).name}")
     raise broker_error(code, request, detail)
 

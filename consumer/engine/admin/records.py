@@ -28,7 +28,7 @@ from ..error_actions import (
     PRODUCE,
     ErrorAction,
     Row,
-    to_do,
+    action_for,
 )
 from ..error_actions import FETCH as FETCH_ROW
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
@@ -241,7 +241,7 @@ def fetch(
                 partition = TopicPartition(name or "", entry.partition_index)
                 if partition not in offsets:
                     continue
-                if to_do(FETCH_ROW, entry.error_code) is ErrorAction.refresh:
+                if action_for(FETCH_ROW, entry.error_code) is ErrorAction.REFRESH_METADATA:
                     view.forget_leader(partition)
                 result[partition] = FetchedBytes(
                     (entry.records if lent else bytes(entry.records)) if entry.records else b"",

@@ -25,7 +25,7 @@ from ..error_actions import (
     CONTROLLER,
     METADATA,
     ErrorAction,
-    to_do,
+    action_for,
 )
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
 from ..network.connection import Call, Prepared
@@ -178,7 +178,7 @@ def _grown(
             return
         for name in late:
             known = view.topics.get(name)
-            if known is not None and to_do(METADATA, known.error_code) is ErrorAction.told:
+            if known is not None and action_for(METADATA, known.error_code) is ErrorAction.RAISE:
                 detail = f"topic {name!r}, which was made or grown and can't be looked at"
                 raise broker_error(known.error_code, "Metadata", detail)
             if not may_grow and is_complete(view, name):

@@ -34,7 +34,7 @@ from kproto.wire.message import Message
 from ...errors import broker_error
 from ...options import ConsumerOptions
 from ..core import ClientCore
-from ..error_actions import FETCH, ErrorAction, to_do
+from ..error_actions import FETCH, ErrorAction, action_for
 from ..metadata.cluster import BELIEVED
 from ..metadata.updater import MetadataUpdater
 from ..network.client import FETCH as FETCH_LANE
@@ -287,7 +287,7 @@ class Fetcher:
                 rack_id=self._replicas.rack(node),
             )
 
-        self._core.ask(
+        self._core.send(
             Prepared(FetchRequest, build),
             then,
             node=node,
@@ -303,12 +303,12 @@ class Fetcher:
         if not isinstance(response, FetchResponse):
             session.failed()
             if call.how is Outcome.silent:
-                core.refused("Fetch", str(call.error), again=lane.failures > 0)
+                core.report_failure("Fetch", str(call.error), again=lane.failures > 0)
             self._leave_alone(lane)
             self._metadata.need()
             if call.how is not Outcome.silent and call.error is not None:
                 lane.not_before = core.now + core.options.retry_backoff_max_ms
-                core.fail(call.error)
+                core.queue_error(call.error)
             else:
                 self._forget_replica(node)
             return
@@ -319,13 +319,13 @@ class Fetcher:
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:
                 return  # nothing but that (KIP-219)
-            do = to_do(FETCH, response.error_code)
-            if do is ErrorAction.told:
-                core.fail(broker_error(response.error_code, "Fetch"))
+            do = action_for(FETCH, response.error_code)
+            if do is ErrorAction.RAISE:
+                core.queue_error(broker_error(response.error_code, "Fetch"))
             else:
                 why = describe(response.error_code) if response.error_code else NOT_ASKED
-                core.refused("Fetch", why, again=lane.failures > 0)
-            if do is ErrorAction.refresh:
+                core.report_failure("Fetch", why, again=lane.failures > 0)
+            if do is ErrorAction.REFRESH_METADATA:
                 self._metadata.need()
             self._leave_alone(lane)
             return
@@ -366,7 +366,7 @@ class Fetcher:
             for partition in lane.session.wanted:
                 state = core.partitions.get(partition)
                 if state is not None and state.more and state.retry_at <= core.now:
-                    core.refused("Fetch", NOTHING, partition, again=lane.hasty > HASTY + 1)
+                    core.report_failure("Fetch", NOTHING, partition, again=lane.hasty > HASTY + 1)
 
     def _leave_alone(self, lane: _Node) -> None:
         lane.not_before = self._core.now + self._core.backoff.after(lane.failures)
@@ -423,43 +423,43 @@ class Fetcher:
                 self._rest(state)
             else:
                 state.fail(error)
-                core.wake()
+                core.wake_poll()
             return
         if chunk.end > state.fetch_offset:
             state.took(chunk)
-            core.wake()
+            core.wake_poll()
         else:
             self._rest(state, "the answer brings nothing from the position on")
 
     def _rest(self, state: PartitionState, why: str = "") -> None:
         if why:
-            self._core.refused("Fetch", why, state.partition, again=state.failures > 0)
-        state.rest(self._core.again_at(state.failures))
+            self._core.report_failure("Fetch", why, state.partition, again=state.failures > 0)
+        state.rest(self._core.next_retry_at(state.failures))
         state.failures += 1
 
     def _refused(self, node: int, state: PartitionState, entry: PartitionData) -> None:
         core = self._core
         code = entry.error_code
-        do = to_do(FETCH, code)
-        if do not in (ErrorAction.reset, ErrorAction.told):
-            core.refused("Fetch", describe(code), state.partition, again=state.failures > 0)
+        do = action_for(FETCH, code)
+        if do not in (ErrorAction.RESET_OFFSET, ErrorAction.RAISE):
+            core.report_failure("Fetch", describe(code), state.partition, again=state.failures > 0)
         if state.replica is not None:
             self._replicas.back(state)
             self._metadata.need()
             return
-        at = core.again_at(state.failures)
+        at = core.next_retry_at(state.failures)
         state.failures += 1
         match do:
-            case ErrorAction.reset:
+            case ErrorAction.RESET_OFFSET:
                 if state.chunks:
                     state.rest(at)
                 else:
                     self._finder.out_of_range(state)
-            case ErrorAction.refresh:
+            case ErrorAction.REFRESH_METADATA:
                 self._led_by_another(node, state, entry, at)
-            case ErrorAction.told:
+            case ErrorAction.RAISE:
                 state.rest(core.now + core.options.retry_backoff_max_ms)
-                core.fail(broker_error(code, "Fetch", str(state.partition)))
+                core.queue_error(broker_error(code, "Fetch", str(state.partition)))
             case _:
                 state.rest(at)
                 self._metadata.need()
@@ -501,6 +501,6 @@ class Fetcher:
         ]
         open_ones = len(requests)
         for node, request in requests:
-            self._core.ask(request, closed, node=node, lane=MAIN, timeout_ms=timeout_ms)
+            self._core.send(request, closed, node=node, lane=MAIN, timeout_ms=timeout_ms)
         if not requests:
             then()

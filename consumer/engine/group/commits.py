@@ -48,7 +48,7 @@ from kproto.messages.offset_commit import OffsetCommitResponse
 from ...errors import broker_error
 from ...options import ConsumerOptions
 from ..core import ClientCore
-from ..error_actions import OFFSET_COMMIT, ErrorAction, to_do
+from ..error_actions import OFFSET_COMMIT, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater
 from ..network.connection import Call, Outcome
 from ..positions.partition_states import PartitionState
@@ -378,7 +378,7 @@ class Committer:
         )
         # However short its own time is: a request that is late takes its connection with it.
         named = core.options.as_java or any(topic not in commit.sent_to for topic, _ in commit.offsets)
-        commit.call = core.ask(
+        commit.call = core.send(
             request,
             lambda call: self._finished(commit, call),
             node=node,
@@ -407,7 +407,7 @@ class Committer:
             self._auto_told = str(error)
             self._core.report("uncommitted", reason=str(error))
             if isinstance(error, BrokerError) and not isinstance(error, (CommitFailed, Fenced, Retriable)):
-                self._core.fail(error)
+                self._core.queue_error(error)
 
     # ---- answers
 
@@ -456,25 +456,25 @@ class Committer:
     def _refused(self, commit: _Commit, call: Call, bad: Mapping[TopicPartition, int]) -> None:
         partition, code = next(iter(bad.items()))
         why = f"{partition} was answered with {describe(code)}"
-        do = to_do(OFFSET_COMMIT, code)
+        do = action_for(OFFSET_COMMIT, code)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._as_java(commit):
-            do = ErrorAction.retry
+            do = ErrorAction.RETRY
         if code == ErrorCode.UNKNOWN_TOPIC_ID and self._core.view.topic_id(partition.topic) is None:
-            do = ErrorAction.told  # brokers that answer Metadata know of none, either
+            do = ErrorAction.RAISE  # brokers that answer Metadata know of none, either
         group = self._core.options.group_id
         error = broker_error(code, "OffsetCommit", f"group {group!r}, {partition}")
-        if do in (ErrorAction.find, ErrorAction.retry, ErrorAction.refresh):
+        if do in (ErrorAction.FIND_COORDINATOR, ErrorAction.RETRY, ErrorAction.REFRESH_METADATA):
             self._in_vain([one for one in bad if bad[one] == code], describe(code))
         match do:
-            case ErrorAction.find:
+            case ErrorAction.FIND_COORDINATOR:
                 (self._coordinator.doubted if self._doubts(code) else self._coordinator.lost)(call.node, why)
                 self._again(commit, why, error)
-            case ErrorAction.rejoin if self._standing.in_group and not (
+            case ErrorAction.REJOIN if self._standing.in_group and not (
                 commit.only_as or self._as_java(commit)
             ):
                 self._again(commit, REBALANCING)
-            case ErrorAction.retry | ErrorAction.refresh:
-                if do is ErrorAction.refresh:  # by which ids, or names, it goes out
+            case ErrorAction.RETRY | ErrorAction.REFRESH_METADATA:
+                if do is ErrorAction.REFRESH_METADATA:  # by which ids, or names, it goes out
                     self._metadata.need()
                     for topic in {one.topic for one in bad if not self._metadata.watches(one.topic)}:
                         self._metadata.look_up(topic)
@@ -488,7 +488,7 @@ class Committer:
 
     def _in_vain(self, partitions: Iterable[TopicPartition], why: str) -> None:
         for partition in partitions:
-            self._core.refused("OffsetCommit", why, partition, again=self._refused_before)
+            self._core.report_failure("OffsetCommit", why, partition, again=self._refused_before)
         self._refused_before = True
 
     def _doubts(self, code: int) -> bool:

@@ -22,7 +22,7 @@ from kproto.messages.find_coordinator import FindCoordinatorResponse
 from ...errors import broker_error
 from ...options import ConsumerOptions
 from ..core import ClientCore
-from ..error_actions import FIND_COORDINATOR, ErrorAction, to_do
+from ..error_actions import FIND_COORDINATOR, ErrorAction, action_for
 from ..metadata.cluster import BrokerAddress
 from ..network.client import GROUP
 from ..network.connection import Call, Outcome, Prepared
@@ -94,7 +94,7 @@ class Coordinator:
                     self.lost(self.node, why)
                     self._found_at(found.id)
 
-        self._call = core.ask(self._request(), answered)
+        self._call = core.send(self._request(), answered)
 
     def _request(self) -> Prepared:
         group = self._core.options.group_id
@@ -131,7 +131,7 @@ class Coordinator:
         if self._not_before > core.now:
             return
         self._asked_at = core.now
-        self._call = core.ask(self._request(), self._answered)
+        self._call = core.send(self._request(), self._answered)
 
     def _answered(self, call: Call) -> None:
         core = self._core
@@ -149,17 +149,17 @@ class Coordinator:
             code, words = found
             detail = f"group {core.options.group_id!r}"
             error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
-            told, why = to_do(FIND_COORDINATOR, code) is ErrorAction.told, describe(code)
+            told, why = action_for(FIND_COORDINATOR, code) is ErrorAction.RAISE, describe(code)
         self.trouble = str(error)
         if call.how is Outcome.silent:
             self._nobody()
         elif not told:
-            core.refused("FindCoordinator", why, again=self._failures > 0)
+            core.report_failure("FindCoordinator", why, again=self._failures > 0)
         self._not_before = core.now + core.backoff.after(self._failures)
         self._failures += 1
         if told and error is not None:
             self._not_before = core.now + core.options.retry_backoff_max_ms
-            core.fail(error)
+            core.queue_error(error)
 
     def _found_at(self, node: int) -> None:
         self.node, self._wanted, self.trouble = node, False, ""

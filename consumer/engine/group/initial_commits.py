@@ -78,18 +78,18 @@ class Starts:
                 again.append(state)
             else:
                 state.saved()
-                core.fail(error)
+                core.queue_error(error)
         if left:
             core.report("uncommitted", left, reason=f"where they start was not saved: {error}")
         if again:
             if error is not None and not isinstance(error, (RequestTimedOut, BrokerError)):
-                core.fail(error)
+                core.queue_error(error)
             self._not_before = core.now + core.backoff.after(self._failures)
             self._failures += 1
             self._waiting.update({state.partition: state for state in again})
         else:
             self._failures = 0
-        core.wake()
+        core.wake_poll()
 
     def clear(self) -> None:
         """Nothing is sent any more."""

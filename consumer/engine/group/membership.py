@@ -289,7 +289,7 @@ class Membership:
                 state = self._core.partitions.get(partition)
                 if state is not None:
                     state.announce()
-            self._core.wake()
+            self._core.wake_poll()
         elif callback.kind == "lost":
             self._committer.forget_lost()
         if callback.release and callback is self._letting_go:
@@ -370,7 +370,7 @@ class Membership:
     def _call(self, callback: _Callback) -> None:
         if not callback.release or callback is self._letting_go:
             self._callbacks.append(callback)
-            self._core.wake()
+            self._core.wake_poll()
 
     # ---- the member
 
@@ -419,7 +419,7 @@ class Membership:
                 self._metadata.need()
             case protocol.Rejoining(reason=reason, after_unusable_assignment=unusable):
                 if unusable:
-                    core.refused("Assignment", reason, again="Assignment" in self._in_vain)
+                    core.report_failure("Assignment", reason, again="Assignment" in self._in_vain)
                     self._in_vain.add("Assignment")
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case protocol.Fatal(error=error, final=final):
@@ -427,7 +427,7 @@ class Membership:
                 if final:
                     self._standing.over = error
                 self._failure = error
-                core.fail(error)
+                core.queue_error(error)
             case protocol.Left():
                 core.report("left")
                 self._left()
@@ -482,7 +482,7 @@ class Membership:
             return
         if action.purpose is Purpose.JOIN:
             core.network.prepare(node, core.now)  # where the commits of what it gets are looked up
-        core.ask(
+        core.send(
             Prepared(type(request), lambda version: member.in_version(request, version)),
             lambda call: self._answered(action, call),
             node=node,
@@ -497,7 +497,7 @@ class Membership:
         elif call.how is Outcome.silent or call.error is None:
             self.feed(protocol.Failed(action.request, str(call.error)))
         elif action.purpose is Purpose.HEARTBEAT:  # which ends no membership; the next one may be answered
-            self._core.fail(call.error)
+            self._core.queue_error(call.error)
             self.feed(protocol.Failed(action.request, str(call.error)))
         else:
             self.feed(protocol.Refused(action.request, call.error))
@@ -517,7 +517,7 @@ class Membership:
         else:
             return
         if why:
-            self._core.refused(call.name, why, again=call.name in self._in_vain)
+            self._core.report_failure(call.name, why, again=call.name in self._in_vain)
             self._in_vain.add(call.name)
         else:
             self._in_vain.discard(call.name)

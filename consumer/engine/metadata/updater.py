@@ -11,7 +11,7 @@ from kproto.messages.metadata import MetadataResponse
 
 from ...errors import broker_error
 from ..core import ClientCore
-from ..error_actions import METADATA, ErrorAction, to_do
+from ..error_actions import METADATA, ErrorAction, action_for
 from ..network.connection import Call, Outcome
 from ..requests import metadata_request
 from ..timing import BOOTSTRAP_REPORT_DELAY_MS, MISSING_TOPIC_BACKOFF_MAX_MS, ReportIntervals
@@ -165,7 +165,7 @@ class MetadataUpdater:
             self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
         )
         try:
-            self._call = core.ask(request, self._answered)
+            self._call = core.send(request, self._answered)
         except BaseException:  # Ctrl-C came first
             self._soon(0)
             raise
@@ -191,7 +191,7 @@ class MetadataUpdater:
             # Java would wait for ever; a cluster that was there before is waited for here too.
             late = not self._found and core.now - self._since >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.how is not Outcome.silent:
-                core.fail(call.error)
+                core.queue_error(call.error)
             return
         self._fails, self._trying_since, self._found = 0, None, True
         if self.trouble:
@@ -243,7 +243,9 @@ class MetadataUpdater:
         core = self._core
         left_out = (self._asked or frozenset()) & self.topics - {topic.name for topic in response.topics}
         for unsaid in sorted(left_out):
-            core.refused("Metadata", f"topic {unsaid!r}: the answer leaves it out", again=unsaid in self._odd)
+            core.report_failure(
+                "Metadata", f"topic {unsaid!r}: the answer leaves it out", again=unsaid in self._odd
+            )
             self._odd.add(unsaid)
             if self._whole:
                 self.need()
@@ -259,7 +261,7 @@ class MetadataUpdater:
                 self.refusals.pop(name, None)
                 odd = oddity(topic) or (SHARED if topic.topic_id in shared else "")
                 if odd:
-                    core.refused("Metadata", f"topic {name!r}: {odd}", again=name in self._odd)
+                    core.report_failure("Metadata", f"topic {name!r}: {odd}", again=name in self._odd)
                     self._odd.add(name)
                 else:
                     self._odd.discard(name)
@@ -276,12 +278,12 @@ class MetadataUpdater:
             self.refusals[name] = (code, looks)
             doubled = core.options.retry_backoff_ms << min(looks - 1, 16)
             self._again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, doubled)))
-            do = to_do(METADATA, code)
-            if do is not ErrorAction.told and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                core.refused("Metadata", f"topic {name!r}: {describe(code)}", again=looks > 1)
+            do = action_for(METADATA, code)
+            if do is not ErrorAction.RAISE and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                core.report_failure("Metadata", f"topic {name!r}: {describe(code)}", again=looks > 1)
             if looks > 1:
                 continue
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
-            elif do is ErrorAction.told:
-                core.fail(broker_error(code, "Metadata", f"topic {name!r}"))
+            elif do is ErrorAction.RAISE:
+                core.queue_error(broker_error(code, "Metadata", f"topic {name!r}"))

@@ -30,7 +30,7 @@ from ..error_actions import (
     LIST_OFFSETS,
     OFFSET_FETCH,
     ErrorAction,
-    to_do,
+    action_for,
 )
 from ..group.commits import LAST_WITH_NAMES, Committer
 from ..group.coordinator import Coordinator
@@ -117,7 +117,7 @@ class OffsetLookup:
                 known = core.view.topics.get(topic)
                 if known is not None:
                     wanted.update(TopicPartition(topic, index) for index in known.partitions)
-        core.ask(
+        core.send(
             offset_fetch_request(group, wanted, core.view),
             self._waits_for(states, self._group_answered),
             node=node,
@@ -157,7 +157,7 @@ class OffsetLookup:
                 self._coordinator.lost(call.node, str(call.error))
             elif call.error is not None:
                 self._seldom(states.values())
-                core.fail(call.error)
+                core.queue_error(call.error)
             return
         group = core.options.group_id
         result = offset_fetch_result(core.view, call.response, call.version, group or "")
@@ -165,14 +165,14 @@ class OffsetLookup:
             self._refused(states.values(), "OffsetFetch", "the answer doesn't mention the group")
             return
         code, found = result
-        do = to_do(OFFSET_FETCH, code)
-        if do is not ErrorAction.take:
+        do = action_for(OFFSET_FETCH, code)
+        if do is not ErrorAction.USE:
             self._refused(states.values(), "OffsetFetch", describe(code))
-            if do is ErrorAction.find:
+            if do is ErrorAction.FIND_COORDINATOR:
                 self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
-            elif do is ErrorAction.told:
+            elif do is ErrorAction.RAISE:
                 self._seldom(states.values())
-                core.fail(broker_error(code, "OffsetFetch", f"group {group!r}"))
+                core.queue_error(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
         self._coordinator.heard()
         committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
@@ -193,21 +193,21 @@ class OffsetLookup:
             else:
                 self._refused([state], "OffsetFetch", describe(value))
                 self._metadata.need()
-                if to_do(OFFSET_FETCH, value) is ErrorAction.told:
+                if action_for(OFFSET_FETCH, value) is ErrorAction.RAISE:
                     self._seldom([state])
                     told[partition] = value
-        core.fail_for("OffsetFetch", told)
-        core.wake()  # somebody may wait for a position
+        core.queue_errors("OffsetFetch", told)
+        core.wake_poll()  # somebody may wait for a position
 
     def _refused(self, states: Iterable[PartitionState], request: str, why: str) -> None:
         states = list(states)
         for state in states:
-            self._core.refused(request, why, state.partition, again=state.failures > 0)
+            self._core.report_failure(request, why, state.partition, again=state.failures > 0)
         self._again(states)
 
     def _again(self, states: Iterable[PartitionState]) -> None:
         for state in states:
-            at = self._core.again_at(state.failures)
+            at = self._core.next_retry_at(state.failures)
             state.failures += 1
             state.rest(at)
 
@@ -228,7 +228,7 @@ class OffsetLookup:
         if policy == "none":
             why = f"{reason}, and the policy is none: seek, or choose another policy"
             state.fail(NoOffsetForPartition(str(state.partition), why))
-            self._core.wake()
+            self._core.wake_poll()
             return
         state.find_out(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
 
@@ -260,12 +260,12 @@ class OffsetLookup:
         if policy == "none":
             detail = f"{state.partition} has no offset {state.position} (any more, or yet)"
             state.fail(OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "Fetch", detail))
-            self._core.wake()
+            self._core.wake_poll()
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
         state.find_out(OffsetReset(self._timestamp(policy), reason, before=state.position))
         if state.resets:
-            state.rest(self._core.again_at(state.resets - 1))
+            state.rest(self._core.next_retry_at(state.resets - 1))
         state.resets += 1
 
     def created_anew(self, state: PartitionState) -> None:
@@ -302,7 +302,7 @@ class OffsetLookup:
         level = ISOLATION[core.options.isolation_level]
         for node, states in nodes.items():
             timestamps = {p: s.reset.timestamp for p, s in states.items() if s.reset is not None}
-            core.ask(
+            core.send(
                 list_offsets_request(core.view, timestamps, level, core.options.request_timeout_ms),
                 self._waits_for(states, self._leader_answered),
                 node=node,
@@ -319,7 +319,7 @@ class OffsetLookup:
                 self._metadata.need()
             elif call.error is not None:
                 self._seldom(states.values())
-                core.fail(call.error)
+                core.queue_error(call.error)
             return
         answers = said_once(
             (TopicPartition(topic.name, entry.partition_index), entry)
@@ -331,18 +331,18 @@ class OffsetLookup:
             state = unanswered.pop(partition, None)
             if state is None or state.reset is None:
                 continue
-            do = to_do(LIST_OFFSETS, entry.error_code)
-            if do is ErrorAction.take:
+            do = action_for(LIST_OFFSETS, entry.error_code)
+            if do is ErrorAction.USE:
                 self._listed(state, state.reset, entry.offset)
-            elif do is ErrorAction.told:
+            elif do is ErrorAction.RAISE:
                 self._seldom([state])
                 told[partition] = entry.error_code
             else:
                 self._refused([state], "ListOffsets", describe(entry.error_code))
-                if do is ErrorAction.refresh:
+                if do is ErrorAction.REFRESH_METADATA:
                     core.view.forget_leader(partition)
                     self._metadata.need()
-        core.fail_for("ListOffsets", told)
+        core.queue_errors("ListOffsets", told)
         self._refused(unanswered.values(), "ListOffsets", UNSAID)
 
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
@@ -361,4 +361,4 @@ class OffsetLookup:
             )
         if reset.save:
             self._committer.starts.save(state)
-        self._core.wake()
+        self._core.wake_poll()

@@ -66,7 +66,7 @@ class TopicChanges:
                 leaderless.add(partition)
                 known = topic.partitions.get(partition.partition)
                 why = describe(known.error_code) if known and known.error_code else "no leader is known"
-                core.refused("Metadata", why, partition, again=partition in before)
+                core.report_failure("Metadata", why, partition, again=partition in before)
                 if known is None and partition not in before:
                     missing.append(partition)
         self._leaderless = leaderless

@@ -29,7 +29,7 @@ from kproto.wire.message import Message
 
 from ...options import ConsumerOptions
 from ..core import ClientCore
-from ..error_actions import EPOCHS, ErrorAction, to_do
+from ..error_actions import EPOCHS, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater
 from ..network.connection import Call, Outcome, Prepared
 from ..requests import by_topic, said_once
@@ -131,7 +131,7 @@ class PositionValidator:
                 state.asking = False
             self._answered(still, current, call)
 
-        self._core.ask(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
+        self._core.send(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
         for partition, state in states.items():  # behind that: Ctrl-C may come before
             state.asking = True
             self._checking.pop(partition, None)
@@ -153,7 +153,7 @@ class PositionValidator:
                     core.view.forget_leader(partition)
                     self._refused(state, str(call.error))
             if call.how is Outcome.denied and call.error is not None:
-                core.fail(call.error)
+                core.queue_error(call.error)
             self._metadata.need()
             return
         answers = said_once(
@@ -165,7 +165,7 @@ class PositionValidator:
         for partition, entry in answers.items():
             if partition in states:
                 self._told(states.pop(partition), entry, current[partition], told)
-        core.fail_for("OffsetForLeaderEpoch", told)
+        core.queue_errors("OffsetForLeaderEpoch", told)
         for state in states.values():
             self._refused(state, "the answer doesn't mention it")
 
@@ -177,11 +177,11 @@ class PositionValidator:
         refused: dict[TopicPartition, int],
     ) -> None:
         core = self._core
-        do = to_do(EPOCHS, entry.error_code)
-        if do is ErrorAction.told:
+        do = action_for(EPOCHS, entry.error_code)
+        if do is ErrorAction.RAISE:
             state.rest(core.now + core.options.retry_backoff_max_ms)
             refused[state.partition] = entry.error_code
-        elif do is not ErrorAction.take:
+        elif do is not ErrorAction.USE:
             core.view.forget_leader(state.partition)
             self._metadata.need()
             self._refused(state, describe(entry.error_code))
@@ -191,7 +191,7 @@ class PositionValidator:
             self._truncated(state, entry.end_offset, entry.leader_epoch, current)
         else:
             state.checked(current)
-        core.wake()
+        core.wake_poll()
 
     def _truncated(
         self, state: PartitionState, diverging: int | None, epoch: int | None, current: int | None
@@ -217,11 +217,11 @@ class PositionValidator:
         core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
 
     def _refused(self, state: PartitionState, why: str) -> None:
-        self._core.refused("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)
+        self._core.report_failure("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)
         self._again(state)
 
     def _again(self, state: PartitionState) -> None:
-        state.rest(self._core.again_at(state.failures))
+        state.rest(self._core.next_retry_at(state.failures))
         state.failures += 1
 
 

@@ -37,7 +37,7 @@ from ...errors import broker_error
 from ...options import ProducerOptions
 from ..admin import PATIENCE
 from ..core import ClientCore
-from ..error_actions import METADATA, ErrorAction, to_do
+from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick
 from ..metadata.cluster import NO_TOPIC_ID
 from ..metadata.updater import MetadataUpdater
@@ -365,14 +365,14 @@ class ProducerEngine:
                 self.records.route(topic, count, led)
             elif code:
                 self.records.forget(topic)
-                for_good = to_do(METADATA, code) is ErrorAction.told
+                for_good = action_for(METADATA, code) is ErrorAction.RAISE
                 if for_good or looks >= PATIENCE:
                     self._refuse(topic, code, for_good)
             self.schedule.sought(topic)
         for way in list(self.schedule.queues):
             if self._open.get(way):
                 self.schedule.moved(way)
-        self.core.wake()
+        self.core.wake_poll()
 
     def _has_leader(self, partition: TopicPartition) -> bool:
         view = self.core.view.partition(partition)

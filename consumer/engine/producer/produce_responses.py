@@ -24,7 +24,7 @@ from kproto.messages.produce import PartitionProduceResponse
 from ...errors import broker_error
 from ...options import ProducerOptions
 from ..core import ClientCore
-from ..error_actions import PRODUCE, ErrorAction, to_do
+from ..error_actions import PRODUCE, ErrorAction, action_for
 from ..events import CallBack
 from ..metadata.updater import MetadataUpdater
 from ..timing import ReportIntervals
@@ -67,8 +67,8 @@ class ProduceResponses:
                 batch.why = "the broker's answer doesn't mention the partition"
                 self._retry(batch)
             return
-        what = to_do(PRODUCE, answer.error_code)
-        if what is ErrorAction.take:
+        what = action_for(PRODUCE, answer.error_code)
+        if what is ErrorAction.USE:
             self.succeed(batch, answer.base_offset, answer.log_append_time_ms)
             return
         lane.under_way.remove(batch)
@@ -77,21 +77,21 @@ class ProduceResponses:
         batch.why = f"the broker answers {describe(answer.error_code)}"
         if answer.error_message:
             batch.why += f": {answer.error_message}"
-        if what is ErrorAction.divide and len(batch) > 1:
+        if what is ErrorAction.SPLIT_BATCH and len(batch) > 1:
             half = len(batch) // 2
             self._divide(batch, [range(half), range(half, len(batch))])
-        elif what is ErrorAction.sort_out and len(batch) > 1 and not self._whole:
+        elif what is ErrorAction.DROP_INVALID_RECORDS and len(batch) > 1 and not self._whole:
             self._sort_out(batch, answer)
         elif (
-            what is ErrorAction.renumber
+            what is ErrorAction.RENUMBER
             and self._core.options.enable_idempotence
             and self._may_renumber(batch)
         ):
             if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 lane.unexpected.append(batch)
             self._renumber(batch)
-        elif what is ErrorAction.retry or what is ErrorAction.refresh:
-            if what is ErrorAction.refresh:
+        elif what is ErrorAction.RETRY or what is ErrorAction.REFRESH_METADATA:
+            if what is ErrorAction.REFRESH_METADATA:
                 self._led(batch, answer)
             self._retry(batch)
         else:
@@ -206,7 +206,7 @@ class ProduceResponses:
     def end(self, batch: ProducerBatch) -> None:
         for callback in self._records.end(batch):
             self._core.actions.append(CallBack(callback))
-        self._core.wake()
+        self._core.wake_poll()
 
     def _sort_out(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         """Some records are bad. The broker may say which: then the others go on alone; else halves do."""

@@ -19,7 +19,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducer
 from ...errors import broker_error
 from ...options import ProducerOptions
 from ..core import ClientCore
-from ..error_actions import INIT_PRODUCER_ID, ErrorAction, to_do
+from ..error_actions import INIT_PRODUCER_ID, ErrorAction, action_for
 from ..network.connection import Call
 from ..requests import ProducerIdAndEpoch
 from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
@@ -50,7 +50,7 @@ class SequenceNumbers:
         core = self._core
         if self.missing and self._call is None and self._at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            self._call = core.ask(request, self._named)
+            self._call = core.send(request, self._named)
         return not self.missing
 
     def _named(self, call: Call) -> None:
@@ -68,7 +68,7 @@ class SequenceNumbers:
                 self._fails = 0
                 return
             error = broker_error(code, "InitProducerId")
-            if to_do(INIT_PRODUCER_ID, code) is not ErrorAction.told:
+            if action_for(INIT_PRODUCER_ID, code) is not ErrorAction.RAISE:
                 return
         elif not isinstance(error, UnsupportedVersion):
             return

@@ -45,7 +45,7 @@ from ..error_actions import (
     ErrorAction,
     Row,
     ends_producer,
-    to_do,
+    action_for,
 )
 from ..metadata.cluster import BrokerAddress
 from ..network.connection import Call, Outcome, Prepared
@@ -248,7 +248,7 @@ class TransactionManager:
         wish = self.wish
         if wish is not None and not wish.done:
             wish.error, wish.done = error, True
-        self._core.wake()
+        self._core.wake_poll()
 
     # ---- for the engine: what is to be asked
 
@@ -313,7 +313,7 @@ class TransactionManager:
                 then(call)
 
         # Late answers count, too: a request that is given up early might still be carried out.
-        self._call = self._core.ask(request, answered, node=node, max_version=most)
+        self._call = self._core.send(request, answered, node=node, max_version=most)
 
     def _find(self) -> None:
         self._ask(coordinator_request(self.id, TRANSACTIONAL_ID), self._found, node=None)
@@ -432,7 +432,7 @@ class TransactionManager:
             return
         answers = offsets_answered(call.response)
         for partition, code in answers.items():
-            if to_do(TXN_OFFSETS, code) is ErrorAction.find:
+            if action_for(TXN_OFFSETS, code) is ErrorAction.FIND_COORDINATOR:
                 self._groups.pop(member.group_id, None)
             place = f"group {member.group_id!r}, {partition}"
             if not self._took(code, TXN_OFFSETS, "TxnOffsetCommit", place):
@@ -506,22 +506,22 @@ class TransactionManager:
 
     def _took(self, code: int, row: Row, request: str, detail: str = "") -> bool:
         """Whether the answer is that it was done; else what follows is arranged."""
-        do = to_do(row, code)
-        if do is ErrorAction.take:
+        do = action_for(row, code)
+        if do is ErrorAction.USE:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
             code = ErrorCode.PRODUCER_FENCED  # as coordinators said it before 2.7
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
-        if do is ErrorAction.find:
+        if do is ErrorAction.FIND_COORDINATOR:
             if row is not TXN_OFFSETS:
                 self._node = None
             self._rest()
-        elif do is ErrorAction.retry or do is ErrorAction.refresh:
+        elif do is ErrorAction.RETRY or do is ErrorAction.REFRESH_METADATA:
             self._rest(ADD_PARTITIONS_RETRY_BACKOFF_MS if code == ErrorCode.CONCURRENT_TRANSACTIONS else None)
-        elif do is ErrorAction.spoil and (self.state is S.open or self.state is S.committing):
+        elif do is ErrorAction.ABORT and (self.state is S.open or self.state is S.committing):
             self._stale = True
             self._spoil(error)
-        elif self.state is not S.spoiled and not (do is ErrorAction.spoil and request in TAKES_PART):
+        elif self.state is not S.spoiled and not (do is ErrorAction.ABORT and request in TAKES_PART):
             self.lose(error)  # else it is of what was given up meanwhile
         return False
