@@ -131,7 +131,7 @@ class ConsumerEngine:
         return self.group.lost_at() if self.standing.in_group else None
 
     def in_doubt(self, now: int) -> bool:
-        """Return whether partitions are lost, or will be by the next step, before the application was told."""
+        """Return whether partitions are lost, or will be by the next step, unknown to the application."""
         until = self.ours_until()
         return self.group.losing or (until is not None and now >= until)
 

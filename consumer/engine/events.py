@@ -206,7 +206,7 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses` counts the partitions that this consumer has released so far."""
+    """Return these records from poll. `losses`: how many partitions were released so far."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]

@@ -69,7 +69,7 @@ def test_what_is_refused_for_longer_than_a_moment_is_told_with_the_brokers_error
     [change] = a.heard("refused")
     assert change.reason.startswith(request_.__name__.removesuffix("Request"))
     assert code.name in change.reason
-    assert "trying again" in change.reason
+    assert "retrying" in change.reason
     assert a.records == []
 
 

@@ -44,8 +44,8 @@ from ..error_actions import (
     TXN_PARTITIONS,
     ErrorAction,
     Row,
-    ends_producer,
     action_for,
+    ends_producer,
 )
 from ..metadata.cluster import BrokerAddress
 from ..network.connection import Call, Outcome, Prepared
