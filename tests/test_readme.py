@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kproto import __version__
 from kproto.cli import main
 from tests.documents import Block, run_python
 
@@ -62,13 +63,13 @@ def described(url: str) -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return str(module.description(TEXT, url, "0.1.0"))
+    return str(module.description(TEXT, url, "0.2.0"))
 
 
 def test_on_an_index_links_are_absolute_once_the_repository_has_an_address() -> None:
     text = described("https://code.example/team/kproto")
-    assert "](https://code.example/team/kproto/blob/v0.1.0/docs/how-to/watch.md)" in text
-    assert "](https://code.example/team/kproto/raw/v0.1.0/docs/life.svg)" in text
+    assert "](https://code.example/team/kproto/blob/v0.2.0/docs/how-to/watch.md)" in text
+    assert "](https://code.example/team/kproto/raw/v0.2.0/docs/life.svg)" in text
     assert len(re.findall(r"\]\(https:", text)) == len(re.findall(r"\]\(", text)) == len(LINKS)
 
 
@@ -91,3 +92,11 @@ def test_the_page_that_an_index_makes_of_it_has_no_relative_link(url: str) -> No
     away = [target for target in targets if not target.startswith("#")]
     assert all(target.startswith("https://") for target in away)
     assert len(away) == (len(LINKS) if url else 0)
+
+
+def test_changelog_and_citation_name_the_version_of_the_package() -> None:
+    changelog = re.search(r"^## (\S+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert changelog is not None
+    assert changelog[1] == __version__
+    assert f"\nversion: {__version__}\ndate-released: {changelog[2]}\n" in citation

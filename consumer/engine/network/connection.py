@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kproto import __version__
 from kproto.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from ...security import Token
     from .login import Login
 
-# What brokers see as this client's name in their request metrics (KIP-511).
+# The name and version of this client in the request metrics of brokers (KIP-511).
 SOFTWARE_NAME = "kproto"
-SOFTWARE_VERSION = "0.1.0"
+SOFTWARE_VERSION = __version__
 
 UNSUPPORTED_VERSION = 35
 API_VERSIONS = 18
