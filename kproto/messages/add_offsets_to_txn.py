@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25): take a group's offsets into the producer's transaction."""
+"""AddOffsetsToTxn (key 25): add a group's offsets to the producer's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24): take partitions into a transaction before writing to them."""
+"""AddPartitionsToTxn (key 24): add partitions to a transaction before writing to them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from ..wire.types import Bool, Int16, Int32, Int64, String
 
 
 class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+"):
-    # v4 is for brokers only: several transactions, to verify or to add (KIP-890).
+    # The transactions to add partitions to, or to verify. Only brokers send v4 and above (KIP-890).
     transactions: list[AddPartitionsToTxnTransaction] = field("4+", default=[])
-    v3_and_below_transactional_id: String = field("0-3", default="")  # What clients send, up to v3.
+    # The transactional id. Clients send this and the following fields up to v3.
+    v3_and_below_transactional_id: String = field("0-3", default="")
     v3_and_below_producer_id: Int64 = field("0-3", default=0)
     v3_and_below_producer_epoch: Int16 = field("0-3", default=0)
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = field("0-3", default=[])
@@ -19,7 +20,8 @@ class AddPartitionsToTxnTransaction(Struct):
     transactional_id: String = field(map_key=True)
     producer_id: Int64
     producer_epoch: Int16
-    verify_only: Bool = False  # KIP-890
+    # True to only verify that the partitions are in the transaction, without adding them (KIP-890).
+    verify_only: Bool = False
     topics: list[AddPartitionsToTxnTopic]
 
 

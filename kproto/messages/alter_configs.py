@@ -1,4 +1,7 @@
-"""AlterConfigs (key 33): replace all the settings of a resource; IncrementalAlterConfigs came after it."""
+"""AlterConfigs (key 33): replace all configs of a resource.
+
+IncrementalAlterConfigs replaces this API.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition (key 56): a partition's leader tells the controller its in-sync replicas (KIP-497)."""
+"""AlterPartition (key 56): a leader reports its in-sync replicas to the controller (KIP-497)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class AlterPartitionRequestPartitionData(Struct):
     partition_index: Int32
     leader_epoch: Int32
     new_isr: list[Int32] = field("2", default=[])
-    new_isr_with_epochs: list[BrokerState] = field("3+", default=[])  # KIP-903
+    # The in-sync replicas with their broker epochs, which replace `new_isr` (KIP-903).
+    new_isr_with_epochs: list[BrokerState] = field("3+", default=[])
     leader_recovery_state: Int8 = 0
     partition_epoch: Int32
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): move replicas to other brokers, or call a move off (KIP-455)."""
+"""AlterPartitionReassignments (key 45): move replicas, or cancel a reassignment (KIP-455)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ..wire.types import Bool, Int16, Int32, String
 
 class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", flexible="0+"):
     timeout_ms: Int32 = 60000
-    allow_replication_factor_change: Bool = field("1+", default=True)  # KIP-860
+    # Whether a reassignment may change the replication factor (KIP-860).
+    allow_replication_factor_change: Bool = field("1+", default=True)
     topics: list[ReassignableTopic]
 
 
@@ -19,7 +20,8 @@ class ReassignableTopic(Struct):
 
 class ReassignablePartition(Struct):
     partition_index: Int32
-    replicas: list[Int32] | None = None  # Null calls the reassignment off.
+    # The replicas to place the partition on. Null cancels the pending reassignment.
+    replicas: list[Int32] | None = None
 
 
 class AlterPartitionReassignmentsResponse(Message, api_key=45, versions="0-1", flexible="0+"):

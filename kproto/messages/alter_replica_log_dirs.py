@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34): move replicas between the disks of one broker (KIP-113)."""
+"""AlterReplicaLogDirs (key 34): move replicas to other log directories of a broker (KIP-113)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91): set where an empty share group starts to read."""
+"""AlterShareGroupOffsets (key 91): set the start offsets of an empty share group (KIP-932)."""
 
 from __future__ import annotations
 

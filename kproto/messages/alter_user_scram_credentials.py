@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51): set or delete SCRAM passwords (KIP-554)."""
+"""AlterUserScramCredentials (key 51): set or delete SCRAM credentials (KIP-554)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ApiVersions (key 18): which requests the broker knows, in which versions; a client's first question."""
+"""ApiVersions (key 18): ask which APIs and versions the broker supports.
+
+It is the first request on a connection.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from ..wire.types import Bool, Int16, Int32, Int64, String
 
 
 class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
-    client_software_name: String = field("3+", default="", ignorable=True)  # KIP-511
+    # The name of the client's software (KIP-511).
+    client_software_name: String = field("3+", default="", ignorable=True)
     client_software_version: String = field("3+", default="", ignorable=True)
 
 
@@ -15,8 +19,9 @@ class ApiVersionsResponse(Message, api_key=18, versions="0-4", flexible="3+"):
     error_code: Int16
     api_keys: list[ApiVersion]
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
-    supported_features: list[SupportedFeatureKey] = field("3+", default=[], tag=0, ignorable=True)  # KIP-584
-    # KIP-584; -1 while nobody knows
+    # The features that the broker supports, with their version ranges (KIP-584).
+    supported_features: list[SupportedFeatureKey] = field("3+", default=[], tag=0, ignorable=True)
+    # The epoch of the finalized features; -1 if it is unknown (KIP-584).
     finalized_features_epoch: Int64 = field("3+", default=-1, tag=1, ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = field("3+", default=[], tag=2, ignorable=True)
     zk_migration_ready: Bool = field("3+", default=False, tag=3, ignorable=True)

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73): a broker tells the controller which disk holds which replica (KIP-858)."""
+"""AssignReplicasToDirs (key 73): a broker reports its replicas' log directories (KIP-858)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (key 63): a broker tells the controller that it is alive (KIP-631)."""
+"""BrokerHeartbeat (key 63): a broker reports to the controller that it is alive (KIP-631)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+")
     current_metadata_offset: Int64
     want_fence: Bool
     want_shut_down: Bool
-    offline_log_dirs: list[Uuid] = field("1+", default=[], tag=0)  # KIP-858
-    cordoned_log_dirs: list[Uuid] | None = field("2+", default=None, tag=1)  # KIP-1066
+    # The log directories that failed and went offline (KIP-858).
+    offline_log_dirs: list[Uuid] = field("1+", default=[], tag=0)
+    # The log directories that get no new replicas (KIP-1066).
+    cordoned_log_dirs: list[Uuid] | None = field("2+", default=None, tag=1)
 
 
 class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"):

@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62): a broker that starts makes itself known to the controller (KIP-631)."""
+"""BrokerRegistration (key 62): a starting broker registers with the controller (KIP-631)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ class BrokerRegistrationRequest(Message, api_key=62, versions="0-4", flexible="0
     features: list[Feature]
     rack: String | None
     is_migrating_zk_broker: Bool = field("1+", default=False)
-    log_dirs: list[Uuid] = field("2+", default=[], ignorable=True)  # KIP-858
-    previous_broker_epoch: Int64 = field("3+", default=-1, ignorable=True)  # KIP-966
+    # The ids of the broker's available log directories (KIP-858).
+    log_dirs: list[Uuid] = field("2+", default=[], ignorable=True)
+    # The broker's epoch before a clean shutdown; -1 after an unclean one (KIP-966).
+    previous_broker_epoch: Int64 = field("3+", default=-1, ignorable=True)
 
 
 class Listener(Struct):

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69): what groups of the new consumer protocol look like (KIP-848)."""
+"""ConsumerGroupDescribe (key 69): describe groups of the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ConsumerGroupDescribeRequest(Message, api_key=69, versions="0-1", flexible
 
 class ConsumerGroupDescribeResponse(Message, api_key=69, versions="0-1", flexible="0+"):
     throttle_time_ms: Int32
-    groups: list[DescribedGroup]  # In the order of the request.
+    groups: list[DescribedGroup]  # The described groups, in the order of the request.
 
 
 class DescribedGroup(Struct):
@@ -25,7 +25,8 @@ class DescribedGroup(Struct):
     assignment_epoch: Int32
     assignor_name: String
     members: list[Member]
-    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
+    # (KIP-430).
     authorized_operations: Int32 = -0x80000000
 
 

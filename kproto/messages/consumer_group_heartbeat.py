@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68): join, stay in and leave a group of the new consumer protocol (KIP-848)."""
+"""ConsumerGroupHeartbeat (key 68): join, stay in or leave a group (KIP-848)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from ..wire.types import Int16, Int32, String, Uuid
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
     group_id: String
-    member_id: String  # KIP-1082: from v1 on the client invents its own
-    member_epoch: Int32  # 0 joins, -1 leaves, -2 leaves but keeps the instance's place.
+    member_id: String  # The member id. From v1 on the client generates it (KIP-1082).
+    # The member epoch: 0 to join, -1 to leave, -2 for a static member that leaves temporarily.
+    member_epoch: Int32
     instance_id: String | None = None
     rack_id: String | None = None
-    # This and all below: -1 or null when unchanged since the last heartbeat.
+    # The rebalance timeout. In this and the following fields, -1 or null means unchanged since the last
+    # heartbeat.
     rebalance_timeout_ms: Int32 = -1
     subscribed_topic_names: list[String] | None = None
-    subscribed_topic_regex: String | None = field("1+", default=None)  # RE2's syntax; the broker evaluates it
+    # The subscribed topics as a regular expression in RE2 syntax, which the broker evaluates.
+    subscribed_topic_regex: String | None = field("1+", default=None)
     server_assignor: String | None = None
     topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
 

@@ -1,4 +1,4 @@
-"""Keys and values of `__consumer_offsets` for groups of the new consumer protocol (KIP-848)."""
+"""Keys and values of `__consumer_offsets` for groups of the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 

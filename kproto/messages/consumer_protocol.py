@@ -1,8 +1,8 @@
-"""What consumers tell each other inside JoinGroup's `metadata` and SyncGroup's `assignment`.
+"""The consumer protocol: the contents of JoinGroup's `metadata` and SyncGroup's `assignment`.
 
-The bytes there begin with an int16, the version, which is not part of these bodies:
-`kproto.group.subscription` reads and writes it. A reader that meets a newer version than it knows reads it
-as the newest it knows.
+These bytes start with an int16, the version, which is not part of the bodies below:
+`kproto.group.subscription` reads and writes it. A reader that gets a newer version than it knows reads it as
+the newest version it knows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ..wire.types import Bytes, Int32, String
 class ConsumerProtocolSubscription(Message, versions="0-3"):
     topics: list[String]
     user_data: Bytes | None = None
-    # KIP-429: what the member holds now, for cooperative rebalances
+    # The partitions that the member owns now, for cooperative rebalances (KIP-429).
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(
         "1+", default=[], ignorable=True
     )
-    # KIP-792: tells which of two claims to a partition is older
+    # The generation of the owned partitions. Of two claims to a partition, the newer generation wins
+    # (KIP-792).
     generation_id: Int32 = field("2+", default=-1, ignorable=True)
-    rack_id: String | None = field("3+", default=None, ignorable=True)  # KIP-881
+    rack_id: String | None = field("3+", default=None, ignorable=True)  # The rack of the member (KIP-881).
 
 
 class ConsumerProtocolSubscriptionTopicPartition(Struct):

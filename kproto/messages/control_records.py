@@ -1,7 +1,8 @@
-"""What Kafka writes into control batches and snapshots: the ends of transactions, elections, voters.
+"""Records of control batches and snapshots: transaction markers, elections, voters.
 
-A control record's key is a `ControlRecordTypeSchema` behind an int16 version; its type says which of the
-others the value is. A marker's value has its version in front too, the others have it as their first field.
+A control record's key is a `ControlRecordTypeSchema` after an int16 version. Its type says which message the
+value is. The value of a transaction marker starts with an int16 version; in the other values the version is
+the first field.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from ..wire.types import ZERO_UUID, Int16, Int32, Int64, String, UInt16, Uuid
 
 
 class ControlRecordTypeSchema(Message, versions="0"):
-    # 0 abort, 1 commit, 2 leader change, 3 snapshot header, 4 snapshot footer, 5 KRaft version, 6
-    # voters
+    # The type: 0 abort, 1 commit, 2 leader change, 3 snapshot header, 4 snapshot footer, 5 KRaft version, 6
+    # KRaft voters.
     type: Int16
 
 
 class EndTxnMarker(Message, versions="0"):
-    coordinator_epoch: Int32  # Keeps markers of a coordinator that lost its job from being written.
+    # The epoch of the transaction coordinator. It fences markers of a former coordinator.
+    coordinator_epoch: Int32
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    version: Int16  # Of the body. Kafka writes version 0.
+    version: Int16  # The version of the body. Kafka writes version 0.
     leader_id: Int32
     voters: list[LeaderChangeMessageVoter]
     granting_voters: list[LeaderChangeMessageVoter]

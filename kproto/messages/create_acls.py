@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): add access rules."""
+"""CreateAcls (key 30): create access control entries."""
 
 from __future__ import annotations
 

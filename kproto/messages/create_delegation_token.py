@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38): make a token that can log in instead of a password (KIP-48)."""
+"""CreateDelegationToken (key 38): create a token to log in with instead of a password (KIP-48)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from ..wire.types import Bytes, Int16, Int32, Int64, String
 
 
 class CreateDelegationTokenRequest(Message, api_key=38, versions="1-3", flexible="2+"):
-    owner_principal_type: String | None = field("3+", default="")  # KIP-373: a token for somebody else
+    # The principal type of the owner; empty for the requesting principal (KIP-373).
+    owner_principal_type: String | None = field("3+", default="")
     owner_principal_name: String | None = field("3+", default="")
     renewers: list[CreatableRenewers]
     max_lifetime_ms: Int64

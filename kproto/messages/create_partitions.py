@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): let a topic grow."""
+"""CreatePartitions (key 37): increase the number of partitions of topics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"
 
 class CreatePartitionsTopic(Struct):
     name: String = field(map_key=True)
-    count: Int32  # The new total.
-    assignments: list[CreatePartitionsAssignment] | None  # Null lets the broker choose.
+    count: Int32  # The new total number of partitions.
+    # The brokers of the new partitions. Null lets the broker choose.
+    assignments: list[CreatePartitionsAssignment] | None
 
 
 class CreatePartitionsAssignment(Struct):

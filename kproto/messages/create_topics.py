@@ -1,4 +1,4 @@
-"""CreateTopics (key 19): make new topics, or only check whether they could be made."""
+"""CreateTopics (key 19): create topics, or only validate the request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
 
 class CreatableTopic(Struct):
     name: String = field(map_key=True)
-    num_partitions: Int32  # -1 = the broker's default, from v4 (KIP-464), and with manual assignments
-    replication_factor: Int16  # as `num_partitions`
+    # The number of partitions; -1 with manual assignments and, from v4 on, for the broker's default
+    # (KIP-464).
+    num_partitions: Int32
+    # The replication factor; -1 with manual assignments and, from v4 on, for the broker's default (KIP-464).
+    replication_factor: Int16
     assignments: list[CreatableReplicaAssignment]
     configs: list[CreatableTopicConfig]
 
@@ -37,11 +40,12 @@ class CreateTopicsResponse(Message, api_key=19, versions="2-7", flexible="5+"):
 
 class CreatableTopicResult(Struct):
     name: String = field(map_key=True)
-    topic_id: Uuid = field("7+", default=ZERO_UUID, ignorable=True)  # KIP-516
+    topic_id: Uuid = field("7+", default=ZERO_UUID, ignorable=True)  # The id of the new topic (KIP-516).
     error_code: Int16
     error_message: String | None
     topic_config_error_code: Int16 = field("5+", default=0, tag=0, ignorable=True)
-    num_partitions: Int32 = field("5+", default=-1, ignorable=True)  # KIP-525: what the new topic looks like
+    # The number of partitions of the new topic (KIP-525).
+    num_partitions: Int32 = field("5+", default=-1, ignorable=True)
     replication_factor: Int16 = field("5+", default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = field("5+", default=[], ignorable=True)
 

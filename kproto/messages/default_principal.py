@@ -1,4 +1,4 @@
-"""DefaultPrincipalData: how a broker writes its client's principal into an Envelope (KIP-590)."""
+"""DefaultPrincipalData: the client's principal as a broker writes it into an Envelope (KIP-590)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): remove the access rules that match filters."""
+"""DeleteAcls (key 31): delete the access control entries that match filters."""
 
 from __future__ import annotations
 

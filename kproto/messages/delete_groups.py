@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): forget empty groups and all their committed offsets."""
+"""DeleteGroups (key 42): delete empty groups and their committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): move the start of a log forward."""
+"""DeleteRecords (key 21): delete records by moving the start of a log forward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DeleteRecordsTopic(Struct):
 
 class DeleteRecordsPartition(Struct):
     partition_index: Int32
-    offset: Int64  # The new start of the log; -1 = its high watermark
+    offset: Int64  # The new start offset of the log; -1 for its high watermark.
 
 
 class DeleteRecordsResponse(Message, api_key=21, versions="0-2", flexible="2+"):

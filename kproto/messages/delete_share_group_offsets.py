@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92): let an empty share group forget topics."""
+"""DeleteShareGroupOffsets (key 92): delete the offsets of topics in an empty share group (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (key 86): a group coordinator lets share partitions be forgotten (KIP-932)."""
+"""DeleteShareGroupState (key 86): delete the state of share partitions (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): delete topics by name, or by id from v6."""
+"""DeleteTopics (key 20): delete topics by name or, from v6, by id."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
 
 
 class DeleteTopicState(Struct):
-    name: String | None = None  # Null when `topic_id` says which.
-    topic_id: Uuid  # KIP-516
+    name: String | None = None  # The topic name. Null if `topic_id` is set.
+    topic_id: Uuid  # The topic id (KIP-516).
 
 
 class DeleteTopicsResponse(Message, api_key=20, versions="1-6", flexible="4+"):
@@ -24,6 +24,6 @@ class DeleteTopicsResponse(Message, api_key=20, versions="1-6", flexible="4+"):
 
 class DeletableTopicResult(Struct):
     name: String | None = field(nullable="6+", map_key=True)
-    topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)  # KIP-516
+    topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)  # The topic id (KIP-516).
     error_code: Int16
     error_message: String | None = field("5+", default=None, ignorable=True)

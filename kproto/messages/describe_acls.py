@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): which access rules match a filter."""
+"""DescribeAcls (key 29): list the access control entries that match a filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): which quotas users, clients and addresses have (KIP-546)."""
+"""DescribeClientQuotas (key 48): list the quotas of users, clients and IPs (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): the cluster's id, controller and nodes (KIP-700)."""
+"""DescribeCluster (key 60): get the cluster's id, controller and nodes (KIP-700)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from ..wire.types import Bool, Int8, Int16, Int32, String
 
 class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):
     include_cluster_authorized_operations: Bool
-    endpoint_type: Int8 = field("1+", default=1)  # 1 = brokers, 2 = controllers (KIP-919)
-    include_fenced_brokers: Bool = field("2+", default=False)  # KIP-1073
+    # The endpoints to describe: 1 for brokers, 2 for controllers (KIP-919).
+    endpoint_type: Int8 = field("1+", default=1)
+    include_fenced_brokers: Bool = field("2+", default=False)  # Whether to include fenced brokers (KIP-1073).
 
 
 class DescribeClusterResponse(Message, api_key=60, versions="0-2", flexible="0+"):
@@ -28,4 +29,4 @@ class DescribeClusterBroker(Struct):
     host: String
     port: Int32
     rack: String | None = None
-    is_fenced: Bool = field("2+", default=False)  # KIP-1073
+    is_fenced: Bool = field("2+", default=False)  # Whether the broker is fenced (KIP-1073).

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): the settings of topics, brokers and groups, and where each comes from."""
+"""DescribeConfigs (key 32): get the configs of topics, brokers and groups and their sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResource(Struct):
     resource_type: Int8
     resource_name: String
-    configuration_keys: list[String] | None  # Null asks for all.
+    configuration_keys: list[String] | None  # The configs to list. Null lists all.
 
 
 class DescribeConfigsResponse(Message, api_key=32, versions="1-4", flexible="4+"):
@@ -35,12 +35,13 @@ class DescribeConfigsResourceResult(Struct):
     name: String
     value: String | None
     read_only: Bool
-    # 1 topic, 2 broker, 3 all brokers, 4 static, 5 default, 6 broker's logger, 7 client metrics, 8
-    # group (KIP-226)
+    # The source of the value: 1 topic, 2 broker, 3 default of all brokers, 4 static broker config, 5 default,
+    # 6 broker logger, 7 client metrics, 8 group (KIP-226).
     config_source: Int8 = -1
     is_sensitive: Bool
     synonyms: list[DescribeConfigsSynonym]
-    config_type: Int8 = field("3+", default=0, ignorable=True)  # KIP-569
+    # The type of the value, such as 1 for BOOLEAN (KIP-569).
+    config_type: Int8 = field("3+", default=0, ignorable=True)
     documentation: String | None = field("3+", default="", ignorable=True)
 
 

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41): which tokens exist (KIP-48)."""
+"""DescribeDelegationToken (key 41): list delegation tokens (KIP-48)."""
 
 from __future__ import annotations
 

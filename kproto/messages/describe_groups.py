@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): state, members and assignments of groups."""
+"""DescribeGroups (key 15): get the state, members and assignments of groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ..wire.types import Bool, Bytes, Int16, Int32, String
 
 class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):
     groups: list[String]
-    include_authorized_operations: Bool = field("3+", default=False)  # KIP-430
+    # Whether to include the operations allowed on each group (KIP-430).
+    include_authorized_operations: Bool = field("3+", default=False)
 
 
 class DescribeGroupsResponse(Message, api_key=15, versions="0-6", flexible="5+"):
@@ -24,13 +25,15 @@ class DescribedGroup(Struct):
     protocol_type: String
     protocol_data: String
     members: list[DescribedGroupMember]
-    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
+    # (KIP-430).
     authorized_operations: Int32 = field("3+", default=-0x80000000)
 
 
 class DescribedGroupMember(Struct):
     member_id: String
-    group_instance_id: String | None = field("4+", default=None, ignorable=True)  # KIP-345
+    # The instance id of a static member (KIP-345).
+    group_instance_id: String | None = field("4+", default=None, ignorable=True)
     client_id: String
     client_host: String
     member_metadata: Bytes

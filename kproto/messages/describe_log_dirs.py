@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): which replicas are on which disk, and how large they are (KIP-113)."""
+"""DescribeLogDirs (key 35): get the replicas in each log directory and their sizes (KIP-113)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ class DescribeLogDirsResult(Struct):
     error_code: Int16
     log_dir: String
     topics: list[DescribeLogDirsTopic]
-    total_bytes: Int64 = field("4+", default=-1, ignorable=True)  # KIP-827
+    # The size of the volume in bytes; -1 if it is unknown (KIP-827).
+    total_bytes: Int64 = field("4+", default=-1, ignorable=True)
     usable_bytes: Int64 = field("4+", default=-1, ignorable=True)
-    is_cordoned: Bool = field("5+", default=False, ignorable=True)  # KIP-1066
+    # Whether the log directory gets no new replicas (KIP-1066).
+    is_cordoned: Bool = field("5+", default=False, ignorable=True)
 
 
 class DescribeLogDirsTopic(Struct):

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): who writes to a partition, and with which transaction open (KIP-664)."""
+"""DescribeProducers (key 61): list the producers of partitions and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 

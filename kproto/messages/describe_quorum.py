@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55): leader, voters and observers of the metadata quorum (KIP-595)."""
+"""DescribeQuorum (key 55): get the leader, voters and observers of the metadata quorum (KIP-595)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ class DescribeQuorumResponsePartitionData(Struct):
 
 class ReplicaState(Struct):
     replica_id: Int32
-    replica_directory_id: Uuid = field("2+", default=ZERO_UUID)  # KIP-853
+    # The id of the replica's metadata log directory (KIP-853).
+    replica_directory_id: Uuid = field("2+", default=ZERO_UUID)
     log_end_offset: Int64
-    last_fetch_timestamp: Int64 = field("1+", default=-1, ignorable=True)  # KIP-836
+    # The leader's clock at the replica's last fetch, in ms; -1 if it is unknown (KIP-836).
+    last_fetch_timestamp: Int64 = field("1+", default=-1, ignorable=True)
     last_caught_up_timestamp: Int64 = field("1+", default=-1, ignorable=True)
 
 

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90): how far share groups have read."""
+"""DescribeShareGroupOffsets (key 90): get the start offsets of share groups (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): metadata of topics page by page, with eligible leaders (KIP-966)."""
+"""DescribeTopicPartitions (key 75): get topics page by page, with eligible leaders (KIP-966)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ..wire.types import Bool, Int16, Int32, String, Uuid
 class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible="0+"):
     topics: list[TopicRequest]
     response_partition_limit: Int32 = 2000
-    cursor: DescribeTopicPartitionsRequestCursor | None = None  # Where the page before this one ended.
+    # The first topic and partition to return, as the previous response gave it. Null for the first page.
+    cursor: DescribeTopicPartitionsRequestCursor | None = None
 
 
 class TopicRequest(Struct):

@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): state, producer and partitions of transactions (KIP-664)."""
+"""DescribeTransactions (key 65): get the state, producer and partitions of transactions (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which SCRAM mechanisms users have (KIP-554)."""
+"""DescribeUserScramCredentials (key 50): list the SCRAM mechanisms of users (KIP-554)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ class EndQuorumEpochRequestPartitionData(Struct):
     leader_id: Int32
     leader_epoch: Int32
     preferred_successors: list[Int32] = field("0", default=[], ignorable=True)
-    preferred_candidates: list[ReplicaInfo] = field("1+", default=[], ignorable=True)  # KIP-853
+    # The replicas that may become leader, best first (KIP-853).
+    preferred_candidates: list[ReplicaInfo] = field("1+", default=[], ignorable=True)
 
 
 class ReplicaInfo(Struct):

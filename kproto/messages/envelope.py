@@ -1,4 +1,4 @@
-"""Envelope (key 58): a request that a broker forwards to the controller in its client's name (KIP-590)."""
+"""Envelope (key 58): forward a client's request to the controller (KIP-590)."""
 
 from __future__ import annotations
 

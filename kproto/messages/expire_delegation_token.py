@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40): let a token end earlier (KIP-48)."""
+"""ExpireDelegationToken (key 40): shorten the lifetime of a token (KIP-48)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch (key 1): read records; also what replicas copy from their leader."""
+"""Fetch (key 1): read records. Consumers and followers send it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from ..wire.types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, 
 
 class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     cluster_id: String | None = field("12+", default=None, tag=0, ignorable=True)
-    # Consumers are -1. Followers moved to `replica_state` in v15 (KIP-903).
+    # The broker id of a follower, -1 for consumers. From v15 on it is in `replica_state` (KIP-903).
     replica_id: Int32 = field("4-14", default=-1)
     replica_state: ReplicaState = field("15+", default=FRESH, tag=1)
     max_wait_ms: Int32
     min_bytes: Int32
-    max_bytes: Int32 = 0x7FFFFFFF  # KIP-74: a first batch that is larger is sent all the same
-    isolation_level: Int8 = 0  # 0 = read_uncommitted, 1 = read_committed (KIP-98)
-    # Fetch sessions, KIP-227: id 0 and epoch 0 ask for a new one, epoch -1 for none.
+    # The most bytes to return. The first batch is returned even if it is larger (KIP-74).
+    max_bytes: Int32 = 0x7FFFFFFF
+    isolation_level: Int8 = 0  # 0 for read_uncommitted, 1 for read_committed (KIP-98).
+    # The fetch session id. Id 0 and epoch 0 request a new session, epoch -1 requests none (KIP-227).
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
     topics: list[FetchTopic]
-    # Partitions to drop from the fetch session.
+    # The partitions to remove from the fetch session (KIP-227).
     forgotten_topics_data: list[ForgottenTopic] = field("7+", default=[])
-    rack_id: String = field("11+", default="", ignorable=True)  # KIP-392
+    rack_id: String = field("11+", default="", ignorable=True)  # The rack of the consumer (KIP-392).
 
 
 class ReplicaState(Struct):
@@ -31,19 +32,25 @@ class ReplicaState(Struct):
 
 class FetchTopic(Struct):
     topic: String = field("4-12", default="", ignorable=True)
-    topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)  # KIP-516
+    # The topic id, which replaces the name (KIP-516).
+    topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
     partitions: list[FetchPartition]
 
 
 class FetchPartition(Struct):
     partition: Int32
-    current_leader_epoch: Int32 = field("9+", default=-1, ignorable=True)  # KIP-320
+    # The leader epoch that the client knows (KIP-320).
+    current_leader_epoch: Int32 = field("9+", default=-1, ignorable=True)
     fetch_offset: Int64
-    last_fetched_epoch: Int32 = field("12+", default=-1)  # KIP-595
-    log_start_offset: Int64 = field("5+", default=-1, ignorable=True)  # Only followers fill it in (KIP-107).
+    # The epoch of the last fetched record; -1 if there is none (KIP-595).
+    last_fetched_epoch: Int32 = field("12+", default=-1)
+    # The log start offset of the follower, -1 for consumers (KIP-107).
+    log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     partition_max_bytes: Int32
-    replica_directory_id: Uuid = field("17+", default=ZERO_UUID, tag=0, ignorable=True)  # KIP-853
-    high_watermark: Int64 = field("18+", default=0x7FFFFFFFFFFFFFFF, tag=1, ignorable=True)  # KIP-1166
+    # The id of the follower's log directory (KIP-853).
+    replica_directory_id: Uuid = field("17+", default=ZERO_UUID, tag=0, ignorable=True)
+    # The high watermark that the follower knows (KIP-1166).
+    high_watermark: Int64 = field("18+", default=0x7FFFFFFFFFFFFFFF, tag=1, ignorable=True)
 
 
 class ForgottenTopic(Struct):
@@ -55,9 +62,9 @@ class ForgottenTopic(Struct):
 class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
     throttle_time_ms: Int32
     error_code: Int16 = field("7+", default=0, ignorable=True)
-    session_id: Int32 = field("7+", default=0)  # 0: no session
+    session_id: Int32 = field("7+", default=0)  # The fetch session id; 0 if there is no session.
     responses: list[FetchableTopicResponse]
-    # KIP-951: where the new leaders are, so that no Metadata request is needed
+    # The endpoints of new leaders, so that the client need not send a Metadata request (KIP-951).
     node_endpoints: list[NodeEndpoint] = field("16+", default=[], tag=0)
 
 
@@ -73,12 +80,15 @@ class PartitionData(Struct):
     high_watermark: Int64
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset = field("12+", default=FRESH, tag=0)  # KIP-595
-    # KIP-951: set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH
+    # The largest epoch and its end offset at which the logs diverge (KIP-595).
+    diverging_epoch: EpochEndOffset = field("12+", default=FRESH, tag=0)
+    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch = field("12+", default=FRESH, tag=1)
-    snapshot_id: SnapshotId = field("12+", default=FRESH, tag=2)  # KIP-630
-    aborted_transactions: list[AbortedTransaction] | None  # Only for read_committed.
-    # KIP-392: fetch from this broker from now on; -1 = from the leader
+    # The snapshot to fetch instead, because the fetch offset is below the log start (KIP-630).
+    snapshot_id: SnapshotId = field("12+", default=FRESH, tag=2)
+    # The aborted transactions; null unless read_committed.
+    aborted_transactions: list[AbortedTransaction] | None
+    # The replica to fetch from in future; -1 for the leader (KIP-392).
     preferred_read_replica: Int32 = field("11+", default=-1)
     records: Records | None
 

@@ -1,4 +1,4 @@
-"""FetchSnapshot (key 59): read a snapshot of the metadata log in pieces (KIP-630)."""
+"""FetchSnapshot (key 59): read a chunk of a snapshot of the metadata log (KIP-630)."""
 
 from __future__ import annotations
 

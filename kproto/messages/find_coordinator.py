@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker coordinates a group or a transaction."""
+"""FindCoordinator (key 10): find the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from ..wire.types import Int8, Int16, Int32, String
 
 class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+"):
     key: String = field("0-3", default="")
-    # 0 = group, 1 = transaction, 2 = share partition ("group:topic id:partition", KIP-932)
+    # The key type: 0 group, 1 transaction, 2 share partition with the key "group:topic id:partition"
+    # (KIP-932).
     key_type: Int8 = field("1+", default=0)
-    coordinator_keys: list[String] = field("4+", default=[])  # KIP-699: many at once, instead of `key`
+    # The keys to look up, which replace `key` (KIP-699).
+    coordinator_keys: list[String] = field("4+", default=[])
 
 
 class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"):
@@ -20,7 +22,7 @@ class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"
     node_id: Int32 = field("0-3", default=0)
     host: String = field("0-3", default="")
     port: Int32 = field("0-3", default=0)
-    # KIP-699: one for each of the request's keys; the fields above are empty then.
+    # One coordinator for each key of the request; the fields above are then empty (KIP-699).
     coordinators: list[Coordinator] = field("4+", default=[])
 
 

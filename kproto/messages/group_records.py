@@ -1,7 +1,7 @@
-"""Keys and values of `__consumer_offsets` for classic groups: committed offsets and group state.
+"""Keys and values of `__consumer_offsets` for classic groups: offsets and group metadata.
 
-In the topic every key starts with an int16, the record's type (see `kproto.messages.index.RECORDS`), and
-every value with an int16, its version; neither is part of these bodies.
+In the topic every key starts with an int16, the type of the record (see `kproto.messages.index.RECORDS`), and
+every value with an int16, its version. Both are not part of these bodies.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
     metadata: String
     commit_timestamp: Int64
-    # KIP-211: the group's own state decides from v2 on
+    # The time at which the offset expires. From v2 on expiration depends on the state of the group (KIP-211).
     expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
-    # KIP-848: keeps offsets from surviving a topic that is deleted and made again
+    # The topic id. An offset does not apply to a re-created topic of the same name (KIP-848).
     topic_id: Uuid = field("4+", default=ZERO_UUID, tag=0, ignorable=True)
 
 

@@ -1,14 +1,13 @@
-"""What stands in front of a body: the headers, and whole requests and responses as they travel.
+"""Headers, and whole requests and responses.
 
-    frame = encode_request(request, version, correlation_id, client_id)     # a client asks
-    envelope = decode_request(frame)                                        # a broker reads
+    frame = encode_request(request, version, correlation_id, client_id)     # a client sends
+    envelope = decode_request(frame)                                        # a broker receives
     frame = encode_response(response, envelope.version, envelope.header.correlation_id)
     correlation_id, response = decode_response(frame, JoinGroupResponse, version)
 
-A frame here has no size in front; `kproto.wire.frame` adds and takes that. The header's version follows from
-the body's: the later of the two where the body is flexible, else the earlier. The answer to
-ApiVersions keeps the earliest header for all time, because a client reads it before it knows anything about
-the broker (KIP-511).
+A frame here has no size prefix; `kproto.wire.frame` adds and removes it. The header's version follows from
+the body's: the later one if the body is flexible, else the earlier one. The response to ApiVersions always
+has the earliest header, because the client reads it before it knows the broker's versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -26,17 +25,18 @@ from . import index
 
 
 class RequestHeader(Message, versions="1-2", flexible="2+"):
-    """What stands in front of every request; `request_header_version` says in which version."""
+    """The header of a request; `request_header_version` returns its version."""
 
     request_api_key: Int16
     request_api_version: Int16
     correlation_id: Int32
-    # Keeps its int16 length in v2, so that old brokers can read the header of any ApiVersions request.
+    # The client id. It keeps its int16 length in v2, so that old brokers can read the header of any
+    # ApiVersions request.
     client_id: String | None = field(flexible="none")
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):
-    """What stands in front of every response; `response_header_version` says in which version."""
+    """The header of a response; `response_header_version` returns its version."""
 
     correlation_id: Int32
 
@@ -45,12 +45,12 @@ R = TypeVar("R", bound=Message)
 
 API_VERSIONS = 18
 
-_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # as `_Start`
+_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # The same fields as `_Start`.
 _ID, _ID_SIZE = struct.Struct(">i").unpack_from, 4
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A request as it arrived: its header and the version of that, the body and the version of that."""
+    """A received request: its header with its version, and its body with its version."""
 
     header: RequestHeader
     header_version: int
@@ -59,46 +59,47 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class UnsupportedRequest(UnsupportedVersion):
-    """A request that this release can't read, with the `header` that an answer needs.
+    """A request that this release cannot read, with the `header` that a response needs.
 
-    Brokers answer ApiVersions with version 0 and UNSUPPORTED_VERSION (KIP-511), and close the connection
-    on anything else.
+    Brokers answer ApiVersions with version 0 and UNSUPPORTED_VERSION (KIP-511), and close the connection on
+    any other request.
     """
 
     def __init__(self, message: str, version: int, allowed: str, header: RequestHeader) -> None:
         super().__init__(message, version, allowed)
-        self.args = (message, version, allowed, header)  # as it is made anew, where it was pickled
+        # The arguments of `__init__`, from which pickle re-creates the error.
+        self.args = (message, version, allowed, header)
         self.header = header
 
 
 def request_header_version(request: type[Message], version: int) -> int:
-    """The version of the header in front of `version` of a request."""
+    """Return the version of the header of a request of `version`."""
     return 2 if version in request.__flexible__ else 1
 
 
 def response_header_version(response: type[Message], version: int) -> int:
-    """The version of the header in front of `version` of a response."""
+    """Return the version of the header of a response of `version`."""
     return 1 if version in response.__flexible__ and response.__api_key__ != API_VERSIONS else 0
 
 
 def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """Header and body of a request, without the size in front.
+    """Encode the header and the body of a request, without the size prefix.
 
-    Raises EncodeError and UnsupportedVersion as `Message.encode` does, and EncodeError for a message
-    that has no API key.
+    Raises EncodeError and UnsupportedVersion as `Message.encode` does, and EncodeError for a message that has
+    no API key.
     """
     return b"".join(request_pieces(request, version, correlation_id, client_id))
 
 
 def request_pieces(request: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
-    """The same in pieces: for `frame`, as a body may be long."""
+    """Encode as `encode_request` does, but return pieces for `frame` to join."""
     api_key = request.__api_key__
     if api_key is None:
         raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
     header_version = request_header_version(type(request), version)
     try:
         header = _STARTS(api_key, version, correlation_id) + _client(client_id, header_version)
-    except (struct.error, TypeError):  # which says what it is
+    except (struct.error, TypeError):  # The interpreter reports what is wrong.
         header = RequestHeader(
             request_api_key=api_key,
             request_api_version=version,
@@ -110,7 +111,7 @@ def request_pieces(request: Message, version: int, correlation_id: int, client_i
 
 @lru_cache(64)
 def _client(client_id: str | None, header_version: int) -> bytes:
-    """What of a request's header is the same for all requests of a client."""
+    """Encode the part of the header that is the same for all requests of a client."""
     header = RequestHeader(
         request_api_key=0, request_api_version=0, correlation_id=0, client_id=client_id
     ).encode(header_version)
@@ -118,11 +119,10 @@ def _client(client_id: str | None, header_version: int) -> bytes:
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
-    """Read a request, which a frame without its size holds.
+    """Decode a request from a frame without its size prefix.
 
-    Raises DecodeError for broken bytes, and UnsupportedRequest for an API or a version of it that this
-    release doesn't have: its `header` has all that was said in front of the body but, where
-    even the API is unknown, the client id.
+    Raises DecodeError for malformed bytes. Raises UnsupportedRequest for an API or a version that this
+    release lacks; its `header` has every field, except the client id if the API is unknown.
     """
     try:
         header, _ = decode_from(_Start, frame, 0, 0)
@@ -142,16 +142,19 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytes:
-    """Header and body of a response, without the size in front. Raises as `Message.encode` does."""
+    """Encode the header and the body of a response, without the size prefix.
+
+    Raises as `Message.encode` does.
+    """
     header = ResponseHeader(correlation_id=correlation_id)
     return header.encode(response_header_version(type(response), version)) + response.encode(version)
 
 
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
-    """Read the response to a request of `version`: its correlation id and its body.
+    """Decode the response to a request of `version`; return its correlation id and its body.
 
-    The broker says nowhere which request it answers but by the order and the correlation id, so the
-    caller has to know the class. Raises DecodeError for broken bytes.
+    The frame does not say which request it answers. The caller knows it from the order of requests and the
+    correlation id. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, version)
@@ -159,23 +162,27 @@ def decode_response(frame: bytes | bytearray | memoryview, response: type[R], ve
 
 
 def decode_response_views(frame: bytes | bytearray, response: type[R], version: int) -> tuple[int, R]:
-    """`decode_response`, whose records fields may be views into `frame`: see `decode_views`."""
+    """Decode as `decode_response` does, with records as views into `frame`.
+
+    See `kproto.wire.decode_views`.
+    """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_views(response, frame, end, version)
     return correlation_id, body
 
 
 def _answers(frame: bytes | bytearray | memoryview, response: type[Message], version: int) -> tuple[int, int]:
-    """The correlation id in front of a response, and where its body begins."""
+    """Return the correlation id of a response and the offset of its body."""
     header_version = response_header_version(response, version)
-    if len(frame) > _ID_SIZE and not (header_version and frame[_ID_SIZE]):  # nobody tags anything yet
+    # No tagged fields of the response header exist yet.
+    if len(frame) > _ID_SIZE and not (header_version and frame[_ID_SIZE]):
         return _ID(frame)[0], _ID_SIZE + header_version
     header, end = decode_from(ResponseHeader, frame, 0, header_version)
     return header.correlation_id, end
 
 
 class _Start(Message, versions="0"):
-    """The part that all versions of the request header begin with."""
+    """The fields with which every version of the request header begins."""
 
     request_api_key: Int16
     request_api_version: Int16
@@ -183,7 +190,7 @@ class _Start(Message, versions="0"):
 
 
 def _salvage(frame: bytes | bytearray | memoryview, start: _Start) -> RequestHeader:
-    """As much of a header as there is in front of a body of unknown form; the client id is a courtesy."""
+    """Decode as much of the header as possible; the client id is missing if it cannot be read."""
     try:
         return decode_from(RequestHeader, frame, 0, 1)[0]
     except DecodeError:

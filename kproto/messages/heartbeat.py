@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): tell the coordinator that the member lives, and hear of a rebalance."""
+"""Heartbeat (key 12): keep the membership alive, and learn of a rebalance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
     group_id: String
     generation_id: Int32
     member_id: String
-    group_instance_id: String | None = field("3+", default=None)  # KIP-345
+    # The instance id of a static member (KIP-345).
+    group_instance_id: String | None = field("3+", default=None)
 
 
 class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="4+"):

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): set, delete, append or subtract single settings (KIP-339)."""
+"""IncrementalAlterConfigs (key 44): set, delete, append to or subtract from single configs (KIP-339)."""
 
 from __future__ import annotations
 

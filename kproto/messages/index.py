@@ -1,8 +1,8 @@
-"""Where each message is declared: found by API key or by name, and imported on first use.
+"""Find messages by API key or by name; each is imported when it is first needed.
 
 request_class(11)                       # kproto.messages.join_group.JoinGroupRequest
 response_class(11)
-message_class("OffsetCommitValue")      # any message, data message or record by Kafka's name
+message_class("OffsetCommitValue")      # any message, data message or record, by Kafka's name
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["request", "response", "header", "data", "record"]
 
-# API key -> name, for every API of Kafka 4.3. Missing are 4 to 7, which Kafka 4.0 removed.
+# API key -> name, for every API of Kafka 4.3. Keys 4 to 7 are missing, because Kafka 4.0 removed them.
 API_NAMES: dict[int, str] = {
     0: "Produce",
     1: "Fetch",
@@ -110,9 +110,8 @@ API_NAMES: dict[int, str] = {
     92: "DeleteShareGroupOffsets",
 }
 
-# Record type -> name of `__consumer_offsets`: its messages are the name with Key and with Value behind.
-#
-# Type 0 is type 1 with the values of the oldest brokers.
+# Record type -> name in `__consumer_offsets`. Its messages are the name followed by Key and by Value.
+# Type 0 has the keys of type 1 and the values of the oldest brokers.
 RECORDS: dict[int, str] = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -159,35 +158,41 @@ _RECORD_MODULES = {
 
 
 def request_class(api_key: int) -> type[Message]:
-    """The request of an API. Raises KeyError for a key that Kafka 4.3 doesn't have."""
+    """Return the request of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
     return message_class(f"{API_NAMES[api_key]}Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    """The response of an API. Raises KeyError for a key that Kafka 4.3 doesn't have."""
+    """Return the response of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
     return message_class(f"{API_NAMES[api_key]}Response")
 
 
 def record_classes(record_type: int) -> tuple[type[Message], type[Message]]:
-    """Key and value of a record type of `__consumer_offsets`. Raises KeyError for an unknown type."""
+    """Return the key and the value class of a record type of `__consumer_offsets`.
+
+    Raises KeyError for an unknown type.
+    """
     name = RECORDS[record_type]
     return message_class(f"{name}Key"), message_class(f"{name}Value")
 
 
 @cache
 def message_class(name: str) -> type[Message]:
-    """Any message by Kafka's name. Raises KeyError for a name that Kafka 4.3 doesn't have."""
-    found: type[Message] = getattr(import_module(f"..{module_of(name)}", __name__), name)
-    return found
+    """Return a message by Kafka's name. Raises KeyError for an unknown name."""
+    message: type[Message] = vars(import_module(f"..{module_of(name)}", __name__))[name]
+    return message
 
 
 def kind_of(name: str) -> Kind:
-    """What sort of message a name is. Raises KeyError for a name that Kafka 4.3 doesn't have."""
+    """Return the kind of a message by name. Raises KeyError for an unknown name."""
     return _known(name)[0]
 
 
 def key_of(name: str) -> int | None:
-    """API key of a request or response, type of a record, else None. Raises KeyError as `kind_of` does."""
+    """Return the API key of a request or response, the type of a record, or None.
+
+    Raises KeyError for an unknown name.
+    """
     return _known(name)[1]
 
 
@@ -199,22 +204,25 @@ def _known(name: str) -> tuple[Kind, int | None]:
 
 
 def no_message(name: str) -> str:
-    """What to say of a name that isn't there: the names that are most like it."""
+    """Return the text of an error for an unknown name, with the most similar names."""
     from difflib import get_close_matches
 
-    known = {one.lower(): one for one in names()}
-    near = [one for one in known if len(name) > 2 and name.lower() in one][:4]
-    like = [known[one] for one in near or get_close_matches(name.lower(), known)] or ["JoinGroupRequest"]
+    known = {message.lower(): message for message in names()}
+    near = [lower for lower in known if len(name) > 2 and name.lower() in lower][:4]
+    like = [known[lower] for lower in near or get_close_matches(name.lower(), known)] or ["JoinGroupRequest"]
     return f"Kafka 4.3 has no message {name!r}; its names are such as {', '.join(like)}"
 
 
 def names() -> list[str]:
-    """The names of all messages, in the order of their kinds and keys."""
+    """Return the names of all messages, ordered by kind and key."""
     return list(_kinds())
 
 
 def module_of(name: str) -> str:
-    """The module of `kproto.messages` that declares a message. Raises KeyError for an unknown name."""
+    """Return the module of `kproto.messages` that declares a message.
+
+    Raises KeyError for an unknown name.
+    """
     kind = kind_of(name)
     if kind == "header":
         return "headers"
@@ -228,19 +236,19 @@ def module_of(name: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """Kafka's name as this package spells fields and files: ``KRaftVersion`` is ``k_raft_version``."""
+    """Convert Kafka's name to this package's spelling: ``KRaftVersion`` is ``k_raft_version``."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 
 @cache
 def _kinds() -> dict[str, tuple[Kind, int | None]]:
-    found: dict[str, tuple[Kind, int | None]] = {}
+    kinds: dict[str, tuple[Kind, int | None]] = {}
     for key, name in API_NAMES.items():
-        found[f"{name}Request"] = "request", key
-        found[f"{name}Response"] = "response", key
-    found["RequestHeader"] = found["ResponseHeader"] = "header", None
+        kinds[f"{name}Request"] = "request", key
+        kinds[f"{name}Response"] = "response", key
+    kinds["RequestHeader"] = kinds["ResponseHeader"] = "header", None
     for name in _DATA:
-        found[name] = "data", None
+        kinds[name] = "data", None
     for key, name in RECORDS.items():
-        found[f"{name}Key"] = found[f"{name}Value"] = "record", key
-    return found
+        kinds[f"{name}Key"] = kinds[f"{name}Value"] = "record", key
+    return kinds

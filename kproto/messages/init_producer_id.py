@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): get the producer id and epoch that idempotent writes need."""
+"""InitProducerId (key 22): get the producer id and epoch of an idempotent producer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from ..wire.types import Bool, Int16, Int32, Int64, String
 
 
 class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
-    transactional_id: String | None  # Null for a producer that is idempotent only.
+    transactional_id: String | None  # The transactional id. Null for a producer that is only idempotent.
     transaction_timeout_ms: Int32
-    # KIP-360: the producer goes on with a new epoch instead of failing
+    # The current producer id. The producer continues with a new epoch instead of failing (KIP-360).
     producer_id: Int64 = field("3+", default=-1)
     producer_epoch: Int16 = field("3+", default=-1)
-    enable2_pc: Bool = field("6+", default=False)  # KIP-939
-    keep_prepared_txn: Bool = field("6+", default=False)  # KIP-939
+    # Whether the producer takes part in a two-phase commit (KIP-939).
+    enable2_pc: Bool = field("6+", default=False)
+    # Whether to keep a prepared transaction instead of aborting it (KIP-939).
+    keep_prepared_txn: Bool = field("6+", default=False)
 
 
 class InitProducerIdResponse(Message, api_key=22, versions="0-6", flexible="2+"):

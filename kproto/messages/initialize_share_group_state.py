@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83): a group coordinator lets share partitions begin (KIP-932)."""
+"""InitializeShareGroupState (key 83): initialize the state of share partitions (KIP-932)."""
 
 from __future__ import annotations
 

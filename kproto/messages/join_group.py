@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): ask to be a member, and wait for the group to gather."""
+"""JoinGroup (key 11): join a group, and wait until all members have joined."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from ..wire.types import Bool, Bytes, Int16, Int32, String
 class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     group_id: String
     session_timeout_ms: Int32
-    # Before v1 the coordinator used the session timeout for both.
+    # The time in ms that members have to rejoin in a rebalance. Before v1 the session timeout applied.
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
-    # Empty on the first attempt. From v4 the answer to an empty id is MEMBER_ID_REQUIRED plus the id
-    # to come back with (KIP-394).
+    # The member id; empty on the first request. From v4 on the response to an empty id is MEMBER_ID_REQUIRED
+    # with the id to rejoin with (KIP-394).
     member_id: String
-    group_instance_id: String | None = field("5+", default=None)  # KIP-345
+    # The instance id of a static member (KIP-345).
+    group_instance_id: String | None = field("5+", default=None)
     protocol_type: String
-    # In the order that the member prefers them; the coordinator lets the members vote.
+    # The protocols (assignors) that the member supports, preferred ones first. The coordinator selects by
+    # vote.
     protocols: list[JoinGroupRequestProtocol]
-    reason: String | None = field("8+", default=None, ignorable=True)  # KIP-800
+    # The reason why the member joins or rejoins (KIP-800).
+    reason: String | None = field("8+", default=None, ignorable=True)
 
 
 class JoinGroupRequestProtocol(Struct):
@@ -30,17 +33,21 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     error_code: Int16
     generation_id: Int32 = -1
-    protocol_type: String | None = field("7+", default=None, ignorable=True)  # KIP-559
-    # An error has null here from v7 on, and before that an empty string.
+    # The group's protocol type, "consumer" for consumers (KIP-559).
+    protocol_type: String | None = field("7+", default=None, ignorable=True)
+    # The selected protocol. With an error it is null from v7 on, an empty string before.
     protocol_name: String | None = field(nullable="7+")
     leader: String
-    # KIP-814: a static leader came back and the old assignment still holds
+    # True if the leader must not compute an assignment: a static leader rejoined, and the old assignment
+    # stays valid (KIP-814).
     skip_assignment: Bool = field("9+", default=False)
     member_id: String
-    members: list[JoinGroupResponseMember]  # Empty for everyone but the leader.
+    # The members of the group and their metadata. Empty unless the receiver is the leader.
+    members: list[JoinGroupResponseMember]
 
 
 class JoinGroupResponseMember(Struct):
     member_id: String
-    group_instance_id: String | None = field("5+", default=None, ignorable=True)  # KIP-345
+    # The instance id of a static member (KIP-345).
+    group_instance_id: String | None = field("5+", default=None, ignorable=True)
     metadata: Bytes

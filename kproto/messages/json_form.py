@@ -1,4 +1,4 @@
-"""Messages as JSON, in the form in which Kafka's brokers print them into their request logs.
+"""Convert messages to and from JSON, in the form of the request logs of Kafka's brokers.
 
     to_json(request, 9)                         # {"groupId": "g", "sessionTimeoutMs": 45000, ...}
     from_json(JoinGroupRequest, data, 9)
@@ -7,17 +7,16 @@
 The form is that of Kafka's generated ``JsonConverter`` classes:
 
 * Names are Kafka's with a small first letter: ``k_raft_version`` is ``kRaftVersion``.
-* Bytes are base64; a uuid is url-safe base64 without padding; an int64 is a number, however large. Floats
-  that are no numbers are the strings "NaN", "Infinity" and "-Infinity", since JSON has nothing else.
-* A field that the version lacks isn't there. A tagged field is there when it differs from its default, any
+* Bytes are base64. A UUID is url-safe base64 without padding. An int64 is a number of any size. JSON has no
+  NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity".
+* A field that the version lacks is not written. A tagged field is written if it differs from its default, any
   other field always.
 
-Two things Kafka's classes leave out, so that nothing is lost on the way there and back: the bytes of records
-(base64), and tagged fields that nobody here knows (``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]``
-in the struct that has them).
+To lose nothing, two things are written that Kafka's classes omit: the bytes of records (base64), and unknown
+tagged fields (``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in the struct that has them).
 
-Whatever `encode` refuses, both directions refuse in the same words: an integer out of its range, null where
-it is not allowed, a value for a field that the version lacks and that is not ignorable.
+Both directions reject what `encode` rejects, with the same errors: an integer out of range, null in a field
+that is not nullable, a value for a field that the version lacks and that is not ignorable.
 """
 
 from __future__ import annotations
@@ -40,25 +39,24 @@ from ..wire.types import Primitive
 M = TypeVar("M", bound=Message)
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
-# As Jackson writes them, and so Kafka.
+# The strings that Jackson, and so Kafka, writes.
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(message: Message, version: int) -> dict[str, Any]:
-    """The JSON form of a message: dicts, lists, str, int, float, bool and None, ready for `json.dumps`.
+    """Convert a message to dicts, lists, str, int, float, bool and None, ready for `json.dumps`.
 
-    Raises EncodeError and UnsupportedVersion for exactly what `message.encode(version)` raises them for.
+    Raises EncodeError and UnsupportedVersion exactly if `message.encode(version)` does.
     """
     message.encode(version)
     return _struct_to_json(message, version, version in message.__flexible__)
 
 
 def from_json(cls: type[M], data: object, version: int) -> M:
-    """Build a message from its JSON form, as `json.loads` returns it. The order of the keys has no meaning.
+    """Build a message from its JSON form, as `json.loads` returns it, with keys in any order.
 
-    Raises EncodeError, with the path of the field, for anything that is not this form: a missing or
-    unknown key, a wrong type, a value that `encode` would refuse. Raises UnsupportedVersion if the message
-    has no such version.
+    Raises EncodeError, with the path of the field, for a missing or unknown key, a wrong type, or a value
+    that `encode` would reject. Raises UnsupportedVersion if the message has no such version.
     """
     message: M = _Reader(cls, version).struct(cls, data)
     message.encode(version)
@@ -66,10 +64,10 @@ def from_json(cls: type[M], data: object, version: int) -> M:
 
 
 def one_line(value: object) -> str:
-    """A value as one line of JSON, in UTF-8.
+    """Format a value as one line of JSON in UTF-8.
 
-    Escaped is what has no UTF-8 form (half a surrogate pair), and what other readers than JSON's take for the
-    end of a line.
+    Lone surrogates, which have no UTF-8 form, are escaped, and so are characters that some readers take for
+    the end of a line.
     """
     text = _encode(value)
     return text if text.isascii() else text.translate(_ENDS).encode("utf-8", "backslashreplace").decode()
@@ -81,7 +79,7 @@ _ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 @cache
 def json_name(name: str) -> str:
-    """The key of a field: ``k_raft_version`` is ``kRaftVersion``."""
+    """Return the JSON key of a field: ``k_raft_version`` is ``kRaftVersion``."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -93,7 +91,7 @@ def _struct_to_json(value: Struct, version: int, flexible: bool) -> dict[str, An
     out: dict[str, Any] = {}
     for f in type(value).__fields__:
         if version in f.versions:
-            item = getattr(value, f.name)
+            item = f.get(value)
             if not (flexible and version in f.tagged) or item != f.initial():
                 out[json_name(f.name)] = _to_json(f.kind, item, version, flexible)
     if value.__unknown_tags__:
@@ -133,7 +131,7 @@ def _float_to_json(value: float) -> float | str:
 
 
 class _Reader:
-    """Builds structs from their JSON form, and remembers the path of the field being read."""
+    """Builds structs from their JSON form, and tracks the path of the field that is being read."""
 
     def __init__(self, message: type[Message], version: int) -> None:
         self.message = message
@@ -212,7 +210,7 @@ class _Reader:
     def identifier(self, data: object) -> uuid.UUID:
         if isinstance(data, str) and re.fullmatch("[A-Za-z0-9_-]{22}", data):
             return uuid.UUID(bytes=base64.urlsafe_b64decode(data + "=="))
-        raise self.error(f"{short_repr(data)} is not a uuid: 22 characters of url-safe base64")
+        raise self.error(f"{short_repr(data)} is not a UUID: it needs 22 characters of url-safe base64")
 
     def unknown_tags(self, data: object) -> dict[int, bytes]:
         self.path.append(UNKNOWN_TAGS)
@@ -223,7 +221,7 @@ class _Reader:
                 raise self.error('not a list of {"tag": number, "data": base64}')
             tag = keys["tag"]
             if not isinstance(tag, int) or isinstance(tag, bool) or tag in tags:
-                raise self.error(f"{short_repr(tag)} is not a tag, or is there twice")
+                raise self.error(f"{short_repr(tag)} is not a tag, or appears twice")
             tags[tag] = self.binary(keys["data"])
         self.path.pop()
         return tags

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): leave now instead of being missed after the session timeout."""
+"""LeaveGroup (key 13): leave a group without waiting for the session timeout."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from ..wire.types import Int16, Int32, String
 
 class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
     group_id: String
-    # v3 replaced it by `members`, so that an admin can remove several (KIP-345).
+    # The member that leaves. From v3 on `members` replaces it, so that an admin can remove several (KIP-345).
     member_id: String = field("0-2", default="")
     members: list[MemberIdentity] = field("3+", default=[])
 
 
 class MemberIdentity(Struct):
-    member_id: String  # Empty when an admin removes a static member, which its instance id names.
+    member_id: String  # The member that leaves. Empty if an admin removes a static member by its instance id.
     group_instance_id: String | None = None
-    reason: String | None = field("5+", default=None, ignorable=True)  # KIP-800
+    # The reason why the member leaves (KIP-800).
+    reason: String | None = field("5+", default=None, ignorable=True)
 
 
 class LeaveGroupResponse(Message, api_key=13, versions="0-5", flexible="4+"):
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16
-    # One for each of the request's members, whose leaving can fail one by one.
+    # One result for each member of the request, with its own error code.
     members: list[MemberResponse] = field("3+", default=[])
 
 

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): for which resources settings are stored (KIP-1142)."""
+"""ListConfigResources (key 74): list the resources that have configs (KIP-1142)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from ..wire.types import Int8, Int16, Int32, String
 
 
 class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="0+"):
-    resource_types: list[Int8] = field("1+", default=[])  # Empty asks for all; v0 lists client metrics only.
+    # The resource types to list; empty for all. v0 lists client metrics only.
+    resource_types: list[Int8] = field("1+", default=[])
 
 
 class ListConfigResourcesResponse(Message, api_key=74, versions="0-1", flexible="0+"):

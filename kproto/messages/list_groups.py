@@ -1,4 +1,4 @@
-"""ListGroups (key 16): the groups this broker coordinates."""
+"""ListGroups (key 16): list the groups that this broker coordinates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from ..wire.types import Int16, Int32, String
 
 
 class ListGroupsRequest(Message, api_key=16, versions="0-5", flexible="3+"):
-    states_filter: list[String] = field("4+", default=[])  # KIP-518; empty asks for all
-    types_filter: list[String] = field("5+", default=[])  # KIP-848; empty asks for all
+    # The states of the groups to list; empty for all (KIP-518).
+    states_filter: list[String] = field("4+", default=[])
+    # The types of the groups to list; empty for all (KIP-848).
+    types_filter: list[String] = field("5+", default=[])
 
 
 class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
@@ -20,5 +22,5 @@ class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
 class ListedGroup(Struct):
     group_id: String
     protocol_type: String
-    group_state: String = field("4+", default="", ignorable=True)  # KIP-518
-    group_type: String = field("5+", default="", ignorable=True)  # KIP-848
+    group_state: String = field("4+", default="", ignorable=True)  # The state of the group (KIP-518).
+    group_type: String = field("5+", default="", ignorable=True)  # The type of the group (KIP-848).

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the offset at a log's start, at its end, or at a point in time."""
+"""ListOffsets (key 2): get the offset at the start, the end or a timestamp of partitions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..wire.types import Int8, Int16, Int32, Int64, String
 
 class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
     replica_id: Int32
-    # 0 = read_uncommitted, 1 = read_committed: the end is then the last stable offset (KIP-98)
+    # 0 for read_uncommitted, 1 for read_committed: the end is then the last stable offset (KIP-98).
     isolation_level: Int8 = field("2+", default=0)
     topics: list[ListOffsetsTopic]
-    # KIP-1075: the answer may need a look into remote storage
+    # How long the broker may take in ms, as it may have to read remote storage (KIP-1075).
     timeout_ms: Int32 = field("10+", default=0, ignorable=True)
 
 
@@ -22,10 +22,11 @@ class ListOffsetsTopic(Struct):
 
 class ListOffsetsPartition(Struct):
     partition_index: Int32
-    current_leader_epoch: Int32 = field("4+", default=-1, ignorable=True)  # KIP-320
-    # A time in ms, or: -1 latest, -2 earliest, -3 of the largest timestamp (v7, KIP-734), -4 earliest
-    # on local disk (v8, KIP-405), -5 latest in remote storage (v9, KIP-1005), -6 earliest not yet
-    # there (v11, KIP-1023).
+    # The leader epoch that the client knows (KIP-320).
+    current_leader_epoch: Int32 = field("4+", default=-1, ignorable=True)
+    # A timestamp in ms, or -1 latest, -2 earliest, -3 the record with the largest timestamp (v7, KIP-734), -4
+    # earliest on local disk (v8, KIP-405), -5 latest in remote storage (v9, KIP-1005), -6 earliest not yet in
+    # remote storage (v11, KIP-1023).
     timestamp: Int64
 
 
@@ -43,5 +44,5 @@ class ListOffsetsPartitionResponse(Struct):
     partition_index: Int32
     error_code: Int16
     timestamp: Int64 = -1
-    offset: Int64 = -1  # -1 when there is none
+    offset: Int64 = -1  # The offset; -1 if no record matches.
     leader_epoch: Int32 = field("4+", default=-1)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): which replicas are moving (KIP-455)."""
+"""ListPartitionReassignments (key 46): list the reassignments in progress (KIP-455)."""
 
 from __future__ import annotations
 

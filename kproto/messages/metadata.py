@@ -1,4 +1,4 @@
-"""Metadata (key 3): which brokers there are, which topics, and who leads each partition."""
+"""Metadata (key 3): get the brokers, the topics and the leader of each partition."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from ..wire.types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
 
 
 class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
-    # All topics: null from v1, an empty list in v0 (which has no null). From v1 an empty list asks
-    # for none.
+    # The topics to describe. Null means all topics; in v0, which has no null, an empty list does. From v1 on
+    # an empty list means none.
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
-    # Before v4 asking for a topic could always create it.
+    # Whether the broker may create missing topics. Before v4 it always may.
     allow_auto_topic_creation: Bool = field("4+", default=True)
-    # KIP-430; DescribeCluster took it over (KIP-700)
+    # Whether to include the operations allowed on the cluster (KIP-430). DescribeCluster replaces it
+    # (KIP-700).
     include_cluster_authorized_operations: Bool = field("8-10", default=False)
     include_topic_authorized_operations: Bool = field("8+", default=False)
 
 
 class MetadataRequestTopic(Struct):
-    # KIP-516. The id is in v10 and v11 too, but brokers answer ids only from v12 on.
+    # The topic id (KIP-516). It exists in v10 and v11, but brokers use ids only from v12 on.
     topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
     name: String | None = field(nullable="10+")
 
@@ -29,9 +30,11 @@ class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
     cluster_id: String | None = field("2+", default=None, ignorable=True)
     controller_id: Int32 = field("1+", default=-1, ignorable=True)
     topics: list[MetadataResponseTopic]
-    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
+    # The operations allowed on the cluster, one bit per AclOperation; the least int32 if not requested
+    # (KIP-430).
     cluster_authorized_operations: Int32 = field("8-10", default=-0x80000000)
-    error_code: Int16 = field("13+", default=0, ignorable=True)  # KIP-1102: the client has to bootstrap again
+    # The error code for the whole response. REBOOTSTRAP_REQUIRED makes the client bootstrap again (KIP-1102).
+    error_code: Int16 = field("13+", default=0, ignorable=True)
 
 
 class MetadataResponseBroker(Struct):
@@ -44,7 +47,7 @@ class MetadataResponseBroker(Struct):
 class MetadataResponseTopic(Struct):
     error_code: Int16
     name: String | None = field(nullable="12+", map_key=True)
-    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # The topic id (KIP-516).
     is_internal: Bool = field("1+", default=False, ignorable=True)
     partitions: list[MetadataResponsePartition]
     topic_authorized_operations: Int32 = field("8+", default=-0x80000000)
@@ -54,7 +57,9 @@ class MetadataResponsePartition(Struct):
     error_code: Int16
     partition_index: Int32
     leader_id: Int32
-    leader_epoch: Int32 = field("7+", default=-1, ignorable=True)  # KIP-320
+    # The leader epoch of the partition (KIP-320).
+    leader_epoch: Int32 = field("7+", default=-1, ignorable=True)
     replica_nodes: list[Int32]
     isr_nodes: list[Int32]
-    offline_replicas: list[Int32] = field("5+", default=[], ignorable=True)  # KIP-112
+    # The replicas on brokers that are offline (KIP-112).
+    offline_replicas: list[Int32] = field("5+", default=[], ignorable=True)

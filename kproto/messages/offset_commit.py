@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): write down how far a group has read."""
+"""OffsetCommit (key 8): commit offsets of a group."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from ..wire.types import ZERO_UUID, Int16, Int32, Int64, String, Uuid
 
 class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     group_id: String
-    # -1 with an empty member id commits from outside of the group, which must be empty then.
+    # The generation or member epoch. -1 with an empty member id commits from outside the group, which must be
+    # empty.
     generation_id_or_member_epoch: Int32 = -1
     member_id: String
-    group_instance_id: String | None = field("7+", default=None)  # KIP-345
-    # -1 leaves it to the broker, the only one who decides from v5 on (KIP-211).
+    # The instance id of a static member (KIP-345).
+    group_instance_id: String | None = field("7+", default=None)
+    # How long to keep the offset, in ms; -1 for the broker's setting, which always applies from v5 on
+    # (KIP-211).
     retention_time_ms: Int64 = field("2-4", default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic]
 
 
 class OffsetCommitRequestTopic(Struct):
     name: String = field("2-9", default="", ignorable=True)
-    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516, KIP-848
+    # The topic id, which replaces the name (KIP-516, KIP-848).
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
     partitions: list[OffsetCommitRequestPartition]
 
 
 class OffsetCommitRequestPartition(Struct):
     partition_index: Int32
     committed_offset: Int64
-    committed_leader_epoch: Int32 = field("6+", default=-1, ignorable=True)  # KIP-320
+    # The leader epoch of the last processed record; -1 if it is unknown (KIP-320).
+    committed_leader_epoch: Int32 = field("6+", default=-1, ignorable=True)
     committed_metadata: String | None
 
 

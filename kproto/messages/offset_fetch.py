@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): read the offsets that groups have committed."""
+"""OffsetFetch (key 9): get the committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from ..wire.types import ZERO_UUID, Bool, Int16, Int32, Int64, String, Uuid
 
 
 class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
-    group_id: String = field("1-7", default="")  # v8 asks for several groups at once, in `groups` (KIP-709).
-    # Null asks for everything that the group has committed.
+    group_id: String = field("1-7", default="")  # The group. From v8 on `groups` replaces it (KIP-709).
+    # The topics to look up. Null means all topics with committed offsets.
     topics: list[OffsetFetchRequestTopic] | None = field("1-7", default=[], nullable="2-7")
-    groups: list[OffsetFetchRequestGroup] = field("8+", default=[])  # KIP-709
-    # KIP-447: offsets of open transactions are UNSTABLE_OFFSET_COMMIT
+    groups: list[OffsetFetchRequestGroup] = field("8+", default=[])  # The groups to look up (KIP-709).
+    # Whether pending offsets of open transactions are an error, UNSTABLE_OFFSET_COMMIT (KIP-447).
     require_stable: Bool = field("7+", default=False)
 
 
@@ -22,14 +22,16 @@ class OffsetFetchRequestTopic(Struct):
 
 class OffsetFetchRequestGroup(Struct):
     group_id: String
-    member_id: String | None = field("9+", default=None, ignorable=True)  # KIP-848
+    member_id: String | None = field("9+", default=None, ignorable=True)  # The member id (KIP-848).
     member_epoch: Int32 = field("9+", default=-1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None  # Null asks for everything that the group has committed.
+    # The topics to look up. Null means all topics with committed offsets.
+    topics: list[OffsetFetchRequestTopics] | None
 
 
 class OffsetFetchRequestTopics(Struct):
     name: String = field("8-9", default="", ignorable=True)
-    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516, KIP-848
+    # The topic id, which replaces the name (KIP-516, KIP-848).
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
     partition_indexes: list[Int32]
 
 
@@ -48,7 +50,8 @@ class OffsetFetchResponseTopic(Struct):
 class OffsetFetchResponsePartition(Struct):
     partition_index: Int32
     committed_offset: Int64
-    committed_leader_epoch: Int32 = field("5-7", default=-1, ignorable=True)  # KIP-320
+    # The leader epoch of the committed offset (KIP-320).
+    committed_leader_epoch: Int32 = field("5-7", default=-1, ignorable=True)
     metadata: String | None
     error_code: Int16
 
@@ -61,13 +64,14 @@ class OffsetFetchResponseGroup(Struct):
 
 class OffsetFetchResponseTopics(Struct):
     name: String = field("8-9", default="", ignorable=True)
-    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516, KIP-848
+    # The topic id, which replaces the name (KIP-516, KIP-848).
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
     partitions: list[OffsetFetchResponsePartitions]
 
 
 class OffsetFetchResponsePartitions(Struct):
     partition_index: Int32
     committed_offset: Int64
-    committed_leader_epoch: Int32 = -1  # KIP-320
+    committed_leader_epoch: Int32 = -1  # The leader epoch of the committed offset (KIP-320).
     metadata: String | None
     error_code: Int16

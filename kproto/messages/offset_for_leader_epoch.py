@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where an epoch of a log ended, to find out whether it was cut (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23): get the end offset of an epoch, to detect truncation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from ..wire.types import Int16, Int32, Int64, String
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
-    # -2 = a debugging consumer, which may see beyond the high watermark; consumers are -1.
+    # The broker id of a follower, -1 for consumers, -2 for debugging consumers, which may read beyond the
+    # high watermark.
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic]
 

@@ -7,15 +7,18 @@ from ..wire.types import ZERO_UUID, Int16, Int32, Int64, Records, String, Uuid
 
 
 class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
-    transactional_id: String | None = None  # KIP-98
-    acks: Int16  # 0 = no answer at all, 1 = the leader has it, -1 = all in-sync replicas have it
+    transactional_id: String | None = None  # The transactional id; null outside transactions (KIP-98).
+    # When the broker answers: 0 never, 1 when the leader has the records, -1 when all in-sync replicas have
+    # them.
+    acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
 
 
 class TopicProduceData(Struct):
     name: String = field("3-12", default="", ignorable=True, map_key=True)
-    topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True, map_key=True)  # KIP-516
+    # The topic id, which replaces the name (KIP-516).
+    topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True, map_key=True)
     partition_data: list[PartitionProduceData]
 
 
@@ -27,7 +30,8 @@ class PartitionProduceData(Struct):
 class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = 0
-    node_endpoints: list[NodeEndpoint] = field("10+", default=[], tag=0)  # KIP-951
+    # The endpoints of new leaders, so that the client need not send a Metadata request (KIP-951).
+    node_endpoints: list[NodeEndpoint] = field("10+", default=[], tag=0)
 
 
 class TopicProduceResponse(Struct):
@@ -40,12 +44,14 @@ class PartitionProduceResponse(Struct):
     index: Int32
     error_code: Int16
     base_offset: Int64
-    log_append_time_ms: Int64 = -1  # -1 unless the topic uses LogAppendTime
+    # The append time of the batch in ms; -1 unless the topic uses LogAppendTime.
+    log_append_time_ms: Int64 = -1
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
-    # KIP-467: which records spoiled the batch
+    # The records that made the broker reject the batch (KIP-467).
     record_errors: list[BatchIndexAndErrorMessage] = field("8+", default=[], ignorable=True)
     error_message: String | None = field("8+", default=None, ignorable=True)
-    current_leader: LeaderIdAndEpoch = field("10+", default=FRESH, tag=0)  # KIP-951
+    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    current_leader: LeaderIdAndEpoch = field("10+", default=FRESH, tag=0)
 
 
 class BatchIndexAndErrorMessage(Struct):

@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72): hand the client's metrics to the broker (KIP-714)."""
+"""PushTelemetry (key 72): send the client's metrics to the broker (KIP-714)."""
 
 from __future__ import annotations
 

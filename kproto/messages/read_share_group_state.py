@@ -1,4 +1,4 @@
-"""ReadShareGroupState (key 84): a leader reads a share partition's state (KIP-932)."""
+"""ReadShareGroupState (key 84): a leader reads the state of share partitions (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (key 87): where share partitions start, without their batches (KIP-932)."""
+"""ReadShareGroupStateSummary (key 87): get the start offsets of share partitions (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81): take a controller out of the metadata quorum (KIP-853)."""
+"""RemoveRaftVoter (key 81): remove a controller from the metadata quorum (KIP-853)."""
 
 from __future__ import annotations
 

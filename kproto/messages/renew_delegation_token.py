@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39): let a token live longer (KIP-48)."""
+"""RenewDelegationToken (key 39): extend the lifetime of a token (KIP-48)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one step of a SASL exchange, inside Kafka's own framing (KIP-152)."""
+"""SaslAuthenticate (key 36): one step of a SASL exchange (KIP-152)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"
     auth_bytes: Bytes
 
     def __repr__(self) -> str:
-        # With PLAIN it is the password itself, and messages are looked at in logs and debuggers.
+        # With PLAIN the bytes contain the password, and logs and debuggers show the repr of messages.
         return f"SaslAuthenticateRequest(auth_bytes=<{len(self.auth_bytes)} bytes>)"
 
 
@@ -18,5 +18,5 @@ class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+
     error_code: Int16
     error_message: String | None
     auth_bytes: Bytes
-    # KIP-368: log in again before it ends; 0 = never
+    # The time in ms within which to authenticate again; 0 for no limit (KIP-368).
     session_lifetime_ms: Int64 = field("1+", default=0, ignorable=True)

@@ -10,7 +10,8 @@ class ShareAcknowledgeRequest(Message, api_key=79, versions="1-2", flexible="0+"
     group_id: String | None = None
     member_id: String | None
     share_session_epoch: Int32
-    is_renew_ack: Bool = field("2+", default=False)  # KIP-1222
+    # Whether the acknowledgements renew the lock of records (KIP-1222).
+    is_renew_ack: Bool = field("2+", default=False)
     topics: list[AcknowledgeTopic]
 
 
@@ -27,7 +28,7 @@ class AcknowledgePartition(Struct):
 class AcknowledgementBatch(Struct):
     first_offset: Int64
     last_offset: Int64
-    # For one offset each, or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew
+    # The acknowledge types, one per offset or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
     acknowledge_types: list[Int8]
 
 
@@ -49,7 +50,8 @@ class PartitionData(Struct):
     partition_index: Int32
     error_code: Int16
     error_message: String | None = None
-    current_leader: LeaderIdAndEpoch  # KIP-951: set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH
+    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    current_leader: LeaderIdAndEpoch
 
 
 class LeaderIdAndEpoch(Struct):

@@ -15,15 +15,16 @@ class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
     max_bytes: Int32 = 0x7FFFFFFF
     max_records: Int32
     batch_size: Int32
-    # KIP-1206: 0 = batches as they are, 1 = exactly the records asked for
+    # 0 to acquire whole batches, 1 to acquire exactly the requested number of records (KIP-1206).
     share_acquire_mode: Int8 = field("2+", default=0, ignorable=True)
-    is_renew_ack: Bool = field("2+", default=False)  # KIP-1222
+    # Whether the acknowledgements renew the lock of records (KIP-1222).
+    is_renew_ack: Bool = field("2+", default=False)
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic]
 
 
 class FetchTopic(Struct):
-    topic_id: Uuid = field(map_key=True)  # KIP-516
+    topic_id: Uuid = field(map_key=True)  # The topic id (KIP-516).
     partitions: list[FetchPartition]
 
 
@@ -35,7 +36,7 @@ class FetchPartition(Struct):
 class AcknowledgementBatch(Struct):
     first_offset: Int64
     last_offset: Int64
-    # For one offset each, or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew
+    # The acknowledge types, one per offset or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
     acknowledge_types: list[Int8]
 
 
@@ -64,7 +65,8 @@ class PartitionData(Struct):
     error_message: String | None = None
     acknowledge_error_code: Int16
     acknowledge_error_message: String | None = None
-    current_leader: LeaderIdAndEpoch  # KIP-951: set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH
+    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    current_leader: LeaderIdAndEpoch
     records: Records
     acquired_records: list[AcquiredRecords]
 

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77): what share groups look like (KIP-932)."""
+"""ShareGroupDescribe (key 77): describe share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class DescribedGroup(Struct):
     assignment_epoch: Int32
     assignor_name: String
     members: list[Member]
-    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
+    # (KIP-430).
     authorized_operations: Int32 = -0x80000000
 
 

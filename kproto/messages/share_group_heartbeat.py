@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76): join, stay in and leave a share group (KIP-932)."""
+"""ShareGroupHeartbeat (key 76): join, stay in or leave a share group (KIP-932)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ..wire.types import Int16, Int32, String, Uuid
 class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+"):
     group_id: String
     member_id: String
-    member_epoch: Int32  # 0 joins, -1 leaves.
+    member_epoch: Int32  # The member epoch: 0 to join, -1 to leave.
     rack_id: String | None = None
-    subscribed_topic_names: list[String] | None = None  # Null when unchanged since the last heartbeat.
+    # The subscribed topics. Null if unchanged since the last heartbeat.
+    subscribed_topic_names: list[String] | None = None
 
 
 class ShareGroupHeartbeatResponse(Message, api_key=76, versions="1", flexible="0+"):

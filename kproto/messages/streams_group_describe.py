@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (key 89): what groups of Kafka Streams applications look like (KIP-1071)."""
+"""StreamsGroupDescribe (key 89): describe groups of Kafka Streams applications (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class DescribedGroup(Struct):
     assignment_epoch: Int32
     topology: Topology | None = None
     members: list[Member]
-    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
+    # (KIP-430).
     authorized_operations: Int32 = -0x80000000
 
 

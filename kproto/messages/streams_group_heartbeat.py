@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88): join, stay in and leave a Kafka Streams group (KIP-1071)."""
+"""StreamsGroupHeartbeat (key 88): join, stay in or leave a Kafka Streams group (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ..wire.types import Bool, Int8, Int16, Int32, Int64, String, UInt16
 class StreamsGroupHeartbeatRequest(Message, api_key=88, versions="0", flexible="0+"):
     group_id: String
     member_id: String
-    member_epoch: Int32  # 0 joins, -1 leaves, -2 leaves but keeps the instance's place.
+    # The member epoch: 0 to join, -1 to leave, -2 for a static member that leaves temporarily.
+    member_epoch: Int32
     endpoint_information_epoch: Int32
     instance_id: String | None = None
     rack_id: String | None = None
@@ -93,8 +94,8 @@ class StreamsGroupHeartbeatResponse(Message, api_key=88, versions="0", flexible=
 
 
 class Status(Struct):
-    # 0 stale topology, 1 source topics missing, 2 topics partitioned incorrectly, 3 internal topics
-    # missing, 4 application shut down, 5 assignment delayed
+    # The status: 0 stale topology, 1 source topics missing, 2 topics partitioned incorrectly, 3 internal
+    # topics missing, 4 application shut down, 5 assignment delayed.
     status_code: Int8
     status_detail: String
 

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands over the assignment, every member gets its part."""
+"""SyncGroup (key 14): the leader sends the assignment, each member gets its part."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
     group_id: String
     generation_id: Int32
     member_id: String
-    group_instance_id: String | None = field("3+", default=None)  # KIP-345
-    # KIP-559: the coordinator refuses a type or name that is not the group's
+    # The instance id of a static member (KIP-345).
+    group_instance_id: String | None = field("3+", default=None)
+    # The group's protocol type. The coordinator rejects a type or a name that is not the group's (KIP-559).
     protocol_type: String | None = field("5+", default=None, ignorable=True)
     protocol_name: String | None = field("5+", default=None, ignorable=True)
-    assignments: list[SyncGroupRequestAssignment]  # Empty from everyone but the leader.
+    # The assignments of all members. Empty unless the sender is the leader.
+    assignments: list[SyncGroupRequestAssignment]
 
 
 class SyncGroupRequestAssignment(Struct):
@@ -25,6 +27,7 @@ class SyncGroupRequestAssignment(Struct):
 class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16
-    protocol_type: String | None = field("5+", default=None, ignorable=True)  # KIP-559
+    # The group's protocol type (KIP-559).
+    protocol_type: String | None = field("5+", default=None, ignorable=True)
     protocol_name: String | None = field("5+", default=None, ignorable=True)
     assignment: Bytes

@@ -11,7 +11,7 @@ class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+")
     group_id: String
     producer_id: Int64
     producer_epoch: Int16
-    # KIP-447: the coordinator fences members of an older generation
+    # The generation of the consumer. The coordinator fences members of older generations (KIP-447).
     generation_id: Int32 = field("3+", default=-1)
     member_id: String = field("3+", default="")
     group_instance_id: String | None = field("3+", default=None)
@@ -26,7 +26,8 @@ class TxnOffsetCommitRequestTopic(Struct):
 class TxnOffsetCommitRequestPartition(Struct):
     partition_index: Int32
     committed_offset: Int64
-    committed_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)  # KIP-320
+    # The leader epoch of the last processed record; -1 if it is unknown (KIP-320).
+    committed_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)
     committed_metadata: String | None
 
 

@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57): raise or lower the cluster's feature levels (KIP-584)."""
+"""UpdateFeatures (key 57): upgrade or downgrade the cluster's feature levels (KIP-584)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UpdateFeaturesResponse(Message, api_key=57, versions="0-2", flexible="0+")
     throttle_time_ms: Int32
     error_code: Int16
     error_message: String | None
-    # Gone in v2: either all updates succeed or none does.
+    # The result of each update. v2 removes it: all updates succeed or fail together.
     results: list[UpdatableFeatureResult] = field("0-1", default=[], ignorable=True)
 
 

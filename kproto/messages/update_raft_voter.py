@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (key 82): a voter tells the quorum's leader its new endpoints (KIP-853)."""
+"""UpdateRaftVoter (key 82): a voter reports its new endpoints to the quorum's leader (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vote (key 52): ask a voter of the metadata quorum for its vote (KIP-595)."""
+"""Vote (key 52): request a vote in an election of the metadata quorum (KIP-595)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class VoteRequestPartitionData(Struct):
     partition_index: Int32
     replica_epoch: Int32
     replica_id: Int32
-    replica_directory_id: Uuid = field("1+", default=ZERO_UUID, ignorable=True)  # KIP-853
+    # The id of the voter's metadata log directory (KIP-853).
+    replica_directory_id: Uuid = field("1+", default=ZERO_UUID, ignorable=True)
     voter_directory_id: Uuid = field("1+", default=ZERO_UUID, ignorable=True)
     last_offset_epoch: Int32
     last_offset: Int64
-    pre_vote: Bool = field("2+", default=False)  # KIP-996
+    # Whether this is a pre-vote, which does not change the voter's epoch (KIP-996).
+    pre_vote: Bool = field("2+", default=False)
 
 
 class VoteResponse(Message, api_key=52, versions="0-2", flexible="0+"):

@@ -1,4 +1,4 @@
-"""WriteShareGroupState (key 85): a leader stores a share partition's state (KIP-932)."""
+"""WriteShareGroupState (key 85): a leader stores the state of share partitions (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): a transaction's coordinator has its end written into the partitions."""
+"""WriteTxnMarkers (key 27): the transaction coordinator writes markers into partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class WritableTxnMarker(Struct):
     transaction_result: Bool
     topics: list[WritableTxnMarkerTopic]
     coordinator_epoch: Int32
-    transaction_version: Int8 = field("2+", default=0, ignorable=True)  # KIP-1228
+    # The transaction version of the marker; 2 or above checks the producer epoch strictly (KIP-1228).
+    transaction_version: Int8 = field("2+", default=0, ignorable=True)
 
 
 class WritableTxnMarkerTopic(Struct):

@@ -96,6 +96,10 @@ class Field(msgspec.Struct, frozen=True):
         """The attribute that holds the value or LAZY."""
         return f"_{self.name}" if self.is_lazy else self.name
 
+    def get(self, struct: Struct) -> Any:
+        """Return the value of this field in `struct`."""
+        return getattr(struct, self.name)
+
     def initial(self) -> Any:
         """Return a new value for an unset field: its default, or Kafka's zero of its type."""
         if self.default is FRESH:

@@ -173,7 +173,7 @@ def test_a_path_leads_into_arrays() -> None:
 
 @pytest.mark.parametrize("uuid", ["", "AAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAA==", 5])
 def test_a_uuid_is_22_characters_of_urlsafe_base64(uuid: object) -> None:
-    with pytest.raises(EncodeError, match="not a uuid"):
+    with pytest.raises(EncodeError, match="not a UUID"):
         from_json(
             FetchResponse,
             {

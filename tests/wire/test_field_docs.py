@@ -70,12 +70,12 @@ def test_without_the_source_the_rest_is_told(ask: type, monkeypatch: pytest.Monk
 
 def test_help_tells_the_fields_with_their_versions_and_meaning() -> None:
     told = pydoc.plain(pydoc.render_doc(JoinGroupRequest))
-    assert "JoinGroup (key 11): ask to be a member" in told
-    assert "group_instance_id     string, versions 5+, may be null, default null. KIP-345" in told
+    assert "JoinGroup (key 11): join a group" in told
+    assert "group_instance_id     string, versions 5+, may be null, default null. The instance" in told
 
 
 def test_a_docstring_of_its_own_comes_first() -> None:
-    assert str(RequestHeader.__doc__).startswith("What stands in front of every request")
+    assert str(RequestHeader.__doc__).startswith("The header of a request")
     assert "correlation_id       int32" in str(RequestHeader.__doc__)
 
 
