@@ -239,7 +239,7 @@ def close_waits_for_the_group_however_long(patch: Patch) -> None:
 @mutant(claims.every_error_has_an_exit)
 def errors_are_not_raised(patch: Patch) -> None:
     patch.setattr(
-        ClientCore, "fail", lambda self, error: self.errors.update({(type(error), str(error)): error})
+        ClientCore, "queue_error", lambda self, error: self.errors.update({(type(error), str(error)): error})
     )
     take = ConsumerEngine.take
 

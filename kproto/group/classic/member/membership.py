@@ -69,9 +69,11 @@ def fence(member: Member, request: str, out: Actions) -> None:
         reason = ENCOUNTERED.format(code.name, "HEARTBEAT")
     forget_membership(member, reason, keep_id=not final and in_rebalance)
     lose_all(member, member.rejoin_reason, out)
-    if final:
+    if member.state is S.CLOSING:
+        pass  # it closes as soon as the partitions are released
+    elif final:
         move(member, S.FENCED)
-    elif member.state not in (S.UNSUBSCRIBING, S.CLOSING):
+    elif member.state is not S.UNSUBSCRIBING:
         move(member, S.FAILED)
     detail = (
         f"another process joined as group.instance.id {member.config.group_instance_id!r}; this one must stop"

@@ -82,7 +82,7 @@ EDGES: Final[machine.Edges[MemberState]] = {
     S.EXPIRED: frozenset({S.RELEASING, S.UNJOINED, S.UNSUBSCRIBING, S.CLOSING}),
     S.FAILED: frozenset({S.RELEASING, S.UNJOINED, S.UNSUBSCRIBING, S.CLOSING}),
     S.FENCED: frozenset({S.CLOSING}),
-    S.UNSUBSCRIBING: frozenset({S.IDLE, S.UNJOINED, S.CLOSING}),
+    S.UNSUBSCRIBING: frozenset({S.IDLE, S.UNJOINED, S.FENCED, S.CLOSING}),
     S.CLOSING: frozenset({S.LEAVING, S.CLOSED}),
     S.LEAVING: frozenset({S.CLOSED}),
     S.CLOSED: frozenset(),

@@ -162,6 +162,28 @@ def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> 
     assert solo.state is MemberState.FENCED
 
 
+def test_a_member_that_is_fenced_while_it_unsubscribes_never_joins_again() -> None:
+    solo = Solo(group_instance_id="i").stable()
+    beat = solo.beat()
+    solo.tell(Unsubscribe())
+    solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
+    assert (solo.state, solo.take(Fatal).final) == (MemberState.FENCED, True)
+    solo.let_go()
+    solo.subscribe("t")
+    assert solo.state is MemberState.FENCED
+
+
+def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes() -> None:
+    solo = Solo(group_instance_id="i").stable()
+    beat = solo.beat()
+    solo.tell(Close())
+    solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.let_go()
+    assert solo.state is MemberState.CLOSED
+    assert solo.says(Left)
+
+
 @pytest.mark.parametrize("state", HELD)
 def test_a_member_that_may_fight_back_joins_again_at_the_next_poll(state: str) -> None:
     """Java's: the exception is thrown by one poll; the next one calls lost and joins again with no id."""
