@@ -2,7 +2,7 @@
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
-    for event in sockets.wait(timeout): network.happened(event, sockets.now())
+    for event in sockets.wait(timeout): network.handle(event, sockets.now())
 
 Rules that hold here:
 

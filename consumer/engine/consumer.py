@@ -517,7 +517,7 @@ def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offs
 
 
 def _network(engine: ConsumerEngine, event: NetworkEvent) -> None:
-    engine.core.network.happened(event, engine.core.now)
+    engine.core.network.handle(event, engine.core.now)
 
 
 def _tick(engine: ConsumerEngine, event: ev.Tick) -> None:

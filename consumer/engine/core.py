@@ -76,7 +76,7 @@ class ClientCore(Generic[Options]):
             lambda partitions, why: self.report("refused", partitions, reason=why),
             network.request_timeout_ms + 2 * options.retry_backoff_max_ms,
         )
-        network.throttled = lambda why: self.report("throttled", reason=why)
+        network.on_throttled = lambda why: self.report("throttled", reason=why)
         # Errors for the next poll to raise, each once.
         self.errors: OrderedDict[tuple[type[KprotoError], str], KprotoError] = OrderedDict()
 
@@ -110,7 +110,7 @@ class ClientCore(Generic[Options]):
         max_version: int | None = None,
     ) -> Call:
         """Send a request. `then` is called with the finished call, whatever its outcome."""
-        return self.network.ask(
+        return self.network.send(
             request,
             self.now,
             node=node,

@@ -122,7 +122,7 @@ CASES = [
     Case(
         "a mechanism that is not offered",
         "PLAIN_ONLY",
-        r"sasl_mechanism SCRAM-SHA-512 is not offered here; there are: PLAIN\b",
+        r"sasl_mechanism SCRAM-SHA-512 is not enabled on this listener; enabled: PLAIN\b",
         "SCRAM-SHA-512",
     ),
     Case(
@@ -158,7 +158,7 @@ CASES = [
     Case(
         "SASL where none is wanted",
         "PLAINTEXT",
-        "wants no SASL: security_protocol must be PLAINTEXT",
+        "has no SASL: set security_protocol to PLAINTEXT",
         changes={"security_protocol": "SASL_PLAINTEXT"},
     ),
     Case(

@@ -35,7 +35,7 @@ class Stage:
         return self
 
     def ask(self, **where: Any) -> Call:
-        call = self.network.ask(HEARTBEAT, self.now, **where)
+        call = self.network.send(HEARTBEAT, self.now, **where)
         self.take()
         return call
 
@@ -54,7 +54,7 @@ class Stage:
                         self.requests.append((*ids, envelope.request))
 
     def happened(self, event: Any) -> None:
-        self.network.happened(event, self.now)
+        self.network.handle(event, self.now)
         self.take()
 
     def connect(self, key: int) -> None:
@@ -79,7 +79,7 @@ class Stage:
 def question(stage: Stage, **where: Any) -> Call:
     """Something that every broker answers at once."""
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    call = stage.network.ask(request, stage.now, **where)
+    call = stage.network.send(request, stage.now, **where)
     stage.take()
     return call
 
@@ -89,7 +89,7 @@ def joining(stage: Stage, **where: Any) -> Call:
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )
-    call = stage.network.ask(request, stage.now, **where)
+    call = stage.network.send(request, stage.now, **where)
     stage.take()
     return call
 
@@ -97,6 +97,6 @@ def joining(stage: Stage, **where: Any) -> Call:
 def fetch(stage: Stage, **where: Any) -> Call:
     """A fetch that waits half a second at the broker."""
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
-    call = stage.network.ask(request, stage.now, lane=FETCH, **where)
+    call = stage.network.send(request, stage.now, lane=FETCH, **where)
     stage.take()
     return call

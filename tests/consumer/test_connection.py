@@ -112,7 +112,7 @@ def test_an_answer_out_of_order_is_a_broken_connection() -> None:
 
 def test_an_answer_that_nobody_asked_for_is_a_broken_connection() -> None:
     answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
-    with pytest.raises(DecodeError, match="nobody asked"):
+    with pytest.raises(DecodeError, match="without a request"):
         ready().received(frame(encode_response(answer, 4, 7)))
 
 
@@ -121,7 +121,7 @@ def test_every_open_call_fails_when_the_connection_breaks() -> None:
     calls = [call(), call()]
     for one in calls:
         made.ask(one)
-    made.broken("connection reset")
+    made.fail_calls("connection reset")
     assert [str(call.error) for call in calls] == ["no broker at broker:9092: connection reset"] * 2
     assert all(isinstance(call.error, ConnectionFailed) for call in calls)
 
@@ -130,13 +130,13 @@ def test_a_late_answer_costs_the_connection_but_a_waiting_call_only_itself() -> 
     made = ready()
     late = call(deadline=500)
     made.ask(late)
-    assert not made.overdue(499)
-    assert made.overdue(500)
+    assert not made.expire_calls(499)
+    assert made.expire_calls(500)
     assert isinstance(late.error, RequestTimedOut)
     unready = connection()
     waiting = call(deadline=500)
     unready.ask(waiting)
-    assert not unready.overdue(500)
+    assert not unready.expire_calls(500)
     assert isinstance(waiting.error, RequestTimedOut)
 
 

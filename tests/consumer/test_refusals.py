@@ -130,7 +130,7 @@ def test_many_partitions_that_wait_for_the_same_are_one_report() -> None:
     many = [tp("t", index) for index in range(1000)]
     for now in range(0, FAILURE_REPORT_DELAY_MS + 2_000, 1_000):
         for partition in many:
-            refusals.refused("Fetch", "X (1)", now, partition, again=now > 0)
+            refusals.add_failure("Fetch", "X (1)", now, partition, again=now > 0)
     assert [partitions for partitions, _ in told] == [many]
 
 
@@ -138,19 +138,19 @@ def test_refusals_far_apart_are_no_row() -> None:
     told: list[str] = []
     refusals = FailureReports(lambda partitions, why: told.append(why), 2_000)
     for now in range(0, 100_000, 5_000):
-        refusals.refused("Fetch", "X (1)", now, T0, again=True)
+        refusals.add_failure("Fetch", "X (1)", now, T0, again=True)
     for now in range(100_000, 110_000, 500):
-        refusals.refused("Fetch", "X (1)", now, T0, again=False)
+        refusals.add_failure("Fetch", "X (1)", now, T0, again=False)
     assert told == []
 
 
 def test_what_succeeded_in_between_is_no_row_though_the_next_refusals_have_two_reasons() -> None:
     told: list[str] = []
     refusals = FailureReports(lambda partitions, why: told.append(why), 30_000)
-    refusals.refused("OffsetCommit", "X (1)", 0, T0, again=False)
-    refusals.refused("OffsetCommit", "no broker", 20_000, T0, again=False)
+    refusals.add_failure("OffsetCommit", "X (1)", 0, T0, again=False)
+    refusals.add_failure("OffsetCommit", "no broker", 20_000, T0, again=False)
     for now in range(20_100, 24_000, 500):
-        refusals.refused("OffsetCommit", "X (1)", now, T0, again=True)
+        refusals.add_failure("OffsetCommit", "X (1)", now, T0, again=True)
     assert told == []
 
 

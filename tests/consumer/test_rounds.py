@@ -67,7 +67,7 @@ def test_a_producer_begins_in_as_few_rounds(brokers: int) -> None:
 def test_a_connection_that_is_prepared_is_the_one_that_the_call_takes() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     for _ in range(2):
-        stage.network.prepare(1, stage.now, lane=FETCH)
+        stage.network.connect(1, stage.now, lane=FETCH)
     stage.take()
     assert len(stage.opened) == 1
     stage.connect(stage.opened[0].key)
@@ -79,9 +79,9 @@ def test_a_connection_that_is_prepared_is_the_one_that_the_call_takes() -> None:
 
 def test_nothing_is_prepared_with_a_broker_that_is_not_known_or_left_alone() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
-    stage.network.prepare(2, stage.now)
+    stage.network.connect(2, stage.now)
     stage.ask(node=1)
     stage.happened(Broken(stage.opened[0].key, "connection refused"))
-    stage.network.prepare(1, stage.now, lane=MAIN)
+    stage.network.connect(1, stage.now, lane=MAIN)
     stage.take()
     assert len(stage.opened) == 1

@@ -59,7 +59,7 @@ def test_what_is_answered_at_once_makes_no_patience_with_something_else_end() ->
 
 def produced(stage: Stage) -> Call:
     """What a healthy broker may keep until its replicas have it."""
-    call = stage.network.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[]), stage.now, node=1)
+    call = stage.network.send(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[]), stage.now, node=1)
     stage.take()
     return call
 
@@ -67,7 +67,7 @@ def produced(stage: Stage) -> Call:
 def test_who_keeps_what_was_brought_is_doubted_again_and_again() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     doubted: list[int] = []
-    stage.network.doubted = lambda: doubted.append(stage.now)
+    stage.network.on_liveness_check = lambda: doubted.append(stage.now)
     call = produced(stage)
     stage.connect(stage.opened[0].key)
     while not call.done:
@@ -171,7 +171,7 @@ def test_a_heartbeat_that_is_not_answered_at_once_is_lost_long_before_a_session_
 def test_a_commit_has_the_time_that_the_coordinators_replicas_have() -> None:
     stage = Stage()
     request = OffsetCommitRequest(group_id="g", member_id="", topics=[])
-    call = stage.network.ask(request, 0)
+    call = stage.network.send(request, 0)
     stage.take()
     stage.connect(stage.opened[0].key)
     stage.tick(9_999)

@@ -31,7 +31,7 @@ def ended(stage: Stage, call: Any) -> str:
 def test_each_login_that_takes_too_long_makes_twice_as_patient() -> None:
     stage = stalled()
     for ms in (3_000, 6_000, 10_000, 10_000):
-        assert f"doesn't answer the login of user 'alice' within {ms} ms" in ended(stage, stage.ask())
+        assert f"did not answer the login of user 'alice' within {ms} ms" in ended(stage, stage.ask())
 
 
 def test_who_took_long_to_let_us_in_may_take_as_long_again() -> None:
@@ -57,7 +57,7 @@ def test_who_took_long_to_let_us_in_may_take_as_long_again() -> None:
 def test_a_question_is_asked_again_as_long_as_a_login_may_take() -> None:
     stage = stalled()
     stage.network.bootstrap[:] = [("a", 1)]
-    call = stage.network.ask(MetadataRequest(topics=[]), 0)
+    call = stage.network.send(MetadataRequest(topics=[]), 0)
     stage.run()
     assert "within 10000 ms" in ended(stage, call)
     assert sum(isinstance(action, Open) for action in stage.actions) == 3

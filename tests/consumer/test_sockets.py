@@ -448,8 +448,8 @@ def resets(sock: socket.socket) -> None:
 STRANGE: dict[str, tuple[Script, str]] = {
     "speaks another protocol": (answers(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "a size of 1213486160"),
     "says a negative size": (answers(b"\xff\xff\xff\xff"), "a size of -1"),
-    "answers somebody else": (answers(frame(b"\0\0\0\x63" + bytes(10))), "makes no sense"),
-    "says too little": (answers(frame(b"\0")), "makes no sense"),
+    "answers somebody else": (answers(frame(b"\0\0\0\x63" + bytes(10))), "cannot be decoded"),
+    "says too little": (answers(frame(b"\0")), "cannot be decoded"),
     "hangs up": (hangs_up, "closed the connection"),
     "resets the connection": (resets, "reset|closed"),
     "never answers": (hears, "within 300 ms|in time"),

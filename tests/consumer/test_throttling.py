@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from consumer import AsyncCluster, Cluster
 from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, GROUP, MAIN
-from consumer.engine.network.throttle import FROM, ThrottleReports, asked_ms
+from consumer.engine.network.throttle import FROM, ThrottleReports, throttle_ms
 from consumer.engine.network.transport import Data
 from consumer.engine.timing import FIRST_REPORT_INTERVAL_MS, MAX_REPORT_INTERVAL_MS
 from kproto.broker.machine import Throttle
@@ -55,7 +55,7 @@ def test_a_connection_is_quiet_until_its_time_is_over() -> None:
     stage = asked()
     answer(stage, 3_000)
     call = stage.ask(node=1)
-    assert stage.network.free_at(1) == 3_000
+    assert stage.network.throttled_until(1) == 3_000
     assert stage.network.next_deadline() == 3_000
     stage.tick(2_999)
     assert stage.requests == []
@@ -82,7 +82,7 @@ def test_the_longest_quiet_counts() -> None:
     answer(stage, 5_000)
     stage.now = 100
     answer(stage, 1_000)
-    assert stage.network.free_at(1) == 5_000
+    assert stage.network.throttled_until(1) == 5_000
 
 
 def test_before_that_version_the_broker_held_the_answer_back_instead() -> None:
@@ -101,8 +101,8 @@ def test_another_lane_to_the_same_broker_is_not_quiet() -> None:
     stage.ask(node=1, lane=GROUP)
     stage.connect(stage.opened[1].key)
     assert len(stage.requests) == 1
-    assert (stage.network.free_at(1, GROUP), stage.network.free_at(1, FETCH)) == (0, 0)
-    assert stage.network.free_at(2) == 0
+    assert (stage.network.throttled_until(1, GROUP), stage.network.throttled_until(1, FETCH)) == (0, 0)
+    assert stage.network.throttled_until(2) == 0
 
 
 def test_what_is_under_way_has_so_much_longer() -> None:
@@ -159,8 +159,8 @@ def test_only_answers_that_ask_for_it_do() -> None:
         response: Any = response_class(key)
         assert any(one.name == "throttle_time_ms" and first in one.versions for one in response.__fields__)
         assert first in request_class(key).__versions__
-    assert asked_ms(HeartbeatResponse(throttle_time_ms=0, error_code=0), 4) == 0
-    assert asked_ms(HeartbeatResponse(throttle_time_ms=7, error_code=0), 4) == 7
+    assert throttle_ms(HeartbeatResponse(throttle_time_ms=0, error_code=0), 4) == 0
+    assert throttle_ms(HeartbeatResponse(throttle_time_ms=7, error_code=0), 4) == 7
 
 
 # ---- when it is told
@@ -168,27 +168,27 @@ def test_only_answers_that_ask_for_it_do() -> None:
 
 def test_short_quiet_is_no_news_and_long_quiet_ever_more_seldom() -> None:
     throttles = ThrottleReports()
-    told = [now for now in range(0, 200_000, 2_000) if throttles.news("Fetch", "a:1", 1_500, now)]
+    told = [now for now in range(0, 200_000, 2_000) if throttles.report("Fetch", "a:1", 1_500, now)]
     assert told == [0, FIRST_REPORT_INTERVAL_MS, 3 * FIRST_REPORT_INTERVAL_MS]
-    assert throttles.news("Fetch", "a:1", 900, 300_000) == ""
+    assert throttles.report("Fetch", "a:1", 900, 300_000) == ""
 
 
 def test_it_says_who_asks_for_how_long_and_how_much_that_was() -> None:
     throttles = ThrottleReports()
-    first = throttles.news("Fetch", "a:1", 1_500, 0)
+    first = throttles.report("Fetch", "a:1", 1_500, 0)
     assert first == (
         "Fetch: the broker at a:1 asks for 1.5 s without requests; this client, or its user, is above a quota"
     )
-    throttles.news("Fetch", "a:1", 500, 20_000)
-    assert "asks for 2.0 s without requests; 4.0 s in the last 40 s" in throttles.news(
+    throttles.report("Fetch", "a:1", 500, 20_000)
+    assert "asks for 2.0 s without requests; 4.0 s in the last 40 s" in throttles.report(
         "Fetch", "a:1", 2_000, 40_000
     )
 
 
 def test_after_a_minute_without_it_it_is_news_again() -> None:
     throttles = ThrottleReports()
-    assert throttles.news("Fetch", "a:1", 1_500, 0)
-    assert throttles.news("Fetch", "a:1", 1_500, 62_000)
+    assert throttles.report("Fetch", "a:1", 1_500, 0)
+    assert throttles.report("Fetch", "a:1", 1_500, 62_000)
 
 
 class OnlyNowAndThen(ThrottleReports):
@@ -201,7 +201,7 @@ class OnlyNowAndThen(ThrottleReports):
 def check_told(throttles: ThrottleReports, waits: list[int], pauses: list[int]) -> None:
     now, known_until = 0, 0
     for wait, pause in zip([*waits, 2**31 - 1], [*pauses, 0], strict=False):
-        if throttles.news("Fetch", "a:1", wait, now):
+        if throttles.report("Fetch", "a:1", wait, now):
             known_until = now + wait
         assert now + wait <= known_until + MAX_REPORT_INTERVAL_MS, (waits, pauses)
         now += pause
@@ -227,7 +227,7 @@ def test_a_client_that_tells_by_the_gaps_alone_is_found_out() -> None:
 def test_who_is_told_to_be_quiet_for_weeks_says_so_whatever_was_told_before(before: int) -> None:
     told: list[str] = []
     stage = asked()
-    stage.network.throttled = told.append
+    stage.network.on_throttled = told.append
     if before:
         answer(stage, before)
         stage.ask(node=1)
@@ -350,4 +350,4 @@ def test_a_connection_that_breaks_while_it_is_quiet_is_made_anew_at_once(lane: i
     stage.network.disconnect(1, lane, "moved", 0)
     stage.ask(node=1, lane=lane)
     assert len(stage.opened) == 2
-    assert stage.network.free_at(1, lane) == 0
+    assert stage.network.throttled_until(1, lane) == 0

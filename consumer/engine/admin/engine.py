@@ -45,7 +45,7 @@ class AdminEngine:
         self.closed = False
         self.reports: list[Action] = []
         self._wall = wall or self.clock
-        self.network.throttled = self._throttled
+        self.network.on_throttled = self._throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
 
@@ -60,7 +60,7 @@ class AdminEngine:
         self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))
 
     def happened(self, event: NetworkEvent) -> None:
-        self.network.happened(event, self.now)
+        self.network.handle(event, self.now)
 
     def tick(self, event: ev.Tick) -> None:
         self.network.tick(self.now)

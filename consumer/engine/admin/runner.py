@@ -138,7 +138,7 @@ class PlanRunner:
 
         for ask in asks:
             most = self._network.request_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
-            call = self._network.ask(
+            call = self._network.send(
                 ask.request,
                 now,
                 node=ask.node,

@@ -302,11 +302,11 @@ class Fetcher:
         response = call.response
         if not isinstance(response, FetchResponse):
             session.failed()
-            if call.how is Outcome.silent:
+            if call.outcome is Outcome.NO_RESPONSE:
                 core.report_failure("Fetch", str(call.error), again=lane.failures > 0)
             self._leave_alone(lane)
             self._metadata.need()
-            if call.how is not Outcome.silent and call.error is not None:
+            if call.outcome is not Outcome.NO_RESPONSE and call.error is not None:
                 lane.not_before = core.now + core.options.retry_backoff_max_ms
                 core.queue_error(call.error)
             else:
@@ -314,7 +314,9 @@ class Fetcher:
             return
         for place in response.node_endpoints:
             core.view.placed(place.node_id, place.host, place.port, place.rack)
-        quiet_until = max(core.network.free_at(node, FETCH_LANE), core.network.free_at(node, SIDE))
+        quiet_until = max(
+            core.network.throttled_until(node, FETCH_LANE), core.network.throttled_until(node, SIDE)
+        )
         lane.not_before = max(lane.not_before, quiet_until)
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:

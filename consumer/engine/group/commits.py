@@ -417,7 +417,7 @@ class Committer:
         self._open = None
         core = self._core
         if not isinstance(call.response, OffsetCommitResponse):
-            if call.how is Outcome.silent:
+            if call.outcome is Outcome.NO_RESPONSE:
                 self._in_vain(commit.offsets, str(call.error))
                 self._coordinator.lost(call.node, str(call.error))
                 self._again(commit, str(call.error), call.error)

@@ -137,7 +137,7 @@ class Coordinator:
         core = self._core
         self._call = None
         error: KprotoError | None = call.error
-        told = call.how is not Outcome.silent
+        told = call.outcome is not Outcome.NO_RESPONSE
         why = ""
         if isinstance(call.response, FindCoordinatorResponse):
             found = coordinator_of(call.response, call.version)
@@ -151,7 +151,7 @@ class Coordinator:
             error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
             told, why = action_for(FIND_COORDINATOR, code) is ErrorAction.RAISE, describe(code)
         self.trouble = str(error)
-        if call.how is Outcome.silent:
+        if call.outcome is Outcome.NO_RESPONSE:
             self._nobody()
         elif not told:
             core.report_failure("FindCoordinator", why, again=self._failures > 0)

@@ -438,7 +438,7 @@ class Membership:
         if not self.member.is_rejoining_repeatedly:
             self._in_vain.discard("Assignment")
         self._finder.first = action.first
-        self._finder.existed = action.initial_counts
+        self._finder.existed = action.existed
         owned = set(action.owned)
         if over := self._seeks.over(owned, core.now, last=not self.member.cooperative):
             core.report("unsought", over, owned=action.owned, reason="the group gave them to another member")
@@ -481,7 +481,7 @@ class Membership:
             self.feed(protocol.Failed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
-            core.network.prepare(node, core.now)  # where the commits of what it gets are looked up
+            core.network.connect(node, core.now)  # where the commits of what it gets are looked up
         core.send(
             Prepared(type(request), lambda version: member.in_version(request, version)),
             lambda call: self._answered(action, call),
@@ -494,7 +494,7 @@ class Membership:
         self._note(action, call)
         if call.response is not None:
             self.feed(protocol.Received(action.request, call.response))
-        elif call.how is Outcome.silent or call.error is None:
+        elif call.outcome is Outcome.NO_RESPONSE or call.error is None:
             self.feed(protocol.Failed(action.request, str(call.error)))
         elif action.purpose is Purpose.HEARTBEAT:  # which ends no membership; the next one may be answered
             self._core.queue_error(call.error)
@@ -512,7 +512,7 @@ class Membership:
                 return
             if code:
                 why = ": ".join(filter(None, (describe(code), broker_error(code, call.name).detail)))
-        elif action.purpose in (Purpose.JOIN, Purpose.SYNC) and call.how is Outcome.silent:
+        elif action.purpose in (Purpose.JOIN, Purpose.SYNC) and call.outcome is Outcome.NO_RESPONSE:
             why = str(call.error)
         else:
             return

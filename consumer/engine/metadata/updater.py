@@ -40,7 +40,7 @@ class MetadataUpdater:
         self._last_at = -(10**9)
         # Why nobody answers just now; empty when somebody did last.
         self.trouble = ""
-        core.network.doubted = self.need
+        core.network.on_liveness_check = self.need
         self._away_since, self._gaps, self._told = 0, ReportIntervals(), set[tuple[str, str]]()
         self._fails = 0
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new
@@ -190,7 +190,7 @@ class MetadataUpdater:
             self._away(str(call.error), several or None)
             # Java would wait for ever; a cluster that was there before is waited for here too.
             late = not self._found and core.now - self._since >= BOOTSTRAP_REPORT_DELAY_MS
-            if late or call.how is not Outcome.silent:
+            if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
             return
         self._fails, self._trying_since, self._found = 0, None, True

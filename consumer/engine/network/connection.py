@@ -1,18 +1,19 @@
-"""One connection to one broker, without the socket.
+"""The protocol on one connection to one broker, without the socket.
 
-Rules that hold here:
+Rules:
 
-* A broker answers in the order it was asked. The correlation id is checked all the same: an answer that
-  doesn't fit is a broken connection, never a guess.
-* The first request is always ApiVersions, at the highest version that we know; a broker that doesn't know it
-  answers in version 0 with the range it does know (KIP-511), and is asked again.
-* A request waits in `waiting` until the versions are known, because its body may depend on the version, and
-  while the connection is to be quiet (`throttling`).
-* A request that isn't answered in time closes the connection: nobody could tell its late answer from the next
-  one's, and a broker that is silent for that long is better asked through a new connection (as Java does).
+* A broker responds in the order of the requests. The correlation id is checked as well; a mismatch breaks the
+  connection.
+* The first request is always ApiVersions, in the client's highest version. A broker that does not know it
+  responds in version 0 with the range that it knows (KIP-511); ApiVersions is then sent again in that range.
+* A request waits until the versions are known, because its body may depend on its version, and while the
+  connection is throttled (`throttle`).
+* A request without a response in time closes the connection, as in Java: a late response could not be told
+  apart from the next one.
 * With SASL (`login`) the versions are followed by the exchange, and that by the first request. A session that
-  ends is renewed in between (KIP-368): a broker answers in order, so what is under way is not touched.
-* Nothing here reads a clock or touches a socket: bytes come in and go out, `now` is in milliseconds.
+  expires is renewed in between (KIP-368); since a broker responds in order, requests in flight are not
+  affected.
+* There is no clock and no socket here: bytes come in and go out, `now` is in milliseconds.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from kproto.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from kproto.machine import Edges, move
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response, decode_response_views, request_pieces
 from kproto.messages.index import API_NAMES, response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 
-from .throttle import asked_ms
+from .throttle import throttle_ms
 
 if TYPE_CHECKING:
     from ...security import Token
@@ -54,36 +56,35 @@ UNSUPPORTED_VERSION = 35
 API_VERSIONS = 18
 FETCH = 1
 
-# The largest answer of a broker that has shown that it is one: what a size can say, as in Java's clients. A
-# fetch brings its first batch whole, however large that is, so fetch.max.bytes bounds nothing. What hasn't
-# arrived takes no memory.
-MOST = 2**31 - 1
+# The largest response of a broker that has completed ApiVersions: Java's limit, the largest int32. A fetch
+# returns its first batch whole, however large it is, so fetch.max.bytes is no limit. Memory is only allocated
+# for bytes that have arrived.
+MAX_RESPONSE_SIZE = 2**31 - 1
 
 
 class Prepared(msgspec.Struct):
-    """A request whose body is built when the version is known: `build(version)`, called once, when it is
-    sent."""
+    """A request whose body is built once its version is known: `build(version)` is called when it is sent."""
 
     message: type[Message]
     build: Callable[[int], Message]
 
 
 class Outcome(Enum):
-    """How a call ended; only `silent` is worth another try at once."""
+    """How a call ended. Only `NO_RESPONSE` is worth an immediate retry."""
 
-    answered = "answered"
-    silent = "silent"  # no answer: the connection broke, or the time was over
-    refused = "refused"  # by us: no version that both sides know can say it
-    denied = "denied"  # nobody lets us in
-    garbled = "garbled"  # the answer can't be read
+    ANSWERED = "answered"
+    NO_RESPONSE = "no response"  # the connection broke, or the request timed out
+    NOT_SENT = "not sent"  # not sent: no version that both sides know can express it
+    UNAUTHENTICATED = "unauthenticated"  # authentication failed
+    UNREADABLE = "unreadable"  # the response cannot be decoded
 
 
 class Call:
-    """One request on its way: what was asked, until when, and what came of it.
+    """One request: its target, its deadline and its outcome.
 
-    `done` turns true exactly once; then either `response` or `error` is set. `purpose` belongs to whoever
-    asked. `request` is the message that was really sent, once it was sent. A `one_way` call (Produce with
-    acks=0) gets no answer: it is done when it is written, and `response` is the request itself.
+    `done` becomes true exactly once; then either `response` or `error` is set. `purpose` belongs to the
+    caller. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no response:
+    it is done once it is written, and `response` is the request itself.
     """
 
     __slots__ = (
@@ -128,25 +129,26 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        # Where it was asked in vain, and why that was in vain.
+        # Address -> why the call failed there.
         self.tried: dict[tuple[str, int], str] = {}
         self.response: Message | None = None
         self.error: KprotoError | None = None
 
     @property
     def done(self) -> bool:
+        """Whether the call has ended."""
         return self.response is not None or self.error is not None
 
     @property
-    def how(self) -> Outcome:
-        """How the call ended; only to be asked when it is done."""
+    def outcome(self) -> Outcome:
+        """How the call ended. Only valid once it is done."""
         if self.error is None:
-            return Outcome.answered
+            return Outcome.ANSWERED
         if isinstance(self.error, AuthenticationFailed):
-            return Outcome.denied
+            return Outcome.UNAUTHENTICATED
         if isinstance(self.error, (UnsupportedVersion, EncodeError)):
-            return Outcome.refused
-        return Outcome.garbled if isinstance(self.error.__cause__, DecodeError) else Outcome.silent
+            return Outcome.NOT_SENT
+        return Outcome.UNREADABLE if isinstance(self.error.__cause__, DecodeError) else Outcome.NO_RESPONSE
 
     @property
     def name(self) -> str:
@@ -158,22 +160,50 @@ class Call:
 
 
 def api_name(message: type[Message]) -> str:
-    """Kafka's name of the request: `JoinGroup` for JoinGroupRequest."""
+    """Return Kafka's name of the request: `JoinGroup` for JoinGroupRequest."""
     key = message.__api_key__
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
+# The `purpose` of a connection's own calls: they are never among the finished ones.
 LOGIN: Final = object()
-"""The `purpose` of a connection's own calls: they are never among the finished ones."""
+
+
+class ConnectionState(Enum):
+    """How far a connection is. Java's ConnectionState, with the TLS handshake as a state of its own."""
+
+    CONNECTING = "connecting"
+    TLS_HANDSHAKE = "TLS handshake"
+    CHECKING_API_VERSIONS = "checking API versions"
+    AUTHENTICATING = "authenticating"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+S = ConnectionState
+
+EDGES: Edges[ConnectionState] = {
+    S.CONNECTING: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
+    S.TLS_HANDSHAKE: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
+    # A connection that broke before the first response starts again at the host's next address.
+    S.CHECKING_API_VERSIONS: frozenset(
+        {S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.AUTHENTICATING, S.READY, S.CLOSED}
+    ),
+    S.AUTHENTICATING: frozenset({S.READY, S.CLOSED}),
+    # The SASL session is renewed (KIP-368).
+    S.READY: frozenset({S.AUTHENTICATING, S.CLOSED}),
+    S.CLOSED: frozenset(),
+}
 
 
 class Connection:
-    """The protocol on one connection. The owner moves the bytes and calls, in this order:
+    """The protocol on one connection.
 
-    `opened()` when the socket is connected, `received(data)` for every chunk or `answered(body)` for every
-    whole frame, `broken(why)` when it ends.
-    `ask(call)` at any time. Each returns the bytes to write; finished calls are appended to `finished`.
-    With `wants_token` set, a login waits for `log_in(token)`. AuthenticationFailed is an end, as DecodeError.
+    The owner moves the bytes. It calls `opened()` when the socket is connected, `received(data)` for each
+    chunk or `answered(body)` for each whole frame, and `fail_calls(why)` at the end; `ask(call)`
+    is valid at any time. Each returns the bytes to write, and appends calls that ended to `finished`. While
+    `wants_token` is set, the login waits for `log_in(token)`. AuthenticationFailed and DecodeError end the
+    connection.
     """
 
     def __init__(
@@ -183,23 +213,20 @@ class Connection:
         self.host = host
         self.port = port
         self.client_id = client_id
-        self.deadline = deadline  # until when it must be open and negotiated
-        self.patience = 0  # how many ms that was
-        self.began: int | None = None  # when the broker's part of that did; None when it is over
-        self.ready = False
-        self.closed = False
-        self.is_open = False
-        self.shaking = False  # there is a connection, and TLS has begun on it
-        self.heard = False  # something was answered since it is ready
-        # The broker reads nothing before that moment; nothing is sent until `speak`.
-        self.quiet = False
-        self.quiet_until = 0
-        # Which API's answer asked for that, and for how many ms; until `hush`.
-        self.asked = ("", 0)
+        self.deadline = deadline  # deadline of the connection setup, ApiVersions and login included
+        self.setup_timeout_ms = 0  # setup timeout in ms
+        self.setup_began_at: int | None = None  # when the setup began; None once it is complete
+        self.state = ConnectionState.CONNECTING
+        self.has_responded = False  # the broker has responded to a call
+        # The broker reads nothing before `throttled_until`; nothing is sent before `end_throttle`.
+        self.is_throttled = False
+        self.throttled_until = 0
+        # The API and the throttle time in ms of a response that asked for throttling, until `throttle`.
+        self.requested_throttle = ("", 0)
         self.wants_token = False
         self.login = login
         self.versions: dict[int, tuple[int, int]] = {}
-        self.features: dict[str, int] = {}  # what the cluster has turned on (KIP-584)
+        self.features: dict[str, int] = {}  # finalized features of the cluster (KIP-584)
         self.caps: Mapping[int, int] = {}
         self.waiting: deque[Call] = deque()
         self.in_flight: deque[tuple[int, Call]] = deque()
@@ -212,8 +239,19 @@ class Connection:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
+    @property
+    def ready(self) -> bool:
+        """Whether calls can be sent: versions are known, and the login is complete."""
+        return self.state is ConnectionState.READY
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the socket is connected, its TLS handshake included."""
+        return self.state not in (ConnectionState.CONNECTING, ConnectionState.TLS_HANDSHAKE)
+
     def opened(self) -> bytes:
-        self.is_open = True
+        """Return the first bytes to write: the socket is connected."""
+        move(self, ConnectionState.CHECKING_API_VERSIONS, EDGES)
         return self._ask_versions(ApiVersionsRequest.__versions__.max)
 
     def _ask_versions(self, version: int) -> bytes:
@@ -227,36 +265,40 @@ class Connection:
         return frame(*request_pieces(request, version, self._next_correlation, self.client_id))
 
     def ask(self, call: Call) -> bytes:
+        """Send a call now, or once the connection is ready and not throttled."""
         call.address = self.address
-        if not self.ready or self.quiet:
+        if not self.ready or self.is_throttled:
             self.waiting.append(call)
             return b""
         return self._send(call)
 
-    def hush(self, now: int) -> tuple[str, int]:
-        """An answer asked for quiet: nothing is sent until `speak`, and what is under way has longer.
-        Returns which API, and for how long."""
-        api, wait = self.asked
-        self.asked = "", 0
-        until = max(now + wait, self.quiet_until)
-        longer = until - max(now, self.quiet_until)
-        self.quiet, self.quiet_until = True, until
+    def throttle(self, now: int) -> tuple[str, int]:
+        """Start throttling: send nothing until `end_throttle`, and extend the deadlines of calls in flight.
+
+        Returns the API whose response asked for it, and the time in ms.
+        """
+        api, wait = self.requested_throttle
+        self.requested_throttle = "", 0
+        until = max(now + wait, self.throttled_until)
+        longer = until - max(now, self.throttled_until)
+        self.is_throttled, self.throttled_until = True, until
         for _, call in self.in_flight:
             call.deadline += longer
         return api, wait
 
-    def speak(self) -> bytes:
-        """The time is over: what waited is sent."""
-        self.quiet = False
+    def end_throttle(self) -> bytes:
+        """End throttling: send the calls that waited."""
+        self.is_throttled = False
         return self._send_waiting() if self.ready else b""
 
-    def _look_at_quota(self, response: Message | None, version: int, api: str) -> None:
-        wait = 0 if response is None else asked_ms(response, version)
-        if wait > self.asked[1]:
-            self.quiet, self.asked = True, (api, wait)
+    def _note_throttle(self, response: Message | None, version: int, api: str) -> None:
+        """Note the throttle time of a response."""
+        wait = 0 if response is None else throttle_ms(response, version)
+        if wait > self.requested_throttle[1]:
+            self.is_throttled, self.requested_throttle = True, (api, wait)
 
     def version_for(self, message: type[Message], most: int | None = None) -> int:
-        """The highest version both sides know. Raises UnsupportedVersion when there is none."""
+        """Return the highest version that both sides know, at most `most`. Raises UnsupportedVersion."""
         key = message.__api_key__
         ours = message.__versions__
         if key is None or key not in self.versions:
@@ -296,16 +338,18 @@ class Connection:
         return data
 
     def received(self, data: bytes) -> bytes:
-        """Feeds bytes. Raises DecodeError when they can't be an answer: then call `broken` and close."""
-        out: list[bytes] = []
+        """Take received bytes. Raises DecodeError if they cannot be a response: then call `broken`, and
+        close.
+        """
+        pieces: list[bytes] = []
         for body in self._frames.feed(data):
-            out.append(self.answered(body))
+            pieces.append(self.answered(body))
             if self.ready:
-                self._frames.max_size = MOST
-        return b"".join(out)
+                self._frames.max_size = MAX_RESPONSE_SIZE
+        return b"".join(pieces)
 
     def answered(self, body: bytes | bytearray) -> bytes:
-        """Takes a whole answer in; the records of a fetch point into it. Raises as `received` does."""
+        """Take a whole response frame; records of a fetch refer to it. Raises as `received` does."""
         if self._negotiating >= 0:
             return self._negotiated(bytes(body))
         login = self.login
@@ -316,18 +360,18 @@ class Connection:
             assert login is not None
             assert call.response is not None
             return self._logged_in(login.answered(call.response))
-        self._look_at_quota(call.response, call.version, call.name)
+        self._note_throttle(call.response, call.version, call.name)
         self.finished.append(call)
-        self.heard = True
+        self.has_responded = True
         return b""
 
     def _negotiated(self, body: bytes) -> bytes:
         version = self._negotiating
-        # The error code is the first field in every version, and a broker that doesn't know ours answers
+        # The error code is the first field in every version. A broker that does not know the version responds
         # in v0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
-                raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker refuses even version 0")
+                raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects even version 0")
             return self._ask_versions(_lower(body, version))
         _, response = decode_response(body, ApiVersionsResponse, version)
         assert isinstance(response, ApiVersionsResponse)
@@ -336,21 +380,22 @@ class Connection:
             raise DecodeError("ApiVersions", version, "error_code", 4, detail)
         self.versions = _versions(response, version)
         if not self.versions:
-            detail = "the broker answers that it knows no request"
+            detail = "the broker lists no API"
             raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._negotiating = -1
-        self._look_at_quota(response, version, "ApiVersions")
+        self._note_throttle(response, version, "ApiVersions")
         if self.login is None:
-            return self._be_ready()
+            return self._on_ready()
+        move(self, ConnectionState.AUTHENTICATING, EDGES)
         if self.login.needs_token:
             self.wants_token = True
             return b""
         return self.log_in(None)
 
-    def _be_ready(self) -> bytes:
-        self.ready = True
-        return b"" if self.quiet else self._send_waiting()
+    def _on_ready(self) -> bytes:
+        move(self, ConnectionState.READY, EDGES)
+        return b"" if self.is_throttled else self._send_waiting()
 
     def _send_waiting(self) -> bytes:
         waiting, self.waiting = self.waiting, deque()
@@ -359,18 +404,19 @@ class Connection:
     # ---- logging in
 
     def renew(self, deadline: int) -> bytes:
-        """The session ends soon: log in again, until `deadline` or later. New calls wait meanwhile."""
+        """Renew the SASL session, until `deadline` at least. New calls wait meanwhile."""
         assert self.login is not None
-        # What was asked before is answered before: a JoinGroup may take its time.
-        under_way = (call.deadline + self.patience for _, call in self.in_flight)
-        self.deadline = max(deadline, *under_way, self.quiet_until + self.patience)
-        self.ready = False
+        # Calls in flight are answered before the login; a JoinGroup may take long.
+        deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
+        self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
+        move(self, ConnectionState.AUTHENTICATING, EDGES)
         if self.login.needs_token:
             self.wants_token = True
             return b""
         return self.log_in(None)
 
     def log_in(self, token: Token | None) -> bytes:
+        """Start the SASL exchange."""
         assert self.login is not None
         self.wants_token = False
         request = self.login.begin(self.versions, token)
@@ -382,7 +428,7 @@ class Connection:
             node=None,
             lane=0,
             deadline=self.deadline,
-            timeout_ms=self.patience,
+            timeout_ms=self.setup_timeout_ms,
             max_version=most,
             purpose=LOGIN,
         )
@@ -395,17 +441,17 @@ class Connection:
     def _logged_in(self, after: bytes | None) -> bytes:
         assert self.login is not None
         if after is None:
-            return self._be_ready()
+            return self._on_ready()
         if self.login.raw:
             return frame(after)
         return self._ask_login(self.login.message(after))
 
     def _answered(self, body: bytes | bytearray) -> Call:
         if not self.in_flight:
-            raise DecodeError("ResponseHeader", -1, "correlation_id", 0, "an answer that nobody asked for")
+            raise DecodeError("ResponseHeader", -1, "correlation_id", 0, "a response without a request")
         expected, call = self.in_flight[0]
         if int.from_bytes(body[:4], "big", signed=True) != expected:
-            detail = f"expected {expected}: answers must come in the order of the requests"
+            detail = f"expected {expected}: responses must come in the order of the requests"
             raise DecodeError("ResponseHeader", -1, "correlation_id", 0, detail)
         key = call.message.__api_key__
         assert key is not None
@@ -414,30 +460,31 @@ class Connection:
         self.in_flight.popleft()
         return call
 
-    def late(self) -> str:
-        """What took longer than it may, before this was ready."""
-        limit = f"within {self.patience} ms"
+    def setup_failure(self) -> str:
+        """Return why the setup timed out."""
+        limit = f"within {self.setup_timeout_ms} ms"
         if self.wants_token:
             return f"the token provider has returned nothing {limit}"
         if self.is_open and self.login is not None and self.login.begun:
-            return f"the broker doesn't answer the login of {self.login.who} {limit}"
+            return f"the broker did not answer the login of {self.login.user} {limit}"
         if self.is_open:
-            return f"the broker doesn't answer {limit}"
-        if self.shaking:
-            return f"the TLS handshake doesn't come to its end {limit}; does this port speak TLS?"
-        return f"the connection can't be made {limit}"
+            return f"the broker did not respond {limit}"
+        if self.state is ConnectionState.TLS_HANDSHAKE:
+            return f"the TLS handshake did not complete {limit}; does this port speak TLS?"
+        return f"the connection was not established {limit}"
 
     def forget(self, call: Call) -> None:
-        """Takes back a call that was not sent yet."""
+        """Remove a call that was not sent yet."""
         self.waiting.remove(call)
 
-    def broken(
+    def fail_calls(
         self, why: str, garbled: DecodeError | None = None, denied: AuthenticationFailed | None = None
     ) -> None:
-        """The connection is gone: every open call fails. `garbled`: the oldest one's answer can't be read.
-        `denied`: nobody lets us in."""
-        self.closed = True
-        self.ready = False
+        """Fail every call: the connection has ended.
+
+        `garbled`: the response to the oldest call cannot be decoded. `denied`: authentication failed.
+        """
+        move(self, ConnectionState.CLOSED, EDGES)
         if garbled is not None and self.in_flight:
             _, call = self.in_flight.popleft()
             if call.purpose is not LOGIN:
@@ -451,13 +498,15 @@ class Connection:
         self.in_flight.clear()
         self.waiting.clear()
 
-    def overdue(self, now: int) -> bool:
-        """True when a call that was sent is not answered in time: the owner must close this connection."""
+    def expire_calls(self, now: int) -> bool:
+        """Fail the calls that have timed out; return True if a sent one has, as the connection is unusable
+        then.
+        """
         late = False
         for _, call in self.in_flight:
             if call.deadline <= now and not call.done:
-                silent = {self.address: "it was asked, and doesn't answer"}
-                call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}", silent)
+                reasons = {self.address: "it did not respond"}
+                call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}", reasons)
                 late = True
         if late:
             self.finished.extend(
@@ -468,43 +517,46 @@ class Connection:
         for call in expired:
             self.waiting.remove(call)
             why, reason = f"no connection to {self.address} yet", "no connection yet"
-            if self.quiet:
-                reason = f"asks for {self.quiet_until - now} ms more without requests (a quota)"
+            if self.is_throttled:
+                reason = f"asks for {self.throttled_until - now} ms more without requests (a quota)"
                 why = f"{self.address} {reason}"
             call.error = RequestTimedOut(call.name, call.timeout_ms, why, {self.address: reason})
             self.finished.append(call)
         return late
 
     def add_deadlines(self, times: list[int]) -> None:
+        """Add the times at which this connection needs attention."""
         for _, call in self.in_flight:
             times.append(call.deadline)
         for call in self.waiting:
             times.append(call.deadline)
-        if not self.ready and not self.closed:
+        if self.state not in (ConnectionState.READY, ConnectionState.CLOSED):
             times.append(self.deadline)
-        if self.quiet and self.waiting:
-            times.append(self.quiet_until)
+        if self.is_throttled and self.waiting:
+            times.append(self.throttled_until)
 
 
 def _versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
-    """API key -> the versions that a broker says it knows. Raises DecodeError for what no broker can mean: it
-    would be believed for as long as the connection lasts."""
+    """Return API key -> the version range of the broker. Raises DecodeError for an impossible range.
+
+    The versions are used for as long as the connection lasts.
+    """
     versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-    mad = [one for one in response.api_keys if not 0 <= one.min_version <= one.max_version]
-    detail = f"these versions can't be: {mad[0]}" if mad else ""
+    impossible = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
+    detail = f"impossible versions: {impossible[0]}" if impossible else ""
     if len(versions) < len(response.api_keys):
-        detail = "the broker names a request twice"
+        detail = "the broker lists an API twice"
     if detail:
         raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
     return versions
 
 
 def _lower(body: bytes, version: int) -> int:
-    """The version of ApiVersions that a broker says it knows, 0 when it says nothing that can be read."""
+    """Return the highest version of ApiVersions in a v0 error response; 0 if the response is unreadable."""
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)
     except DecodeError:
-        return 0  # librdkafka's mock cluster answers in the format of the version it refuses
+        return 0  # librdkafka's mock cluster responds in the format of the version that it rejects
     assert isinstance(response, ApiVersionsResponse)
     _, highest = _versions(response, 0).get(API_VERSIONS, (0, 0))
     return min(highest, version - 1)

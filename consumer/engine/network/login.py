@@ -1,14 +1,15 @@
-"""SASL on one connection: which messages go out before the first request, and again before the session ends.
+"""The SASL login of one connection, before the first request and again before the session expires.
 
-Rules that hold here:
+Rules:
 
-* The broker says which mechanisms it has (SaslHandshake), then the mechanism's own messages travel in
-  SaslAuthenticate; before Kafka 1.0 they were frames without a header, and to such a broker they are.
-* A refusal is final, and is told by name with what helps; whether a broker is down is another question.
-* A session that ends (KIP-368) is renewed on the same connection when 85 to 95 % of it are over, as in Java:
-  what was asked before is answered before, what is asked meanwhile waits. A broker renews none twice within a
-  second, and isn't asked to. One that finds it too soon all the same refuses nobody: another connection
-  begins another session.
+* The broker lists its mechanisms (SaslHandshake), then the mechanism's messages travel in SaslAuthenticate.
+  Brokers before Kafka 1.0 expect them as frames without a header instead.
+* A rejected login is final. The error names the cause and what to change; it is not confused with an
+  unreachable broker.
+* A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
+  Java. Earlier calls are answered first, new calls wait. A broker renews a session at most once per second,
+  so the client does not ask sooner. If the broker still says that it is too soon, a new connection starts a
+  new session.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import AuthenticationFailed, ConnectionFailed
+from kproto.machine import Edges, move
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kproto.security.exchange import SaslClient, SaslFailed
@@ -31,52 +33,64 @@ if TYPE_CHECKING:
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 
-# Characters of what a broker says that are told.
-_MOST_SAID = 300
+# Longest part of a broker's error message that is repeated, in characters.
+_MAX_MESSAGE = 300
 
-# What Kafka says of SCRAM is no news; and of a renewal it says it in other words, which would be told again.
-_NOTHING_NEW = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
+# Kafka's messages for a wrong SCRAM password add nothing; the one for a renewal would repeat the report.
+_UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
-# Sessions that are shorter, in ms, are nobody's wish; a broker renews none twice within that time either.
-_SHORT = 1_000
+# No session is renewed sooner, in ms; a broker rejects a second renewal within that time.
+_MIN_RENEWAL_MS = 1_000
 
-# ReauthenticationLatency: between these parts of the session Java renews it.
+# ReauthenticationLatency: Java renews a session between these fractions of its lifetime.
 RENEW_FROM, RENEW_SPREAD = 0.85, 0.10
 
 
-class _At(Enum):
-    nowhere = "nowhere"
-    handshake = "handshake"
-    exchange = "exchange"
-    done = "done"
+class LoginState(Enum):
+    """How far the login of a connection is. Java's SaslClientAuthenticator.SaslState."""
+
+    NOT_STARTED = "not started"
+    HANDSHAKE = "handshake"
+    EXCHANGE = "exchange"
+    DONE = "done"
+
+
+EDGES: Edges[LoginState] = {
+    LoginState.NOT_STARTED: frozenset({LoginState.HANDSHAKE}),
+    # A connection that broke before the first response starts again at the host's next address.
+    LoginState.HANDSHAKE: frozenset({LoginState.HANDSHAKE, LoginState.EXCHANGE}),
+    LoginState.EXCHANGE: frozenset({LoginState.HANDSHAKE, LoginState.DONE}),
+    # The session is renewed.
+    LoginState.DONE: frozenset({LoginState.HANDSHAKE}),
+}
 
 
 class Login:
-    """One connection's login: `begin` and `answered` return the next request, None when it is over."""
+    """The login of one connection: `begin` and `answered` return the next message, or None at the end."""
 
     def __init__(self, security: Security, address: str) -> None:
         self._security = security
         self._address = address
-        self._at = _At.nowhere
+        self.state = LoginState.NOT_STARTED
         self._exchange: SaslClient | None = None
-        self._last: bytes | None = None  # what we have to say when the broker's next answer is there
-        # Frames instead of SaslAuthenticate, to a broker that doesn't know it.
+        # Frames without a header instead of SaslAuthenticate, for old brokers.
         self.raw = False
         self.session_ms = 0
-        self._let_in = False
+        self._authenticated = False
 
     @property
     def done(self) -> bool:
-        return self._at is _At.done
+        """Whether the broker has accepted the login."""
+        return self.state is LoginState.DONE
 
     @property
     def begun(self) -> bool:
-        """It is under way."""
-        return self._at in (_At.handshake, _At.exchange)
+        """Whether the exchange is in progress."""
+        return self.state in (LoginState.HANDSHAKE, LoginState.EXCHANGE)
 
     @property
-    def who(self) -> str:
-        """Whom errors name."""
+    def user(self) -> str:
+        """The user that errors name."""
         return self._security.user
 
     @property
@@ -84,104 +98,112 @@ class Login:
         return self._security.tokens is not None
 
     def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | None) -> Message:
-        """The handshake; raises AuthenticationFailed where the broker knows no SASL at all."""
+        """Return the handshake. Raises AuthenticationFailed if the listener has no SASL."""
         if HANDSHAKE not in versions:
-            raise self._refused("this listener knows no SASL; is security_protocol right?")
+            raise self._rejected("this listener has no SASL; check security_protocol")
         self.raw = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
         self._exchange = self._security.exchange(token)
-        self._at = _At.handshake
+        move(self, LoginState.HANDSHAKE, EDGES)
         return SaslHandshakeRequest(mechanism=self._exchange.mechanism)
 
     def most(self, message: Message) -> int | None:
-        """The highest version to use: raw frames belong to version 0 of the handshake."""
+        """Return the highest version to use: raw frames require version 0 of the handshake."""
         return 0 if self.raw and isinstance(message, SaslHandshakeRequest) else None
 
     def message(self, data: bytes) -> Message:
-        """A message of the mechanism as a request."""
+        """Wrap a message of the mechanism in a request."""
         return SaslAuthenticateRequest(auth_bytes=data)
 
     def answered(self, response: Message) -> bytes | None:
-        """Takes an answer in; returns what to send on, None when the broker has accepted us.
+        """Handle a response; return the next message, or None once the broker has accepted the login.
 
-        Raises AuthenticationFailed, and ConnectionFailed where only another connection helps.
+        Raises AuthenticationFailed, or ConnectionFailed if only a new connection helps.
         """
         if isinstance(response, SaslHandshakeResponse):
-            return self._shaken(response)
+            return self._on_handshake(response)
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:
-            raise self._refused(self._why(response))
-        after = self._next(bytes(response.auth_bytes))
+            raise self._rejected(self._close_reason(response))
+        after = self._on_message(bytes(response.auth_bytes))
         if after is None:
             self.session_ms = response.session_lifetime_ms
         return after
 
     def answered_raw(self, body: bytes) -> bytes | None:
-        """Takes a frame without a header in."""
-        return self._next(body)
+        """Handle a frame without a header."""
+        return self._on_message(body)
 
     def renew_after(self, random: Random) -> int:
-        """In how many ms the session is to be renewed; 0 for one that doesn't end."""
+        """Return after how many ms to renew the session; 0 if it does not expire."""
         if self.session_ms <= 0:
             return 0
-        return max(_SHORT, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))
+        return max(_MIN_RENEWAL_MS, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))
 
-    def broken(self, heard: bool) -> str:
-        """Why a broker may have closed the connection here; `heard`: after it answered something else."""
+    def close_reason(self, heard: bool) -> str:
+        """Return why the broker may have closed the connection during the login; `heard`: it had responded to
+        a call.
+        """
         who, token = self._security.user, self.needs_token
-        if self._let_in and 0 < self.session_ms < _SHORT:
+        if self._authenticated and 0 < self.session_ms < _MIN_RENEWAL_MS:
             cure = "does it run out by the broker's clock?" if token else "see connections.max.reauth.ms"
             return f"the broker let {who} in for {self.session_ms} ms only, and closed the connection: {cure}"
-        if heard or self._at is _At.nowhere:
+        if heard or self.state is LoginState.NOT_STARTED:
             return ""
-        if self._at is _At.done:
+        if self.state is LoginState.DONE:
             cure = "has it run out by the broker's clock?" if token else "its log says why"
             return f"the broker let {who} in, and closed the connection on the first request: {cure}"
         cure = "wrong password?" if self.raw else "its log says why"
         return f"the broker closed the connection on the login of {who}: {cure}"
 
-    def _shaken(self, response: SaslHandshakeResponse) -> bytes:
+    def _on_handshake(self, response: SaslHandshakeResponse) -> bytes:
+        """Handle the SaslHandshake response; return the mechanism's first message."""
         assert self._exchange is not None
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             there = _one_line(", ".join(sorted(response.mechanisms))) or "none"
             mechanism = self._exchange.mechanism
-            raise self._refused(f"sasl_mechanism {mechanism} is not offered here; there are: {there}")
-        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._let_in:
-            raise ConnectionFailed(self._address, "the broker renews no session twice within a second")
+            raise self._rejected(
+                f"sasl_mechanism {mechanism} is not enabled on this listener; enabled: {there}"
+            )
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authenticated:
+            raise ConnectionFailed(self._address, "the broker renews a session at most once per second")
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise self._refused(
-                "this listener wants no SASL: security_protocol must be PLAINTEXT (or SSL where it has TLS)"
+            raise self._rejected(
+                "this listener has no SASL: set security_protocol to PLAINTEXT (or to SSL if it has TLS)"
             )
         if response.error_code:
-            raise self._refused(f"the handshake was answered with {describe(response.error_code)}")
-        self._at = _At.exchange
+            raise self._rejected(f"the broker answered SaslHandshake with {describe(response.error_code)}")
+        move(self, LoginState.EXCHANGE, EDGES)
         return self._exchange.begin()
 
-    def _next(self, challenge: bytes) -> bytes | None:
+    def _on_message(self, challenge: bytes) -> bytes | None:
+        """Return the reply to a message of the broker, or None if that was the last one."""
         assert self._exchange is not None
         try:
             after = self._exchange.answer(challenge)
         except SaslFailed as error:
-            raise self._refused(_one_line(self._security.without_secrets(str(error)))) from None
+            raise self._rejected(_one_line(self._security.without_secrets(str(error)))) from None
         if after is None:
-            self._at = _At.done
-            self._let_in = True
+            move(self, LoginState.DONE, EDGES)
+            self._authenticated = True
             self._exchange = None
         return after
 
-    def _why(self, response: SaslAuthenticateResponse) -> str:
+    def _close_reason(self, response: SaslAuthenticateResponse) -> str:
         who = f"{self._security.user} with {self._security.mechanism}"
-        said = response.error_message or describe(response.error_code)
-        words = _one_line(self._security.without_secrets(said))
+        broker_words = response.error_message or describe(response.error_code)
+        message = _one_line(self._security.without_secrets(broker_words))
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
-            return f"{who}: {words}"
-        said = "" if _NOTHING_NEW.match(words) else f" ({words})"
-        return f"the broker refuses {who}{said}: {self._security.doubt()}"
+            return f"{who}: {message}"
+        broker_words = "" if _UNINFORMATIVE.match(message) else f" ({message})"
+        return f"the broker refuses {who}{broker_words}: {self._security.doubt()}"
 
-    def _refused(self, why: str) -> AuthenticationFailed:
+    def _rejected(self, why: str) -> AuthenticationFailed:
         return AuthenticationFailed(self._address, why)
 
 
 def _one_line(words: str) -> str:
-    """What a broker says, as long as an error may be: who isn't one may say anything."""
-    line = " ".join("".join(one if one.isprintable() else " " for one in words[: 4 * _MOST_SAID]).split())
-    return line if len(line) <= _MOST_SAID else f"{line[:_MOST_SAID]}..."
+    """Return a broker's text as one line of limited length: an unauthenticated peer may send anything."""
+    line = " ".join(
+        "".join(char if char.isprintable() else " " for char in words[: 4 * _MAX_MESSAGE]).split()
+    )
+    return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}..."

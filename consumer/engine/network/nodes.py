@@ -1,11 +1,18 @@
-"""What is known of each address: when it may be tried again, and how long one waits for it.
+"""What is known of each broker address: backoff, connection setup time, and which address to use next.
 
-* Why it failed the last time is known until a connection there is ready.
-* After a failure it is left alone for a while that doubles from reconnect.backoff.ms to its maximum, each
-  time a little more or less than that (the jitter of `backoff`), until a connection there is ready.
-* Each silence in a row makes us twice as patient with what was not answered: so a slow broker is not asked in
-  circles, however fast it answers something else. One that takes long to let us in (its login asks a
-  directory) has twice as long for the next connection.
+Rules:
+
+* The reason of the last failure is kept until a connection to the address is ready.
+* After a failure the client backs off from the address, from `reconnect_backoff_ms` doubling to its maximum,
+  with jitter (Kafka's ClusterConnectionStates).
+* Each timeout in a row doubles the timeout of the same request, so a slow broker is not asked again and
+  again. An address whose setup takes long (its login asks a directory) gets twice that time for the next
+  connection.
+* A call for any broker goes to the least loaded ready address, else to one that is connecting, else to the
+  next one that this call has not tried, in turn (Kafka's leastLoadedNode).
+* Bootstrap addresses come last, so a client whose brokers have all moved finds them there again, if it
+  `recovers` (KIP-899).
+* A call for any broker does not wait for a slow connection setup if another address is available.
 """
 
 from __future__ import annotations
@@ -18,60 +25,67 @@ from .connection import Call, Connection
 
 Address = tuple[str, int]
 
-SETUP = -1  # what no request asks: a connection
+SETUP = -1  # the key of a connection setup among the API keys
 
 
 class NodeStates:
-    """Every address that was tried."""
+    """The state of every address that was tried."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        # How often in a row a connection failed there, when it may be tried again, and why it did.
+        # Address -> (failures in a row, when it may be tried again, why the last attempt failed).
         self._failures: dict[Address, tuple[int, int, str]] = {}
-        # How often in a row it was silent to which request (its API key), or when a connection was made.
-        self._silences: dict[tuple[Address, int], int] = {}
-        # How long the last connection there took to be made.
-        self._took: dict[Address, int] = {}
+        # (Address, API key or SETUP) -> timeouts in a row.
+        self._timeouts: dict[tuple[Address, int], int] = {}
+        # Address -> how long the last connection setup took, in ms.
+        self._setup_ms: dict[Address, int] = {}
 
-    def free_at(self, address: Address) -> int:
-        """When it may be tried again."""
+    def retry_at(self, address: Address) -> int:
+        """Return when the address may be tried again."""
         return self._failures.get(address, (0, 0, ""))[1]
 
-    def why(self, address: Address) -> str:
-        """Why the last connection there failed; empty where none did."""
+    def last_failure(self, address: Address) -> str:
+        """Return why the last connection failed; empty if it did not."""
         return self._failures.get(address, (0, 0, ""))[2]
 
-    def failed(self, address: Address, now: int, why: str) -> None:
+    def back_off(self, address: Address, now: int, why: str) -> None:
+        """Back off from an address."""
         failures, _, _ = self._failures.get(address, (0, 0, ""))
         self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
-    def ready(self, address: Address, took: int | None) -> None:
-        """A connection is ready, `took` ms after it began; None for one that was before."""
+    def on_ready(self, address: Address, took: int | None) -> None:
+        """Note that a connection is ready, `took` ms after it began; None if it was ready before."""
         self._failures.pop(address, None)
-        self._silences.pop((address, SETUP), None)
+        self._timeouts.pop((address, SETUP), None)
         if took is not None:
-            self._took[address] = took
+            self._setup_ms[address] = took
 
-    def patience(self, address: Address, what: int, first: int, most: int) -> int:
-        """How long to wait, where `first` is for a peer that was never silent to that."""
-        return min(most, first << min(self._silences.get((address, what), 0), 8))
+    def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
+        """Return the timeout of a request; `first` is that of an address without timeouts."""
+        return min(max_ms, first << min(self._timeouts.get((address, api_key), 0), 8))
 
-    def setup_patience(self, address: Address, first: int, most: int) -> int:
-        """How long a connection may take to be made."""
-        return min(most, max(self.patience(address, SETUP, first, most), 2 * self._took.get(address, 0)))
+    def setup_timeout_ms(self, address: Address, first: int, max_ms: int) -> int:
+        """Return the timeout of a connection setup."""
+        return min(
+            max_ms, max(self.timeout_ms(address, SETUP, first, max_ms), 2 * self._setup_ms.get(address, 0))
+        )
 
-    def silent(self, address: Address, what: int) -> bool:
-        """It was silent once more; True when it was before, too."""
-        before = self._silences.get((address, what), 0)
-        self._silences[address, what] = before + 1
+    def count_timeout(self, address: Address, api_key: int) -> bool:
+        """Count a timeout; return True if the previous attempt timed out too."""
+        before = self._timeouts.get((address, api_key), 0)
+        self._timeouts[address, api_key] = before + 1
         return before > 0
 
-    def spoke(self, address: Address, what: int) -> None:
-        self._silences.pop((address, what), None)
+    def clear_timeouts(self, address: Address, api_key: int) -> None:
+        """Note that the address responded to this request."""
+        self._timeouts.pop((address, api_key), None)
 
 
 class NodeSelector:
-    """One client's addresses: `view` has those of the brokers, `lanes` the connections that there are."""
+    """Selects the address for a call that any broker can serve.
+
+    `view` has the brokers' addresses, `lanes` the existing connections.
+    """
 
     def __init__(
         self,
@@ -79,66 +93,69 @@ class NodeSelector:
         bootstrap: Sequence[Address],
         *,
         recovers: bool,
-        peers: NodeStates,
+        nodes: NodeStates,
         lanes: Mapping[tuple[str, int, int], Connection],
     ) -> None:
         self._view, self._bootstrap, self._recovers = view, bootstrap, recovers
-        self._peers, self._lanes = peers, lanes
+        self._nodes, self._lanes = nodes, lanes
         self._turn = 0
 
-    def _known(self) -> list[Address]:
+    def _broker_addresses(self) -> list[Address]:
+        """Return the brokers' addresses."""
         return [(broker.host, broker.port) for broker in self._view.brokers.values()]
 
-    def all(self) -> list[Address]:
-        known = self._known()
+    def addresses(self) -> list[Address]:
+        """Return the brokers' addresses, then the bootstrap addresses if those may be used."""
+        known = self._broker_addresses()
         return list(dict.fromkeys([*known, *(self._bootstrap if self._recovers or not known else ())]))
 
     def untried(self, call: Call) -> list[Address]:
-        return [address for address in self.all() if address not in call.tried]
+        """Return the addresses that the call has not tried."""
+        return [address for address in self.addresses() if address not in call.tried]
 
-    def of(self, call: Call, now: int) -> Address:
-        """The address that this call goes to."""
-        known, places = self._known(), self.untried(call)
-        if not places:
-            places = list(self._bootstrap) if self._recovers else self.all()
+    def select(self, call: Call, now: int) -> Address:
+        """Return the address to which the call goes."""
+        known, addresses = self._broker_addresses(), self.untried(call)
+        if not addresses:
+            addresses = list(self._bootstrap) if self._recovers else self.addresses()
         ready = [
             (len(connection.in_flight), address)
-            for address in places
+            for address in addresses
             if (connection := self._lanes.get((*address, call.lane))) is not None
             and connection.ready
-            and connection.quiet_until <= now
+            and connection.throttled_until <= now
         ]
         if ready:
             return min(ready)[1]
-        for address in places:
+        for address in addresses:
             opening = self._lanes.get((*address, call.lane))
-            if opening is not None and not opening.ready and _late_at(opening) > now:
+            if opening is not None and not opening.ready and _slow_from(opening) > now:
                 return address
         self._turn += 1
-        at = self._turn % len(known) if known and places[: len(known)] == known else 0
-        turned = places[at:] + places[:at]
-        free = [address for address in turned if self._peers.free_at(address) <= now]
-        fresh = [address for address in free if (*address, call.lane) not in self._lanes]
-        return (fresh or free or turned)[0]
+        offset = self._turn % len(known) if known and addresses[: len(known)] == known else 0
+        rotated = addresses[offset:] + addresses[:offset]
+        available = [address for address in rotated if self._nodes.retry_at(address) <= now]
+        unconnected = [address for address in available if (*address, call.lane) not in self._lanes]
+        return (unconnected or available or rotated)[0]
 
     # ---- connections that take long to be made
 
-    def leaves_at(self, connection: Connection) -> int | None:
-        """When calls for any broker stop waiting for this connection to be made; None for never."""
+    def leaves_slow_setup_at(self, connection: Connection) -> int | None:
+        """Return when calls for any broker leave this connection, which is being set up; None for never."""
         if connection.ready:
             return None
-        free = [at for call in connection.waiting if (at := self._free_elsewhere(call)) is not None]
-        return max(_late_at(connection), min(free)) if free else None
+        free = [at for call in connection.waiting if (at := self._available_elsewhere_at(call)) is not None]
+        return max(_slow_from(connection), min(free)) if free else None
 
-    def leaves(self, connection: Connection, call: Call, now: int) -> bool:
-        """Whether this one, which waits there, goes elsewhere now."""
-        if connection.ready or _late_at(connection) > now:
+    def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
+        """Return whether a call that waits for this connection should go elsewhere now."""
+        if connection.ready or _slow_from(connection) > now:
             return False
-        free_at = self._free_elsewhere(call)
+        free_at = self._available_elsewhere_at(call)
         return free_at is not None and free_at <= now
 
-    def _free_elsewhere(self, call: Call) -> int | None:
-        """When a call for any broker may be asked at another address than where it waits; None for never."""
+    def _available_elsewhere_at(self, call: Call) -> int | None:
+        """Return when a call for any broker can be sent to another address; None for never."""
         if call.node is not None:
             return None
         times: list[int] = []
@@ -147,10 +164,10 @@ class NodeSelector:
             if lane is not None and lane.ready:
                 times.append(0)
             elif lane is None:
-                times.append(self._peers.free_at(address))
+                times.append(self._nodes.retry_at(address))
         return min(times, default=None)
 
 
-def _late_at(connection: Connection) -> int:
-    """When this connection, which is being made, takes long."""
-    return connection.deadline - connection.patience + SLOW_CONNECT_MS
+def _slow_from(connection: Connection) -> int:
+    """Return when the setup of this connection counts as slow."""
+    return connection.deadline - connection.setup_timeout_ms + SLOW_CONNECT_MS

@@ -1,13 +1,14 @@
-"""Who is silent where it should answer: such a connection is given up long before the request's own time is
-over.
+"""Detects brokers that do not respond, long before the timeout of the request.
 
-* Answers come in the order of the requests, so only the oldest one can be late.
-* Only who can say when an answer is due calls that late: metadata, look-ups and heartbeats are answered at
-  once, a fetch when the time is over that it gave the broker, a commit when the coordinator has given its
-  replicas up. Whoever sends a long answer is not silent.
-* Records, and ends of transactions, may wait for replicas as long as the request lives. While they do,
-  metadata is asked for again and again (`doubts`): a broker that stands still is none any more for the others
-  after broker.session.timeout.ms (9 s), and the connection to it is given up then.
+Rules:
+
+* Responses come in the order of the requests, so only the oldest request can be late.
+* A request is late only if its response time is known: metadata, lookups and heartbeats are answered at once,
+  a fetch after `max_wait_ms`, a commit after the coordinator's offsets.commit.timeout.ms. A broker that is
+  sending a long response is not late.
+* Produce requests and ends of transactions may wait for replicas as long as their timeout. Meanwhile metadata
+  is refreshed repeatedly (`needs_liveness_check`): the rest of the cluster fences a frozen broker after
+  broker.session.timeout.ms (9 s), and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from ..timing import FIRST_RESPONSE_TIMEOUT_MS, LIVENESS_CHECK_INTERVAL_MS, OFFS
 from .connection import Call, Connection
 from .nodes import SETUP, NodeStates
 
-# They change nothing, and no broker waits for anything before it answers.
-AT_ONCE = frozenset(
+# Read-only requests that a broker answers at once.
+READ_ONLY = frozenset(
     kind.__api_key__
     for kind in (
         FindCoordinatorRequest,
@@ -45,8 +46,8 @@ AT_ONCE = frozenset(
 )
 
 
-# They change something, and a healthy broker may wait for its replicas before it answers.
-MAY_WAIT = frozenset(
+# Requests for which a healthy broker may wait for its replicas.
+WAITS_FOR_REPLICAS = frozenset(
     kind.__api_key__
     for kind in (
         AddOffsetsToTxnRequest,
@@ -60,88 +61,92 @@ MAY_WAIT = frozenset(
 
 
 class RequestTimeouts:
-    """Of each connection the call that is to be answered next, since when it is, and how many ms a healthy
-    broker may wait before it answers."""
+    """Tracks the oldest call of each connection: since when it is the oldest, and how long the broker may
+    wait.
+    """
 
-    def __init__(self, peers: NodeStates, request_timeout_ms: int) -> None:
-        self._peers = peers
-        self._most = request_timeout_ms
-        self._heads: dict[int, tuple[Call, int, int | None]] = {}
-        # Of those that may wait: when to doubt again that somebody is there.
-        self._doubts: dict[int, int] = {}
+    def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
+        self._nodes = nodes
+        self._max_ms = request_timeout_ms
+        self._oldest: dict[int, tuple[Call, int, int | None]] = {}
+        # Connection key -> when to refresh metadata because the broker may be gone.
+        self._liveness_checks: dict[int, int] = {}
 
-    def watch(self, connection: Connection, now: int) -> None:
-        """To be called when something was asked or answered."""
+    def update(self, connection: Connection, now: int) -> None:
+        """Update the oldest call of a connection. Call it after each request and response."""
         head = connection.in_flight[0][1] if connection.in_flight else None
-        known = self._heads.get(connection.key)
+        known = self._oldest.get(connection.key)
         if known is not None and known[0] is head:
             return
         if known is not None and now - known[1] < FIRST_RESPONSE_TIMEOUT_MS:
-            self._peers.spoke((connection.host, connection.port), _what(known[0]))
-        self._doubts.pop(connection.key, None)
+            self._nodes.clear_timeouts((connection.host, connection.port), _api_key(known[0]))
+        self._liveness_checks.pop(connection.key, None)
         if head is None:
-            self._heads.pop(connection.key, None)
+            self._oldest.pop(connection.key, None)
         else:
-            self._heads[connection.key] = (head, now, _broker_waits(head))
-            if head.message.__api_key__ in MAY_WAIT:
-                self._doubts[connection.key] = now + FIRST_RESPONSE_TIMEOUT_MS
+            self._oldest[connection.key] = (head, now, _broker_wait_ms(head))
+            if head.message.__api_key__ in WAITS_FOR_REPLICAS:
+                self._liveness_checks[connection.key] = now + FIRST_RESPONSE_TIMEOUT_MS
 
-    def coming(self, connection: Connection, now: int) -> None:
-        """A part of the next answer came."""
-        head = self._heads.get(connection.key)
+    def on_partial_response(self, connection: Connection, now: int) -> None:
+        """Note that a part of the next response has arrived."""
+        head = self._oldest.get(connection.key)
         if head is not None:
-            self._heads[connection.key] = (head[0], now, head[2])
+            self._oldest[connection.key] = (head[0], now, head[2])
 
-    def at(self, connection: Connection) -> int | None:
-        """When the connection has been silent for too long."""
-        head = self._heads.get(connection.key)
+    def expires_at(self, connection: Connection) -> int | None:
+        """Return when the connection counts as unresponsive."""
+        head = self._oldest.get(connection.key)
         if head is None or head[2] is None:
             return None
         address = (connection.host, connection.port)
-        # A connection that is to be quiet isn't read from meanwhile.
-        since = max(head[1], connection.quiet_until)
-        return since + self._peers.patience(
-            address, _what(head[0]), FIRST_RESPONSE_TIMEOUT_MS + head[2], self._most
+        # A throttled connection is not read by the broker meanwhile.
+        since = max(head[1], connection.throttled_until)
+        return since + self._nodes.timeout_ms(
+            address, _api_key(head[0]), FIRST_RESPONSE_TIMEOUT_MS + head[2], self._max_ms
         )
 
-    def what(self, connection: Connection) -> int:
-        """What it is silent to."""
-        head = self._heads.get(connection.key) if connection.ready else None
-        return SETUP if head is None else _what(head[0])
+    def api_key(self, connection: Connection) -> int:
+        """Return the API key of the oldest call."""
+        head = self._oldest.get(connection.key) if connection.ready else None
+        return SETUP if head is None else _api_key(head[0])
 
-    def doubts(self, connection: Connection, now: int) -> bool:
-        """Whether it is time to ask others whether this broker is there."""
-        at = self._doubts.get(connection.key)
+    def needs_liveness_check(self, connection: Connection, now: int) -> bool:
+        """Return whether to refresh metadata now, to see whether the broker is alive."""
+        at = self._liveness_checks.get(connection.key)
         if at is None or at > now:
             return False
-        self._doubts[connection.key] = now + LIVENESS_CHECK_INTERVAL_MS
+        self._liveness_checks[connection.key] = now + LIVENESS_CHECK_INTERVAL_MS
         return True
 
-    def add_due(self, connection: Connection, times: list[int]) -> None:
-        """When to look at this connection."""
-        if (at := self.at(connection)) is not None:
+    def add_deadlines(self, connection: Connection, times: list[int]) -> None:
+        """Add the times at which this connection must be checked."""
+        if (at := self.expires_at(connection)) is not None:
             times.append(at)
-        if (at := self._doubts.get(connection.key)) is not None:
+        if (at := self._liveness_checks.get(connection.key)) is not None:
             times.append(at)
 
-    def why(self, connection: Connection) -> str:
-        """What to say when it was."""
-        call, since, _ = self._heads[connection.key]
-        return f"{call.name} was not answered within {(self.at(connection) or since) - since} ms"
+    def reason(self, connection: Connection) -> str:
+        """Return the error message for an unresponsive connection."""
+        call, since, _ = self._oldest[connection.key]
+        return f"{call.name} was not answered within {(self.expires_at(connection) or since) - since} ms"
 
     def forget(self, connection: Connection) -> None:
-        self._heads.pop(connection.key, None)
-        self._doubts.pop(connection.key, None)
+        """Forget a closed connection."""
+        self._oldest.pop(connection.key, None)
+        self._liveness_checks.pop(connection.key, None)
 
 
-def _what(call: Call) -> int:
+def _api_key(call: Call) -> int:
     key = call.message.__api_key__
     return SETUP if key is None else key
 
 
-def _broker_waits(call: Call) -> int | None:
-    """How many ms a healthy broker may wait before it answers; None when nobody can say. Of JoinGroups only
-    the first is answered at once, which brings no more than the member's id (KIP-394)."""
+def _broker_wait_ms(call: Call) -> int | None:
+    """Return how many ms a healthy broker may wait before it responds; None if that is unknown.
+
+    Only the first JoinGroup, which obtains the member id (KIP-394), is answered at once.
+    """
     request = call.request
     if isinstance(request, FetchRequest):
         return request.max_wait_ms
@@ -152,4 +157,4 @@ def _broker_waits(call: Call) -> int | None:
     if isinstance(request, JoinGroupRequest):
         first = call.version >= 4 and not request.member_id and request.group_instance_id is None
         return 0 if first else None
-    return 0 if call.message.__api_key__ in AT_ONCE else None
+    return 0 if call.message.__api_key__ in READ_ONLY else None

@@ -1,15 +1,15 @@
-"""Brokers that ask for less (KIP-219): who is above a quota is answered at once, and to be quiet for a while.
+"""Throttling by quotas (KIP-219): a broker responds at once, and asks the client to pause.
 
-Rules that hold here:
+Rules:
 
-* The connection that was told so carries no request until the time is over: the broker reads nothing from it
-  meanwhile. What is under way on it has so much longer, and is not late.
-* Whoever asks a broker for records, or brings some, asks `Network.free_at` first: what would only wait is
-  made when its time has come.
-* In the versions before those of FROM a broker held the answer back instead: its time is over already then.
-* What takes a second or longer is told, then ever more seldom as long as it goes on (`Gaps`). What
-  outlasts the gap is told at once: no answer will come in it that could tell. Java waits as long, be it 24
-  days, and says nothing.
+* A throttled connection carries no request until the time is over, as the broker reads nothing from it. The
+  deadlines of requests in flight are extended by the same time.
+* Fetches and produce requests check `NetworkClient.free_at` first, so that they are built when they can be
+  sent.
+* In versions below those of `FROM`, the broker delayed the response instead: the time is over already.
+* Throttling for a second or longer is reported, then after growing intervals while it lasts. A pause that
+  outlasts the interval is reported at once, since no response can come before. Java waits as long, even 24
+  days, and reports nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kproto.wire.message import Message
 
 from ..timing import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
-# API key -> from which version on the client is to be quiet (AbstractResponse.shouldClientThrottle).
+# API key -> the first version in which the client itself pauses (AbstractResponse.shouldClientThrottle).
 FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce
     1: 8,  # Fetch
@@ -74,8 +74,8 @@ FROM: Final[Mapping[int, int]] = {
 DAY_MS = 86_400_000
 
 
-def asked_ms(response: Message, version: int) -> int:
-    """How long an answer asks its connection to be quiet; 0 where it doesn't."""
+def throttle_ms(response: Message, version: int) -> int:
+    """Return how long a response asks the client to pause, in ms; 0 if it does not."""
     wait: int = getattr(response, "throttle_time_ms", 0)
     if wait <= 0:
         return 0
@@ -85,30 +85,30 @@ def asked_ms(response: Message, version: int) -> int:
 
 
 class ThrottleReports:
-    """What was asked for lately, for one report about all of it."""
+    """Sums up recent throttling for one report."""
 
     def __init__(self) -> None:
-        self._gaps = ReportIntervals()
-        self._over_at = -2 * FIRST_REPORT_INTERVAL_MS
-        self._told_until = 0
+        self._intervals = ReportIntervals()
+        self._ends_at = -2 * FIRST_REPORT_INTERVAL_MS
+        self._reported_until = 0
         self._since = 0
         self._total = 0
 
-    def news(self, api: str, address: str, wait: int, now: int) -> str:
-        """What to tell now; empty for nothing."""
-        if now - self._over_at >= 2 * FIRST_REPORT_INTERVAL_MS:
-            self._gaps, self._since, self._total = ReportIntervals(), now, 0
-        self._over_at = max(now + wait, self._over_at)
+    def report(self, api: str, address: str, wait: int, now: int) -> str:
+        """Return the report to send now; empty if there is none."""
+        if now - self._ends_at >= 2 * FIRST_REPORT_INTERVAL_MS:
+            self._intervals, self._since, self._total = ReportIntervals(), now, 0
+        self._ends_at = max(now + wait, self._ends_at)
         self._total += wait
-        if wait < REPORTED_THROTTLE_MS or not (self._gaps.is_due(now) or self._outlasts(now)):
+        if wait < REPORTED_THROTTLE_MS or not (self._intervals.is_due(now) or self._outlasts(now)):
             return ""
-        self._told_until = self._over_at
-        past = (now - self._since) // 1000
-        so_far = f"; {self._total / 1000:.1f} s in the last {past} s" if past else ""
+        self._reported_until = self._ends_at
+        seconds = (now - self._since) // 1000
+        so_far = f"; {self._total / 1000:.1f} s in the last {seconds} s" if seconds else ""
         days = f" ({wait / DAY_MS:.1f} days)" if wait >= DAY_MS else ""
-        asks = f"the broker at {address} asks for {wait / 1000:.1f} s{days} without requests{so_far}"
-        return f"{api}: {asks}; this client, or its user, is above a quota"
+        pause = f"the broker at {address} asks for {wait / 1000:.1f} s{days} without requests{so_far}"
+        return f"{api}: {pause}; this client, or its user, is above a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """It ends after the next time that it would be told, and after what was told already."""
-        return self._over_at > max(self._gaps.next_at, self._told_until + FIRST_REPORT_INTERVAL_MS)
+        """Return whether the throttling outlasts the next report, and what has been reported."""
+        return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

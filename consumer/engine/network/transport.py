@@ -1,6 +1,6 @@
-"""What a network asks of whoever holds its sockets, and what that says of them.
+"""The seam to the sockets: what a network client asks of their owner, and what it is told.
 
-Each is about one connection, known by a number that is never used twice.
+Every action and event concerns one connection; its key is never reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...security.tls import Tls
     from ...security.tokens import TokenSource
 
-# Sockets say so often, in seconds, that a long answer is coming.
+# While a long response arrives, sockets send an empty `Data` this often, in seconds.
 COMING_S = 1.0
 
 
@@ -24,8 +24,10 @@ COMING_S = 1.0
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Connect a socket to host:port, by TLS if it is given; answer `Opened(key)` (through TLS `Reached(key)`
-    before it) or `Broken(key, why)`."""
+    """Connect a socket to host:port, with TLS if `tls` is given.
+
+    Answer with `Opened(key)`, with `Reached(key)` before it for TLS, or with `Broken(key, why)`.
+    """
 
     key: int
     host: str
@@ -34,7 +36,7 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Send these bytes, all of them and in order. They may be a password: no repr has them."""
+    """Send these bytes, completely and in order. They may contain a password, so the repr omits them."""
 
     key: int
     data: bytes
@@ -44,13 +46,13 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Shut(msgspec.Struct, frozen=True):
-    """Close the socket; nothing more may be said about this key."""
+    """Close the socket. Send no more events with this key."""
 
     key: int
 
 
 class GetToken(msgspec.Struct, frozen=True):
-    """Ask for a token; answer `GotToken(key, token)` or `Broken(key, why)`."""
+    """Request a token. Answer with `GotToken(key, token)` or `Broken(key, why)`."""
 
     key: int
     source: TokenSource
@@ -60,42 +62,49 @@ class GetToken(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """There is a connection. Once more where it broke before the first answer, and the host has another
-    address: what was written is to be said again."""
+    """The connection is established.
+
+    Sent again if it broke before the first response and the host has another address: everything is to be
+    written again.
+    """
 
     key: int
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """There is a connection, and TLS begins on it."""
+    """The socket is connected, and the TLS handshake begins."""
 
     key: int
 
 
 class Data(msgspec.Struct, frozen=True):
-    """Bytes as the network cut them; `Answer` is the other way to say what came. None of them: part of a long
-    answer has come."""
+    """Received bytes, cut at any place. Empty: part of a long response has arrived, which comes as an
+    `Answer`.
+    """
 
     key: int
     data: bytes
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A whole frame, without its size. Where it is large, records point into `body`: nobody may change it.
-    Its memory is written to again when nobody has it any more, nor a view of it."""
+    """A whole response frame, without its size.
+
+    Records of a large one refer to `body`, so nobody may change it. Its memory is reused once no view of it
+    is left.
+    """
 
     key: int
     body: bytes | bytearray
 
 
-# How a TLS alert begins: its kind, and the first half of its version (RFC 8446, 5.1).
+# First bytes of a TLS alert: its type and the first half of its version (RFC 8446, 5.1).
 _ALERT = 0x1503
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The connection is gone. `denied`: and the next one will be, too, until somebody changes something.
+    """The connection has ended. `denied`: the next one will fail too, until the configuration is changed.
 
-    `why` is `CLOSED` when the other side ended it in good order.
+    `why` is `CLOSED` if the peer closed it in good order.
     """
 
     key: int
@@ -104,10 +113,10 @@ class Broken(msgspec.Struct, frozen=True):
 
     @classmethod
     def no_frames(cls, key: int, error: FrameError) -> Broken:
-        """It brought something else than answers."""
+        """The peer sent something other than Kafka responses."""
         if error.size is not None and error.size >> 16 == _ALERT:
             return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", True)
-        return cls(key, f"the answer makes no sense: {error}")
+        return cls(key, f"the response cannot be decoded: {error}")
 
 
 class GotToken(msgspec.Struct, frozen=True):

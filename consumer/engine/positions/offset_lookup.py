@@ -132,7 +132,7 @@ class OffsetLookup:
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
             if leader is not None:
-                core.network.prepare(leader, core.now, lane=FETCH_LANE)
+                core.network.connect(leader, core.now, lane=FETCH_LANE)
 
         def answered(call: Call) -> None:
             still = {s.partition: s for s, epoch in asked if s.epoch == epoch and s.asking and not s.gone}
@@ -153,7 +153,7 @@ class OffsetLookup:
         core = self._core
         if not isinstance(call.response, OffsetFetchResponse):
             self._refused(states.values(), "OffsetFetch", str(call.error))
-            if call.how is Outcome.silent:
+            if call.outcome is Outcome.NO_RESPONSE:
                 self._coordinator.lost(call.node, str(call.error))
             elif call.error is not None:
                 self._seldom(states.values())
@@ -313,7 +313,7 @@ class OffsetLookup:
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
             self._refused(states.values(), "ListOffsets", str(call.error))
-            if call.how is Outcome.silent:
+            if call.outcome is Outcome.NO_RESPONSE:
                 for partition in states:
                     core.view.forget_leader(partition)
                 self._metadata.need()

@@ -145,14 +145,14 @@ class PositionValidator:
         core = self._core
         if not isinstance(call.response, OffsetForLeaderEpochResponse):
             for partition, state in states.items():
-                if call.how is Outcome.refused:
+                if call.outcome is Outcome.NOT_SENT:
                     state.checked(current[partition])
-                elif call.how is Outcome.denied:
+                elif call.outcome is Outcome.UNAUTHENTICATED:
                     state.rest(core.now + core.options.retry_backoff_max_ms)
                 else:
                     core.view.forget_leader(partition)
                     self._refused(state, str(call.error))
-            if call.how is Outcome.denied and call.error is not None:
+            if call.outcome is Outcome.UNAUTHENTICATED and call.error is not None:
                 core.queue_error(call.error)
             self._metadata.need()
             return

@@ -192,12 +192,12 @@ class ProducerEngine:
             return
         if not self._numbering.found():
             for way in queues:
-                self.core.network.prepare(way.node, self.core.now, lane=way.lane)
+                self.core.network.connect(way.node, self.core.now, lane=way.lane)
             return
         most = self.options.max_in_flight_requests_per_connection
         ways = list(queues)
         for way in ways:
-            if self.core.network.free_at(*way) > self.core.now:
+            if self.core.network.throttled_until(*way) > self.core.now:
                 continue  # it asks for quiet; what stands here takes more records meanwhile
             batches: list[ProducerBatch] = []
             while way in queues and self._open.get(way, 0) < most:
@@ -301,7 +301,7 @@ class ProducerEngine:
             self._answered(way, batches, ids, call)
 
         self._open[way] = self._open.get(way, 0) + 1
-        core.network.ask(
+        core.network.send(
             Prepared(ProduceRequest, build),
             core.now,
             node=way.node,
@@ -433,7 +433,7 @@ class ProducerEngine:
         if self.records.changed():
             times.append(self.core.now)
         times.append(self.schedule.due())
-        free = [self.core.network.free_at(*way) for way in self.schedule.queues]
+        free = [self.core.network.throttled_until(*way) for way in self.schedule.queues]
         times += [at for at in free if at > self.core.now]
         if self.schedule.queues or self._transactional:
             times.append(self._numbering.due())
@@ -456,6 +456,6 @@ def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) ->
     if isinstance(event, Tick):
         engine.core.network.tick(now)
     elif event is not None:
-        engine.core.network.happened(event, now)
+        engine.core.network.handle(event, now)
     engine.settle(look=isinstance(event, Tick))
     return engine.take_actions()

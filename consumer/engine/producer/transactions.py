@@ -483,7 +483,7 @@ class TransactionManager:
 
     def _unanswered(self, call: Call) -> None:
         assert call.error is not None
-        if call.how is Outcome.silent:
+        if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)
             self._node = None
             self._rest()

@@ -47,26 +47,23 @@ from .policy import (
 )
 from .state import (
     EDGES,
-    JOINS_WITHOUT_BACKOFF,
+    JOINS_AT_ONCE,
     Member,
     MemberState,
 )
 from .table import (
     TABLE,
-    MemberEventKind,
-    kind_of,
-    step,
-)
-from .timers import (
+    kind,
     next_deadline,
-    session_end,
+    session_ends,
+    step,
 )
 
 __all__ = [
     "AS_JAVA",
     "EDGES",
     "JAVA",
-    "JOINS_WITHOUT_BACKOFF",
+    "JOINS_AT_ONCE",
     "KPROTO",
     "TABLE",
     "Assign",
@@ -85,7 +82,6 @@ __all__ = [
     "MemberAction",
     "MemberConfig",
     "MemberEvent",
-    "MemberEventKind",
     "MemberState",
     "Metadata",
     "Policy",
@@ -104,8 +100,8 @@ __all__ = [
     "Unsubscribe",
     "WantMetadata",
     "in_version",
-    "kind_of",
+    "kind",
     "next_deadline",
-    "session_end",
+    "session_ends",
     "step",
 ]
