@@ -1,8 +1,8 @@
-"""What setup.cfg can't say: README as a package index shows it.
+"""Prepare README for a package index, which setup.cfg cannot express.
 
-Links between files and the picture lead nowhere there. With `url` in setup.cfg, a repository's address, say
-https://HOST/OWNER/kproto, they become absolute, for the version's tag. Without one their words stay, the
-picture is left out, and the end says where the pages are.
+Relative links and pictures do not work on a package index. If `url` in setup.cfg is the address of the
+repository, for example https://HOST/OWNER/kproto, they become absolute, for the tag of the version. Otherwise
+only the words of links remain, the picture is removed, and a paragraph at the end names the pages.
 """
 
 import re
@@ -13,28 +13,28 @@ from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
 PAGES = """
-The pages that are named here are in the source distribution (`pip download --no-binary kproto kproto`), from
-`docs/index.md` on.
+The source distribution contains the pages (`pip download --no-binary kproto kproto`): start with
+`docs/index.md`.
 """
 
 
 def description(text: str, url: str, version: str) -> str:
-    """README with links that lead somewhere from anywhere."""
+    """Return the README `text` with absolute links, or without links if `url` is empty."""
 
-    def link(found: re.Match[str]) -> str:
-        picture, words, target = found.groups()
+    def link(match: re.Match[str]) -> str:
+        picture, words, target = match.groups()
         if ":" in target or target.startswith("#"):
-            return found[0]
+            return match[0]
         if not url:
             return "" if picture else words
         return f"{picture}[{words}]({url}/{'raw' if picture else 'blob'}/v{version}/{target})"
 
-    said = re.sub(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
-    return said if url else f"{said.rstrip()}\n{PAGES}"
+    linked = re.sub(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
+    return linked if url else f"{linked.rstrip()}\n{PAGES}"
 
 
 def read(config: Path = ROOT / "setup.cfg") -> str:
-    """The description of this release."""
+    """Return the description of this release."""
     settings = ConfigParser()
     settings.read(config, encoding="utf-8")
     version = re.search(

@@ -1,10 +1,10 @@
-"""Follows every link of the pages as they were built, and of the files beside them that people read first.
+"""Check the links of the built site, and of Markdown files such as README.md.
 
     python docs/links.py build/site README.md CONTRIBUTING.md ...
 
-A link inside has to lead to a page that is there, and to a heading of it. Nothing may be loaded from outside
-(links to other sites are not followed). Prints what leads nowhere; exit code 1 if anything does, 2 if there
-is no such folder or file.
+Each relative link must lead to an existing page and heading. The pages must not load anything from other
+sites; links to other sites are not checked. The program prints the broken links. Its exit code is 1 if there
+are any, and 2 if a folder or file does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHEETS = {"stylesheet", "icon", "preload", "preconnect"}
 
 
 class Page(HTMLParser):
-    """The ids of a page, where it leads, and what it loads."""
+    """Collect the ids, the links and the loaded resources of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -31,51 +31,52 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.ids |= {found[name] for name in ("id", "name") if name in found}
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
-        self.loads += [found[name] for of, name in _LOADED if of == tag and name in found]
-        if tag == "link" and _SHEETS & set(found.get("rel", "").split()):
-            self.loads.append(found["href"])
+        """Record the attributes of a tag; `HTMLParser` calls this."""
+        attributes = {name: value or "" for name, value in attrs}
+        self.ids |= {attributes[name] for name in ("id", "name") if name in attributes}
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        self.loads += [attributes[name] for loading, name in _LOADED if loading == tag and name in attributes]
+        if tag == "link" and _SHEETS & set(attributes.get("rel", "").split()):
+            self.loads.append(attributes["href"])
 
 
-def of_site(site: Path) -> Iterator[str]:
-    """What leads nowhere in a folder of HTML."""
+def check_site(site: Path) -> Iterator[str]:
+    """Yield the broken links of a folder of HTML."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     if not pages:
-        yield f"{site}: there is no page"
+        yield f"{site}: contains no page"
     for path, page in pages.items():
-        here = path.relative_to(site).as_posix()
+        name = path.relative_to(site).as_posix()
         for link in page.links + page.loads:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 if link in page.loads and parts.scheme != "data":
-                    yield f"{here}: loads {link}"
+                    yield f"{name}: loads {link}"
                 continue
-            if here == "404.html":  # its links begin at the root of a site that is served
+            if name == "404.html":  # its links are relative to the root of the site
                 target = site / parts.path.lstrip("/")
             else:
                 target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             if not target.exists():
-                yield f"{here}: {link}"
+                yield f"{name}: {link}"
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
-                yield f"{here}: {link}: no such heading"
+                yield f"{name}: {link}: no such heading"
 
 
 def anchors(text: str) -> set[str]:
-    """The ids of the headings of a page in Markdown, as MkDocs makes them."""
-    found: set[str] = set()
+    """Return the ids that MkDocs generates for the headings of a Markdown page."""
+    ids: set[str] = set()
     for heading in re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", text)):
-        given = re.search(r"\{ #([\w-]+) \}", heading)
+        explicit = re.search(r"\{ #([\w-]+) \}", heading)
         plain = re.sub(r"[^\w\s-]", "", heading.split("{")[0]).strip().lower()
-        found.add(given[1] if given else re.sub(r"[-\s]+", "-", plain))
-    return found
+        ids.add(explicit[1] if explicit else re.sub(r"[-\s]+", "-", plain))
+    return ids
 
 
-def of_file(path: Path) -> Iterator[str]:
-    """What leads nowhere in a file of Markdown."""
+def check_file(path: Path) -> Iterator[str]:
+    """Yield the broken links of a Markdown file."""
     text = re.sub(r"(?ms)^```.*?^```", "", path.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         parts = urlsplit(link)
@@ -91,19 +92,22 @@ def of_file(path: Path) -> Iterator[str]:
 
 
 def main(words: list[str]) -> int:
-    """Every folder as a site, every file as Markdown."""
+    """Check each folder as a site, and each file as Markdown; return the exit code."""
     missing = [word for word in words if not Path(word).exists()]
     if missing or not words:
-        told = f"there is no {', '.join(missing)}" if missing else "name folders of HTML or files of Markdown"
-        print(f"links.py: {told}", file=sys.stderr)
+        if missing:
+            message = f"{', '.join(missing)}: no such file or folder"
+        else:
+            message = "usage: links.py FOLDER_OF_HTML_OR_MARKDOWN_FILE..."
+        print(f"links.py: {message}", file=sys.stderr)
         return 2
-    wrong = [
-        told
+    broken = [
+        link
         for path in map(Path, words)
-        for told in (of_site(path.resolve()) if path.is_dir() else of_file(path))
+        for link in (check_site(path.resolve()) if path.is_dir() else check_file(path))
     ]
-    print("\n".join(wrong) or "every link leads somewhere")
-    return 1 if wrong else 0
+    print("\n".join(broken) or "all links are valid")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

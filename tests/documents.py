@@ -1,13 +1,13 @@
-"""The blocks of the documentation, and how they are run: as tests of what they say.
+"""Find and run the code blocks of the documentation.
 
-A page's blocks of Python run in their order, in one namespace. `test_...` functions in them are called with
-what pytest would give them: a fresh `kafka`. Of a console block each `$ kproto ...` runs, and prints what
-stands below it (`...` is any lines). A comment above a block says what it needs:
+The Python blocks of a page run in order, in one namespace. Functions `test_...` are called with the fixtures
+that pytest would pass, such as a new `kafka`. In a console block each `$ kproto ...` runs, and must print the
+lines below it (`...` stands for any lines). A comment above a block says what it needs:
 
-    <!-- needs: clients -->     only where these judges are: `clients`, `spark`
-    <!-- script -->             a script for sh, which takes a while
-    <!-- file: counter.js -->   a whole program of another language, in a file of this name
-    <!-- not run: why -->
+    <!-- needs: clients -->     runs only if these judges are installed: `clients`, `spark`
+    <!-- script -->             a shell script that takes some time
+    <!-- file: counter.js -->   a complete program in another language, in a file of this name
+    <!-- not run: REASON -->
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `needs` is a judge or "", `kind` what it is written in."""
+    """A fenced block; `kind` is its language."""
 
     page: str
     line: int
@@ -51,27 +51,31 @@ class Block:
 
     @property
     def needs(self) -> str:
+        """Return the judge that the block needs, or ""."""
         return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
 
     @property
     def file(self) -> str:
+        """Return the file name of a complete program, or ""."""
         return self.mark.removeprefix("file: ") if self.mark.startswith("file: ") else ""
 
     @property
     def runs(self) -> bool:
+        """Return whether the block is run."""
         return not self.mark.startswith("not run: ")
 
 
 def blocks(path: Path) -> Iterator[Block]:
+    """Yield the blocks of a page, in order."""
     text = path.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
-        line = text.count("\n", 0, found.start("code"))
+    for match in _BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("code"))
         name = path.relative_to(DOCS.parent).as_posix()
-        yield Block(name, line, found["kind"], found["code"], found["mark"] or "")
+        yield Block(name, line, match["kind"], match["code"], match["mark"] or "")
 
 
 def with_kproto(folder: Path) -> dict[str, str]:
-    """An environment in which `kproto` is this one; `folder` is for the command."""
+    """Return an environment whose `kproto` runs this source; the command is written to `folder`."""
     command = folder / "bin" / "kproto"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')
@@ -80,12 +84,12 @@ def with_kproto(folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(DOCS.parent)}
 
 
-def run_python(found: list[Block]) -> dict[str, object]:
-    """The blocks of one page, one after the other, and the tests that they declare; returns their names."""
+def run_python(page_blocks: list[Block]) -> dict[str, object]:
+    """Run the blocks of one page and the tests that they define, and return their global names."""
     names: dict[str, object] = {"__name__": "documented"}
-    for block in found:
+    for block in page_blocks:
         before = set(names)
-        # Lines in a traceback are those of the page.
+        # Tracebacks then show the line numbers of the page.
         source = "\n" * block.line + block.code
         exec(compile(source, block.page, "exec"), names)
         for name in sorted(set(names) - before):
@@ -96,35 +100,35 @@ def run_python(found: list[Block]) -> dict[str, object]:
 
 
 def _call(test: Callable[..., object]) -> None:
-    """As pytest does it: `kafka` is a broker for this test alone, `kafka_secured` makes some."""
+    """Call a test with its fixture, as pytest does: `kafka`, `async_kafka` or `kafka_secured`."""
     if hasattr(test, "hypothesis") or not inspect.signature(test).parameters:
         test()
         return
-    (wanted,) = inspect.signature(test).parameters
-    if wanted == "kafka_secured":
+    (fixture,) = inspect.signature(test).parameters
+    if fixture == "kafka_secured":
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             files = certificates(Path(folder))
-            test(lambda *given, **named: stack.enter_context(secured(*given, files, **named)))
+            test(lambda *args, **options: stack.enter_context(secured(*args, files, **options)))
         return
-    assert wanted in ("kafka", "async_kafka")
+    assert fixture in ("kafka", "async_kafka")
     with running(settings={"group.min.session.timeout.ms": "100"}) as server:
         kafka = Kafka(server.bootstrap)
         try:
-            test(kafka if wanted == "kafka" else AsyncKafka(kafka))
+            test(kafka if fixture == "kafka" else AsyncKafka(kafka))
         finally:
             kafka.close()
 
 
 def run_console(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each `$ kproto ...` of a console block; what is shown below it has to come out, in this order."""
+    """Run each `$ kproto ...` of a console block, and check that it prints the lines below, in order."""
     for part in re.split(r"(?m)^\$ ", block.code)[1:]:
-        command, _, shown = part.partition("\n")
+        command, _, expected = part.partition("\n")
         words = shlex.split(command, comments=True)
         assert words[0] == "kproto", f"{block.page}:{block.line}: {command}"
         code = main(words[1:])
         out = capsys.readouterr()
         assert code in (0, 1), out.err
         printed = iter(out.out.splitlines())
-        for line in shown.splitlines():
+        for line in expected.splitlines():
             if line not in ("...", ""):
-                assert any(line == other for other in printed), f"{block.page}: {command}: {line!r}"
+                assert any(line == output for output in printed), f"{block.page}: {command}: {line!r}"

@@ -1,9 +1,9 @@
-"""The pages of docs/lessons as they are run: each `console` block is a session, each picture a command's.
+"""Run the commands of docs/lessons, and update their outputs and pictures.
 
-    python -m tests.lessons [001 ...]      # writes the outputs and pictures anew, of all pages or these
+    python -m tests.lessons [001 ...]      # updates all pages, or these
 
-A line that begins with "$ " is a command, what follows is its output. It is `kproto ...`, perhaps with a pipe
-behind it. What a command writes is kept when a page shows it (`--svg NAME.svg`).
+In a `console` block, a line that begins with "$ " is a command, and the lines below are its output. A command
+is `kproto ...`, possibly followed by a pipe. Commands with `--svg NAME.svg` write the pictures of the pages.
 """
 
 from __future__ import annotations
@@ -20,53 +20,55 @@ from pathlib import Path
 
 from kproto.cli import main
 
-ROOM = Path(__file__).resolve().parents[1] / "docs" / "lessons"
+LESSONS = Path(__file__).resolve().parents[1] / "docs" / "lessons"
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
 
 
 def pages() -> list[Path]:
-    return sorted(ROOM.glob("*.md"))
+    """Return the lessons, sorted by name."""
+    return sorted(LESSONS.glob("*.md"))
 
 
 def commands(page: Path) -> Iterator[tuple[str, str]]:
-    """Each command of a page, and the output that stands there."""
+    """Yield each command of a page, and the output shown below it."""
     for block in BLOCK.findall(page.read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
-            yield command, shown
+            command, _, expected = part.partition("\n")
+            yield command, expected
 
 
-def output(command: str, room: Path) -> str:
-    """What a command prints, run in a folder."""
+def output(command: str, folder: Path) -> str:
+    """Run a command in a folder, and return its output."""
     first, _, pipe = command.partition(" | ")
     words = shlex.split(first)
     if words[0] != "kproto":
-        raise ValueError(f"{command!r} is no command of kproto")
+        raise ValueError(f"{command!r} is not a kproto command")
     out = io.StringIO()
-    with contextlib.chdir(room), contextlib.redirect_stdout(out):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out):
         code = main(words[1:])
     if code:
-        raise ValueError(f"{command!r} ended with {code}: {out.getvalue()[-300:]}")
-    told = out.getvalue()
+        raise ValueError(f"{command!r} exited with {code}: {out.getvalue()[-300:]}")
+    text = out.getvalue()
     if pipe:
-        told = subprocess.run(pipe, shell=True, check=True, input=told, text=True, capture_output=True).stdout
-    return "".join(f"{line.rstrip()}\n" for line in told.rstrip().splitlines())
+        text = subprocess.run(pipe, shell=True, check=True, input=text, text=True, capture_output=True).stdout
+    return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
 
 
-def write(begins: tuple[str, ...]) -> None:
-    """Run what stands on these pages, and write what came out into them."""
+def write(prefixes: tuple[str, ...]) -> None:
+    """Run the commands of the pages with these prefixes, and write their outputs into the pages."""
     with tempfile.TemporaryDirectory() as name:
-        room = Path(name)
-        for page in (one for one in pages() if one.name.startswith(begins or ("",))):
+        folder = Path(name)
+        for page in (page for page in pages() if page.name.startswith(prefixes or ("",))):
             text = page.read_text()
             for block in BLOCK.findall(text):
-                said = [part.partition("\n")[0] for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-                text = text.replace(block, "".join(f"$ {one}\n{output(one, room)}" for one in said), 1)
+                lines = [part.partition("\n")[0] for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+                session = "".join(f"$ {command}\n{output(command, folder)}" for command in lines)
+                text = text.replace(block, session, 1)
             page.write_text(text)
             print(page.name, flush=True)
-        for picture in room.glob("*.svg"):
-            (ROOM / picture.name).write_bytes(picture.read_bytes())
+        for picture in folder.glob("*.svg"):
+            (LESSONS / picture.name).write_bytes(picture.read_bytes())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The documentation says what is so: its blocks run, its links lead somewhere, what is made is whole."""
+"""The blocks of the documentation run, its links are valid, and its generated pages are complete."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.documents import DOCS, PAGES, Block, blocks, run_console, run_python,
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
 
-def name(of: Any) -> str:
-    return of.relative_to(DOCS).as_posix() if isinstance(of, Path) else f"{of.page}:{of.line}"
+def name(item: Any) -> str:
+    return item.relative_to(DOCS).as_posix() if isinstance(item, Path) else f"{item.page}:{item.line}"
 
 
 @cache
 def program(name: str) -> Any:
-    """One of the programs beside the pages, as a module."""
+    """Load docs/<name>.py as a module."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -38,7 +38,7 @@ def hooks() -> Any:
 
 
 @cache
-def made() -> dict[str, str]:
+def generated() -> dict[str, str]:
     return dict(hooks().generated())
 
 
@@ -47,7 +47,7 @@ def python_of(page: Path) -> list[Block]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_python(python_of(page))
 
@@ -56,7 +56,7 @@ CONSOLES = [block for block in BLOCKS if block.kind == "console" and block.runs]
 
 
 @pytest.mark.parametrize("block", CONSOLES, ids=name)
-def test_a_command_prints_what_the_page_shows(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_shows_the_output_of_a_command(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
     run_console(block, capsys)
 
 
@@ -67,7 +67,7 @@ def test_a_script_runs(block: Block, tmp_path: Path) -> None:
     subprocess.run(["bash", "-c", script], cwd=tmp_path, env=with_kproto(tmp_path), check=True, timeout=100)
 
 
-def test_a_script_or_a_command_is_run_or_says_why_not() -> None:
+def test_each_block_runs_or_gives_a_reason() -> None:
     known = ("needs: clients", "needs: spark", "script", "not run: ", "file: ", "")
     for block in BLOCKS:
         assert block.mark.startswith(known), f"{block.page}:{block.line}: {block.mark}"
@@ -76,8 +76,8 @@ def test_a_script_or_a_command_is_run_or_says_why_not() -> None:
             assert block.mark == "script" or not block.runs, f"{block.page}:{block.line}"
 
 
-def test_every_link_between_pages_leads_to_a_heading() -> None:
-    texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in DOCS.rglob("*.md")} | made()
+def test_every_link_between_pages_is_valid() -> None:
+    texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in DOCS.rglob("*.md")} | generated()
     for page, text in texts.items():
         plain = re.sub(r"(?ms)^```.*?^```", "", text)
         for link in re.findall(r"\]\(([^)\s]+)\)", plain):
@@ -92,7 +92,7 @@ def test_every_link_between_pages_leads_to_a_heading() -> None:
                 assert (DOCS / target).exists(), f"{page}: {link}"
 
 
-def test_a_site_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
+def test_broken_links_of_a_site_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "index.html").write_text(
         '<h1 id="one">A</h1> <a href="../">up</a> <a href="#one">1</a>'
@@ -101,7 +101,7 @@ def test_a_site_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
         '<a href="a/#one">fine</a> <a href="a/#two"></a> <a href="b/"></a> <img src="c.png">'
         '<a href="https://kafka.apache.org/"></a> <script src="https://elsewhere.example/x.js"></script>'
     )
-    assert list(program("links").of_site(tmp_path)) == [
+    assert list(program("links").check_site(tmp_path)) == [
         "index.html: a/#two: no such heading",
         "index.html: b/",
         "index.html: c.png",
@@ -109,36 +109,36 @@ def test_a_site_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
+def test_broken_links_of_a_file_are_reported(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# A heading, or two\n\n```\n# none\n```\n")
     (tmp_path / "README.md").write_text(
         "[1](other.md#a-heading-or-two) [2](other.md#none) [3](no.md) [4](https://kafka.apache.org/)"
     )
-    assert list(program("links").of_file(tmp_path / "README.md")) == [
+    assert list(program("links").check_file(tmp_path / "README.md")) == [
         f"{tmp_path / 'README.md'}: other.md#none: no such heading",
         f"{tmp_path / 'README.md'}: no.md",
     ]
 
 
-def test_a_site_without_pages_and_what_is_not_there_are_told(
+def test_empty_sites_and_missing_files_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = program("links").main
     assert main([str(tmp_path)]) == 1
     assert main([str(tmp_path / "none"), str(tmp_path)]) == 2
     assert main([]) == 2
-    told = capsys.readouterr()
-    assert told.out == f"{tmp_path}: there is no page\n"
-    assert told.err.splitlines() == [
-        f"links.py: there is no {tmp_path / 'none'}",
-        "links.py: name folders of HTML or files of Markdown",
+    printed = capsys.readouterr()
+    assert printed.out == f"{tmp_path}: contains no page\n"
+    assert printed.err.splitlines() == [
+        f"links.py: {tmp_path / 'none'}: no such file or folder",
+        "links.py: usage: links.py FOLDER_OF_HTML_OR_MARKDOWN_FILE...",
     ]
 
 
-def test_the_client_page_has_what_the_second_door_gives() -> None:
+def test_the_client_page_has_every_public_name_of_kproto() -> None:
     import kproto
 
-    text = made()["reference/client.md"]
+    text = generated()["reference/client.md"]
     for public in kproto.__all__:
         if public not in ("__version__", "TopicPartition"):
             assert f"## {public}\n" in text, public
@@ -149,7 +149,7 @@ def test_the_client_page_has_what_the_second_door_gives() -> None:
 def test_the_command_line_page_has_every_command() -> None:
     from kproto import cli
 
-    text = made()["reference/cli.md"]
+    text = generated()["reference/cli.md"]
     for command in cli._NAMES:
         assert f"## kproto {command}\n" in text
 
@@ -161,7 +161,7 @@ def test_the_errors_page_has_every_code_and_class() -> None:
     classes = [
         cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.KprotoError)
     ]
-    text = made()["reference/errors.md"]
+    text = generated()["reference/errors.md"]
     assert all(f"`{code.name}`" in text for code in ErrorCode)
     assert all(f"### {cls.__name__}\n" in text for cls in classes)
 
@@ -169,24 +169,25 @@ def test_the_errors_page_has_every_code_and_class() -> None:
 def test_the_protocol_has_a_page_for_every_message() -> None:
     from kproto.messages.index import API_NAMES
 
-    assert {f"protocol/{api}.md" for api in API_NAMES.values()} <= set(made())
+    assert {f"protocol/{api}.md" for api in API_NAMES.values()} <= set(generated())
 
 
-def test_the_page_of_spark_says_why_for_each_setting_of_its_session() -> None:
+def test_the_page_on_spark_explains_each_setting_of_its_session() -> None:
     text = (DOCS / "how-to" / "spark.md").read_text()
     assert [name for name in SETTINGS if f"`{name}`" not in text] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:
     text = (DOCS.parent / "mkdocs.yml").read_text()
-    for page in {page.relative_to(DOCS).as_posix() for page in PAGES} | set(made()):
+    for page in {page.relative_to(DOCS).as_posix() for page in PAGES} | set(generated()):
         assert page in text or page.startswith("protocol/"), page
 
 
 def cited() -> set[str]:
-    """The names of rules in the source, in its tests and in the other pages: such as M10 and I7."""
+    """Return the rule numbers, such as M10 and I7, in the source, its tests and the other pages."""
     root = DOCS.parent
-    files = [path for room in ("kproto", "consumer", "tests", "docs") for path in (root / room).rglob("*.py")]
+    folders = ("kproto", "consumer", "tests", "docs")
+    files = [path for folder in folders for path in (root / folder).rglob("*.py")]
     pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "rules"]
     text = "\n".join(path.read_text() for path in [*files, *pages] if path.name != "documents.py")
     return set(re.findall(r"\b(?:[RM]\d{1,3}|[IX]\d{1,2})\b", text))
@@ -206,16 +207,16 @@ def test_every_rule_that_is_defined_is_cited() -> None:
 def test_every_story_that_is_cited_exists() -> None:
     from kproto.scenarios import scenarios
 
-    told = {story.id for story in scenarios()} | set(hooks().SAID)
-    told |= {id.rstrip("abcdefghijklmnopqrstuvwxyz") for id in told}  # S3-19a is a branch of S3-19
-    room = DOCS.parent / "kproto"
-    text = "\n".join(path.read_text() for path in [*room.rglob("*.py"), *DOCS.rglob("*.md")])
-    assert set(re.findall(r"\bS[0-3]-\d+\b", text)) - told == set()
+    ids = {story.id for story in scenarios()} | set(hooks().FACTS)
+    ids |= {id.rstrip("abcdefghijklmnopqrstuvwxyz") for id in ids}  # S3-19a is a branch of S3-19
+    source = DOCS.parent / "kproto"
+    text = "\n".join(path.read_text() for path in [*source.rglob("*.py"), *DOCS.rglob("*.md")])
+    assert set(re.findall(r"\bS[0-3]-\d+\b", text)) - ids == set()
 
 
-def test_the_stories_that_the_lessons_call_played_with_the_originals_are_those_that_the_judges_name() -> None:
+def test_the_lessons_list_exactly_the_stories_that_the_judges_check() -> None:
     page = DOCS / "lessons" / "README.md"
     table = [line for line in page.read_text().splitlines() if re.match(r"\| 00\d \|", line)]
     judges = (DOCS.parent / "tests" / "conformance").glob("test_document_*.py")
-    named = {story for one in judges for story in re.findall(r"\bS[0-3]-\d+[a-m]?\b", one.read_text())}
-    assert set(re.findall(r"\bS[0-3]-\d+[a-m]?\b", "\n".join(table))) == named
+    checked = {story for path in judges for story in re.findall(r"\bS[0-3]-\d+[a-m]?\b", path.read_text())}
+    assert set(re.findall(r"\bS[0-3]-\d+[a-m]?\b", "\n".join(table))) == checked

@@ -1,4 +1,4 @@
-"""What the lessons show is what comes out. `python -m tests.lessons` writes it anew."""
+"""The lessons show what their commands print; `python -m tests.lessons` updates them."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from tests.lessons import BLOCK, PICTURE, ROOM, commands, output, pages
+from tests.lessons import BLOCK, LESSONS, PICTURE, commands, output, pages
 
-EVERY = [(page.name, command, shown) for page in pages() for command, shown in commands(page)]
+COMMANDS = [(page.name, command, expected) for page in pages() for command, expected in commands(page)]
 DOCUMENTS = ["000-offset-minus-1000", "001-new-partitions", "002-java-reliability", "003-sarama-walk"]
 LONG = re.compile(r"scenario (S1-25|loss(?!.*--client)|stop-the-world(?!.*--members 3))")
 
 
-def _param(page: str, command: str, shown: str) -> object:
+def _param(page: str, command: str, expected: str) -> object:
     marks = [pytest.mark.thorough] if LONG.search(command) else []
-    return pytest.param(command, shown, marks=marks, id=f"{page[:3]} {command[7:50]}")
+    return pytest.param(command, expected, marks=marks, id=f"{page[:3]} {command[7:50]}")
 
 
-@pytest.mark.parametrize(("command", "shown"), [_param(*one) for one in EVERY])
-def test_a_page_shows_what_its_command_prints(command: str, shown: str, tmp_path: Path) -> None:
-    assert output(command, tmp_path) == shown
+@pytest.mark.parametrize(("command", "expected"), [_param(*command) for command in COMMANDS])
+def test_a_page_shows_the_output_of_its_command(command: str, expected: str, tmp_path: Path) -> None:
+    assert output(command, tmp_path) == expected
     for picture in tmp_path.glob("*.svg"):
-        assert picture.read_bytes() == (ROOM / picture.name).read_bytes()
+        assert picture.read_bytes() == (LESSONS / picture.name).read_bytes()
 
 
-def test_each_document_has_its_lesson_and_the_index_names_it() -> None:
-    index = (ROOM / "README.md").read_text()
+def test_each_document_has_a_lesson_that_the_index_links() -> None:
+    index = (LESSONS / "README.md").read_text()
     assert [page.stem for page in pages()] == [*DOCUMENTS, "README"]
     for name in DOCUMENTS:
         assert f"({name}.md)" in index
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
-def test_every_picture_is_drawn_by_a_command_of_its_page(page: Path) -> None:
+def test_a_command_of_the_page_draws_each_picture(page: Path) -> None:
     drawn = {word for command, _ in commands(page) for word in command.split() if word.endswith(".svg")}
     assert set(PICTURE.findall(page.read_text())) == drawn
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_is_valid(page: Path) -> None:
     text = BLOCK.sub("", page.read_text())
     links = [link for link in re.findall(r"(?<!!)\[[^\]]+\]\(([^)#]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
