@@ -103,7 +103,7 @@ class Group:
                     return
                 case _:
                     pass
-        if member.letting_go is not None:
+        if member.unreleased is not None:
             self._events.extend([(number, PollBegan()), (number, PollEnded()), (number, Released())])
         at = next_deadline(member)
         if at is not None and at != self._due.get(number):
@@ -153,7 +153,7 @@ class Group:
     def _settled(self) -> bool:
         members = self.members.values()
         return (
-            all(member.state is MemberState.stable and not member.rejoin_needed for member in members)
+            all(member.state is MemberState.STABLE and not member.rejoin_needed for member in members)
             and len({member.generation for member in members}) == 1
             and sum(len(member.owned) for member in members) == sum(self.topics.values())
         )

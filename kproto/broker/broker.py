@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
 from .. import transactions
 from ..deadlines import Deadlines
 from ..error_codes import ErrorCode
 from ..errors import EncodeError
-from ..group.classic import coordinator
+from ..group.protocol import CoordinatorAction, CoordinatorEvent, TopicsDeleted, TransactionEnded
+from ..machine import SendResponse
 from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
 from ..transactions.state import OFFSETS_TOPIC
@@ -50,8 +51,8 @@ class Close(NamedTuple):
 class GroupCoordinatorStep(NamedTuple):
     """To tell: the group coordinator was given `event` and answered with `actions`."""
 
-    event: coordinator.CoordinatorEvent
-    actions: tuple[coordinator.CoordinatorAction, ...]
+    event: CoordinatorEvent
+    actions: tuple[CoordinatorAction, ...]
 
 
 class TransactionCoordinatorStep(NamedTuple):
@@ -194,6 +195,23 @@ class Broker:
         self.cluster.unsent += len(frame)
         self.actions.append(Reply(conn, frame))
 
+    def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
+        """Let `amend` change the response of a call in place, before any amendment that the call has already.
+
+        Returns the new call, which its connection now waits for.
+        """
+        earlier = call.amend_response
+
+        def amend_response(response: Message) -> Message:
+            amend(response)
+            return response if earlier is None else earlier(response)
+
+        call = replace(call, amend_response=amend_response)
+        connection = self.connections.get(call.conn)
+        if connection is not None:
+            connection.current_call = call
+        return call
+
     def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
         """May whoever called do this? Everybody may everything where nothing authorizes."""
         acls = self.acls
@@ -211,12 +229,12 @@ class Broker:
         """Is this broker the one to ask about a partition?"""
         return self.cluster.leader(partition, index) == self.node.id
 
-    def step_group_coordinator(self, event: coordinator.CoordinatorEvent, now: int) -> None:
+    def step_group_coordinator(self, event: CoordinatorEvent, now: int) -> None:
         """Tell the group coordinator, and answer whom it answers."""
-        actions = tuple(coordinator.step(self.coordinator, event, now))
+        actions = tuple(self.coordinator.step(event, now))
         self.actions.append(GroupCoordinatorStep(event, actions))
         for action in actions:
-            if isinstance(action, coordinator.SendResponse) and isinstance(action.token, int):
+            if isinstance(action, SendResponse) and isinstance(action.token, int):
                 self.answer(action.token, action.response)
 
     def step_transaction_coordinator(
@@ -251,9 +269,7 @@ class Broker:
                 )
                 changed.append(partition)
         if any(name == OFFSETS_TOPIC for name, _ in wanted.partitions):
-            self.step_group_coordinator(
-                coordinator.TransactionEnded(wanted.producer_id, wanted.committed), now
-            )
+            self.step_group_coordinator(TransactionEnded(wanted.producer_id, wanted.committed), now)
         self.wake(changed)
 
     def create_topic(
@@ -267,7 +283,7 @@ class Broker:
         self.topics.delete(topic)
         for partition in topic.partitions:
             self.cluster.leaders.pop(partition, None)
-        self.step_group_coordinator(coordinator.TopicsDeleted(frozenset({topic.name})), now)
+        self.step_group_coordinator(TopicsDeleted(frozenset({topic.name})), now)
         self.wake(topic.partitions)
 
     def park(self, fetch: DelayedRequest) -> None:
@@ -280,7 +296,7 @@ class Broker:
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():
-            for fetch in broker.purgatory.waiting_for([*changed, *broker.fetch_sessions.changed(changed)]):
+            for fetch in broker.purgatory.waiting_for([*changed, *broker.fetch_sessions.activate(changed)]):
                 response = fetch.try_complete()
                 if response is None:
                     broker.purgatory.update(fetch)

@@ -1,63 +1,96 @@
-"""A request on its way to the handler of its API, and what a handler gives back."""
+"""A request on its way to the handler of its API, and what a handler returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
+
+import msgspec
 
 from ..error_codes import ErrorCode
 from ..messages.headers import Envelope
-from ..wire.message import Message
+from ..wire.message import Message, Struct
 from .fetch_sessions import FetchSession
 from .topics import Partition
+
+M = TypeVar("M", bound=Struct)
+Refuse = Callable[[Any, ErrorCode, int], Message]
+"""Builds the response that refuses a whole request: takes the request, the error and the version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker of the cluster, as clients find it: at `places`, by listener, else at `host`:`port`."""
+    """One broker of the cluster and its addresses: one per listener, or else `host` and `port`."""
 
     id: int
     host: str
     port: int
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    listener_addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
 
-    def at(self, listener: str) -> tuple[str, int]:
-        """Where a client finds it who came by this listener."""
-        return self.places.get(listener, (self.host, self.port))
+    def address(self, listener: str) -> tuple[str, int]:
+        """Return the address of this node for clients that are connected to `listener`."""
+        return self.listener_addresses.get(listener, (self.host, self.port))
+
+
+def replace_fields(message: M, **fields: Any) -> M:
+    """Return a shallow copy of a message or of a part of one with these fields replaced."""
+    return cast("M", msgspec.structs.replace(cast("Any", message), **fields))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `random_id` is random and its own; `now` is when its turn came."""
+    """One request that is being served. `random_id` is unique to it; `now` is when serving it began."""
 
     conn: int
     host: str
     envelope: Envelope
     random_id: UUID
     now: int
+    refuse_request: Refuse
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
-    # What is done to the answer before it goes out.
+    # Applied to the response before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
-    # The operator wants it to fail: nothing of it is done, and this is what it hears.
+    # Set by `Server.fail`: the request is not executed, and this error replaces those of its refusal.
     injected_error: ErrorCode | None = None
 
     @property
+    def request(self) -> Message:
+        """The decoded request."""
+        return self.envelope.request
+
+    @property
     def version(self) -> int:
+        """The API version of the request and of its response."""
         return self.envelope.version
+
+    @property
+    def api_key(self) -> int:
+        """The API key of the request."""
+        return self.envelope.header.request_api_key
+
+    def refuse(self, error: ErrorCode) -> Message:
+        """Return the response that refuses the whole request with `error`."""
+        return self.refuse_request(self.request, error, self.version)
+
+    def with_fields(self, **fields: Any) -> Call:
+        """Return this call with these fields of its request replaced."""
+        request = replace_fields(self.request, **fields)
+        envelope = Envelope(self.envelope.header, self.envelope.header_version, request, self.version)
+        return replace(self, envelope=envelope)
 
 
 class CloseConnection(NamedTuple):
-    """The answer is a closed connection; `reason` is for the log."""
+    """Close the connection without a response; `reason` is for the log."""
 
     reason: str
 
 
 class RespondThenClose(NamedTuple):
-    """The answer at `at` (ms), and then a closed connection; `reason` is for the log."""
+    """Send the response at time `at` (ms), then close the connection; `reason` is for the log."""
 
     response: Message
     reason: str
@@ -69,20 +102,19 @@ class _Later(Enum):
 
 
 PARKED: Final = _Later.PARKED
-"""The answer comes later, by `Broker.answer`."""
+"""The response follows later, through `Broker.answer`."""
 
-# A response; one that is the last; a closed connection; an answer that comes later; or None, when the request
-# wants no answer.
+# None: the request gets no response (Produce with acks=0).
 Result = Message | RespondThenClose | CloseConnection | Literal[_Later.PARKED] | None
 
 
 class DelayedRequest(Protocol):
-    """A request that waits: answered when a change in what it waits for allows it, or at `deadline` (ms)."""
+    """A request in the purgatory, completed by a change of what it waits for or at `deadline` (ms)."""
 
     call: Call
     deadline: int
     waits_for: set[Partition | FetchSession]
 
     def try_complete(self, *, force: bool = False) -> Message | None:
-        """The answer, if there is one now, or if it has to go out `force` is set."""
+        """Return the response if the request can be completed now, or in any case if `force` is set."""
         ...

@@ -18,24 +18,15 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .. import transactions
 from ..error_codes import ErrorCode
-from ..group.classic import coordinator
-from ..group.classic.coordinator.responses import error_response
-from ..group.classic.coordinator.state import ClassicGroup, GroupContext
-from ..machine import RequestReceived
-from ..messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
+from ..group.classic.coordinator import ClassicCoordinator
+from ..group.protocol import GroupCoordinator
+from ..machine import SendResponse
 from ..transactions.state import Partition as Name
 from ..transactions.state import offsets_partition, state_partition
-from ..wire.message import Message
 from .call import Node
 from .dynamic_config import Dynamic
 from .log_manager import Cleaning
@@ -54,7 +45,10 @@ class Cluster:
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        self.coordinator: Final = coordinator.ClassicCoordinator(settings.group, self.topics)
+        # The only place that chooses the implementation of the group coordinator. The broker uses
+        # `coordinator`; tests and the virtual-time world also look at the groups of `classic_coordinator`.
+        self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
+        self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.Coordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
         self.leaders: Final[dict[Partition, int]] = {}
@@ -117,7 +111,7 @@ class Cluster:
     def endpoints(self, leaders: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
         """Those of these nodes that are up, each once, and where clients find them by a listener."""
         found = [self.nodes[one] for one in dict.fromkeys(leaders) if one in self.nodes]
-        return [(node, *node.at(listener)) for node in found]
+        return [(node, *node.address(listener)) for node in found]
 
     def group_coordinator_of(self, group_id: str) -> int:
         """The id of the node that coordinates a group; NO_LEADER while that node is down."""
@@ -158,9 +152,8 @@ class Cluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Note that it has, if the group keeps offsets of it that are not committed yet."""
-        group = self.coordinator.groups.get(group_id)
-        if group is not None and producer_id in group.pending_transactions:
+        """Note that the producer has pending offsets in the partition of this group, if it has."""
+        if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
     def clear_pending_offsets(self, producer_id: int, partition: Name) -> None:
@@ -184,50 +177,11 @@ class Cluster:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
-    def move_group(self, group_id: str, node: int, now: int, loading_ms: int) -> list[tuple[object, Message]]:
-        """Let another node coordinate a group; the answers that those who wait get from the old one."""
+    def move_group(self, group_id: str, node: int, now: int, loading_ms: int) -> list[SendResponse]:
+        """Move a group to another coordinator, which has loaded it after `loading_ms`.
+
+        Returns the responses to the requests that wait at the old coordinator.
+        """
         self.coordinators[group_id] = node
         self.loading[group_id] = now + loading_ms
-        group = self.coordinator.groups.get(group_id)
-        return [] if group is None else self._unload(group, now + loading_ms)
-
-    def _unload(self, group: ClassicGroup, ready: int) -> list[tuple[object, Message]]:
-        answers: list[tuple[object, Message]] = []
-        context = GroupContext(self.coordinator, ready)
-        for member in group.members.values():
-            waiting: list[RequestReceived[Any] | None] = [group.release_join(member), member.sync]
-            member.sync = None
-            for call in waiting:
-                if call is not None:
-                    code = ErrorCode.NOT_COORDINATOR
-                    answers.append((call.token, error_response(call.request, code, call.version)))
-            context.restart_session(group, member)
-        return answers
-
-
-def refused(request: Message, code: ErrorCode, version: int) -> Message:
-    """The answer to any request for a coordinator that only says no."""
-    if not isinstance(request, OffsetFetchRequest):
-        return error_response(request, code, version)
-    if version >= 8:  # KIP-709: several groups
-        groups = [
-            OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
-            for group in request.groups
-        ]
-        return OffsetFetchResponse(groups=groups)
-    if version >= 2:
-        return OffsetFetchResponse(topics=[], error_code=code)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index, committed_offset=-1, metadata="", error_code=code
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    )
+        return self.coordinator.hand_over(group_id, now + loading_ms)

@@ -11,7 +11,7 @@ Rules:
     only after that was answered, so answers come in the order of the requests. And it is taken only after
     `Sent` said that the answer is on its way: a client that asks without reading holds up only itself.
   * A request is either answered, or refused by `Close` with the reason; no other connection is hurt.
-  * The group coordinator is `kproto.group.classic.coordinator`, the transaction coordinator is
+  * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, the transaction coordinator is
     `kproto.transactions`: the machines that are specified and simulated. Each of their steps is reported as a
     `GroupCoordinatorStep` or a `TransactionCoordinatorStep`.
 """
@@ -25,15 +25,14 @@ from uuid import UUID
 from .. import transactions
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, DecodeError
-from ..group.classic import coordinator
+from ..group import protocol
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
 from ..security.exchange import Refused
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from ..wire.message import Message
 from .apis.api_versions import API_VERSIONS, unsupported_api_versions
-from .apis.authorized import gate
-from .apis.lookup import find_partition
-from .apis.table import HANDLERS
+from .apis.partitions import find_partition
+from .apis.table import APIS
 from .broker import Action, Broker, Close, Connection, LogsCleaned, Reply
 from .call import PARKED, Call, CloseConnection, RespondThenClose
 from .security.authenticator import ANONYMOUS, MOST_OUTSIDE, SaslAuthenticator, SaslState
@@ -193,7 +192,7 @@ def next_deadline(broker: Broker) -> int | None:
         broker.purgatory.next_deadline(),
         broker.close_deadlines.earliest(),
         broker.muted.earliest(),
-        coordinator.next_deadline(broker.coordinator),
+        broker.coordinator.next_deadline(),
         transactions.next_deadline(broker.transactions),
     )
     return min((at for at in deadlines if at is not None), default=None)
@@ -253,9 +252,9 @@ def _tick(broker: Broker, event: Tick, now: int) -> None:
     for conn in list(broker.muted.take(now)):
         if conn in broker.connections:
             broker.ready.append(broker.connections[conn])
-    due = coordinator.next_deadline(broker.coordinator)
+    due = broker.coordinator.next_deadline()
     if due is not None and due <= now:
-        broker.step_group_coordinator(coordinator.Tick(), now)
+        broker.step_group_coordinator(protocol.Tick(), now)
     due = transactions.next_deadline(broker.transactions)
     if due is not None and due <= now:
         broker.step_transaction_coordinator(transactions.Tick(), now)
@@ -307,9 +306,9 @@ def _elect(broker: Broker, event: ElectLeader, now: int) -> None:
 
 
 def _move_coordinator(broker: Broker, event: MoveCoordinator, now: int) -> None:
-    for token, response in broker.cluster.move_group(event.group, event.node, now, event.loading_ms):
-        if isinstance(token, int):
-            broker.answer(token, response)
+    for action in broker.cluster.move_group(event.group, event.node, now, event.loading_ms):
+        if isinstance(action.token, int):
+            broker.answer(action.token, action.response)
 
 
 def _truncate(broker: Broker, event: Truncate, now: int) -> None:
@@ -403,10 +402,10 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
     except DecodeError as error:
         return str(error)
     key = envelope.header.request_api_key
-    if authenticator is not None and (why := authenticator.closes(key, now)) is not None:
+    if authenticator is not None and (why := authenticator.rejection_reason(key, now)) is not None:
         return f"{why} (client.id {envelope.header.client_id!r})"
-    handler = HANDLERS.get(key)
-    if handler is None or envelope.version > broker.apis[key].max_version:
+    api = APIS.get(key)
+    if api is None or envelope.version > broker.apis[key].max_version:
         why = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
         return _unserved(broker, connection, envelope.header, why)
     call = Call(
@@ -415,6 +414,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
         envelope,
         random_id,
         now,
+        api.refuse or broker.coordinator.error_response,
         connection.principal,
         connection.listener,
         injected_error=_next_failure(broker, key),
@@ -424,13 +424,14 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
 
 def _ask(broker: Broker, connection: Connection, call: Call) -> str | None:
     """Let its handler answer a request; the reason when the connection is to be closed instead."""
-    gated = gate(broker, call)
-    if isinstance(gated, Call):
-        connection.current_call = gated
-        result = HANDLERS[call.envelope.header.request_api_key](broker, gated)
+    api = APIS[call.api_key]
+    authorized = api.authorize(broker, call)
+    if isinstance(authorized, Call):
+        connection.current_call = authorized
+        result = api.handle(broker, authorized)
     else:
         connection.current_call = call
-        result = gated
+        result = authorized
     if isinstance(result, CloseConnection):
         return result.reason
     if isinstance(result, RespondThenClose):
@@ -446,7 +447,7 @@ def _raw(
     broker: Broker, connection: Connection, authenticator: SaslAuthenticator, frame: bytes, now: int
 ) -> str | None:
     """A message of a mechanism without a header, behind version 0 of the handshake."""
-    step = authenticator.take(frame, now, broker.cluster.wall_clock_offset)
+    step = authenticator.authenticate(frame, now, broker.cluster.wall_clock_offset)
     if isinstance(step, Refused):
         delay = broker.settings.connection_failed_authentication_delay_ms
         connection.response_in_flight = True  # nothing more is read

@@ -31,8 +31,7 @@ from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
 from ..messages.index import API_NAMES, response_class
 from ..validation import checked
-from .apis.authorized import CAN_FAIL
-from .apis.table import HANDLERS, served
+from .apis.table import APIS, REFUSABLE, served
 from .broker import Broker
 from .call import Node
 from .connection import Client
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
     from ..security.oauthbearer import Check
 
-FAILING: Final = {API_NAMES[key]: key for key in sorted(CAN_FAIL)}
+FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
 """What `Server.fail` may be told: name -> key."""
 LONGEST_QUIET: Final = 2_000_000  # seconds; in ms it has to fit into 31 bits
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
@@ -207,7 +206,7 @@ class Server:
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
             else:
-                self._broker.fetch_sessions.end_all()
+                self._broker.fetch_sessions.close_all()
                 self._load_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
@@ -225,7 +224,7 @@ class Server:
     def _load_groups(self, broker: Broker) -> None:
         """As a coordinator does that comes back: its members' sessions begin anew (R175)."""
         node = self._settings.node_id
-        for group in broker.coordinator.groups:
+        for group in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group) == node:
                 step(broker, MoveCoordinator(group, node), self._clock.now())
 
@@ -347,7 +346,7 @@ class Server:
         """
         throttled = {
             API_NAMES[key]: key
-            for key in HANDLERS
+            for key in APIS
             if any(one.name == "throttle_time_ms" for one in response_class(key).__fields__)
         }
         if api not in throttled:

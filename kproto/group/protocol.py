@@ -277,7 +277,7 @@ class Assign(msgspec.Struct, frozen=True):
     new: frozenset[TopicPartition] = frozenset()
     # Topic -> number of partitions at the group's first assignment. A topic that is missing is unknown, not
     # new.
-    existed: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
 class WantMetadata(msgspec.Struct, frozen=True):

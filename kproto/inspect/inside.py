@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
-from ..group.classic.member.leadership import MAGIC, Memory
+from ..group.classic.member.leadership import MAGIC, InitialCounts
 from ..group.subscription import NEWEST_VERSION, StickyUserData
 from ..messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ..messages.headers import RequestHeader, request_header_version
@@ -103,7 +103,7 @@ def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) ->
     """The forms that `kproto.group.subscription` tells of, each only where it takes all bytes."""
     forms: list[tuple[type[Message], int, int]] = []  # message, version, how many bytes stand in front
     if data[start:].startswith(MAGIC):
-        forms = [(Memory, 0, len(MAGIC))]
+        forms = [(InitialCounts, 0, len(MAGIC))]
     elif assignor in ("sticky", "cooperative-sticky"):
         forms = [(StickyUserData, version, front) for front in (0, 2) for version in (1, 0)]
         if assignor == "cooperative-sticky":

@@ -31,7 +31,7 @@ def triggers(run: ScenarioRun) -> None:
     world.run(5_000)
 
     def generation() -> int:
-        return world.cluster.coordinator.groups["g"].generation
+        return world.cluster.classic_coordinator.groups["g"].generation
 
     def after(what: str, ms: int) -> None:
         before = generation()

@@ -391,4 +391,6 @@ def closes(run: ScenarioRun) -> None:
         stored = [one.detail for one in world.seen if one.what == "stored"]
         run.result(f"{kind} committed", stored[-1] if stored else "nothing")
         run.claim(f"{kind}: 40 are committed", bool(stored) and stored[-1] == {TopicPartition("t", 0): 40})
-        run.claim(f"{kind}: the group has no member", not world.cluster.coordinator.groups["g"].members)
+        run.claim(
+            f"{kind}: the group has no member", not world.cluster.classic_coordinator.groups["g"].members
+        )

@@ -82,7 +82,10 @@ class Handler:
 
     def _rejoin(self, client: Client, request: Message, version: int) -> None:
         """Let the coordinator be silent for as long as a join takes, unless it is the group's first."""
-        if isinstance(request, JoinGroupRequest) and self.world.cluster.coordinator.groups["test"].generation:
+        if (
+            isinstance(request, JoinGroupRequest)
+            and self.world.cluster.classic_coordinator.groups["test"].generation
+        ):
             self.world.fault("stall", client, COORDINATOR, lasts=self.run.parameters.rejoin_after_ms)
 
     def subscribe(self) -> None:

@@ -298,7 +298,7 @@ def slow(run: ScenarioRun) -> None:
     run.result("read", len(member.records))
     run.result("callbacks", [kind for kind, _ in member.calls])
     run.claim("one session for the whole minute", [kind for kind, _ in member.calls] == ["assigned"])
-    known = set(world.cluster.coordinator.groups["g"].members)
+    known = set(world.cluster.classic_coordinator.groups["g"].members)
     run.claim("the coordinator knows it still", known == {member.member_id})
 
 

@@ -231,7 +231,7 @@ def test_of_several_groups_each_is_done_where_it_is(two: Two) -> None:
     }  # fmt: skip
     deleted = said(two, 1, DeleteGroupsRequest(groups_names=both), 2).results
     assert {one.group_id: one.error_code for one in deleted} == {FIRSTS: 0, SECONDS: refused}
-    assert list(two.cluster.coordinator.groups) == [SECONDS]
+    assert list(two.cluster.classic_coordinator.groups) == [SECONDS]
 
 
 def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two: Two) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.broker.apis import table
+from kproto.broker.apis.api_versions import API_VERSIONS
+from kproto.broker.apis.table import APIS
 from kproto.broker.broker import GroupCoordinatorStep
 from kproto.broker.machine import next_deadline
 from kproto.error_codes import ErrorCode
@@ -38,7 +39,7 @@ from kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 from kproto.testing.strategies import versioned
 from tests.broker.stage import Client, Stage, batch_of, fetching, joining, wanted
 
-SERVED = sorted(table.HANDLERS)
+SERVED = sorted(APIS)
 
 
 @pytest.fixture
@@ -346,7 +347,7 @@ def test_a_cut_request_closes_the_connection(key: int, data: st.DataObject) -> N
     stage = Stage()
     client = stage.client()
     client.send_bytes(frame[: data.draw(st.integers(0, len(frame) - 1))])
-    assert client.conn in stage.closed or key == table.API_VERSIONS or client.answers
+    assert client.conn in stage.closed or key == API_VERSIONS or client.answers
 
 
 # Answers that would be too long

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from kproto.broker.apis.table import HANDLERS
+from kproto.broker.apis.table import APIS
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -237,7 +237,7 @@ class Side:
             return "now"
         if isinstance(value, list):
             if name == "api_keys":  # of what both serve, the versions
-                value = [one for one in value if one.api_key in HANDLERS]
+                value = [one for one in value if one.api_key in APIS]
             items = [self.seen(item) for item in value if not empty(item)]
             if name in ("responses", "topics") and all("partitions" in item for item in items):
                 items = by_topic(items)

@@ -340,7 +340,7 @@ def test_a_close_that_is_cancelled_leaves_the_group(server: Server) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await closing
             await consuming
-            while server.broker.coordinator.groups["g"].members:
+            while server.broker.cluster.classic_coordinator.groups["g"].members:
                 await asyncio.sleep(0.02)
             await group.close()
 

@@ -102,7 +102,7 @@ def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, seal
     assert application.read == {0: everything, 1: everything}, ctrl_c.where
     assert {p.partition: known.offset for p, known in committed.items()} == {0: SOME, 1: SOME}, ctrl_c.where
     if application.interrupted != "close":  # which ends at once then
-        assert world.cluster.coordinator.groups["g"].members == {}, ctrl_c.where
+        assert world.cluster.classic_coordinator.groups["g"].members == {}, ctrl_c.where
 
 
 @pytest.mark.thorough

@@ -239,7 +239,7 @@ KEPT = ("leader", "list offsets", "epochs", "produce", "commit", "committed")  #
 
 def claims(world: Mad, call: str, said: Any) -> bool:
     """Whether what a call returned is true."""
-    there, groups = world.partitions(), world.cluster.coordinator.groups
+    there, groups = world.partitions(), world.cluster.classic_coordinator.groups
     match call:
         case "leader":
             return bool(said == world._leader(T0))

@@ -51,7 +51,7 @@ def known(a: Consumer) -> Any:
     return (
         [(record.partition, record.offset) for record in a.records],
         [(s.position, s.processed, s.committed, s.handed_out, s.lag) for s in a.engine.partitions.values()],
-        (member.poll_at, member.polling, member.state),
+        (member.poll_ends_at, member.is_polling, member.state),
         list(a.engine.core.partitions.handed),
         list(a.engine.core.partitions.to_commit()),
         next_deadline(a.engine),

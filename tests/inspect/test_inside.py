@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.group.classic.member.leadership import encode_memory
+from kproto.group.classic.member.leadership import encode_initial_counts
 from kproto.group.subscription import (
     Assignment,
     Subscription,
@@ -171,7 +171,7 @@ def test_a_groups_record_is_opened() -> None:
         ("sticky", b"\0\1" + sticky_user_data(OWNED, 7), "StickyUserData v1", "version: int16 = 1"),
         ("cooperative-sticky", cooperative_user_data(7), "CooperativeUserData v0", "generation: int32 = 7"),
         ("cooperative-sticky", sticky_user_data(OWNED, 7), "StickyUserData v1", "generation: int32 = 7"),
-        ("range", encode_memory({"flights": 3}), "Memory v0", "existed: int32 = 3"),
+        ("range", encode_initial_counts({"flights": 3}), "InitialCounts v0", "initial_count: int32 = 3"),
     ],
 )
 def test_user_data_is_opened_in_the_form_of_its_assignor(

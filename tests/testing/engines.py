@@ -23,7 +23,7 @@ from consumer.engine.positions.offset_lookup import OffsetLookup
 from consumer.engine.positions.partition_states import OffsetReset, PartitionState, SubscriptionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
-from kproto.group.classic.member import rebalance, table
+from kproto.group.classic.member import join
 from kproto.testing import invariants as claims
 
 Patch = pytest.MonkeyPatch
@@ -44,15 +44,13 @@ def mutant(claim: claims.Claim) -> Callable[[Change], Change]:
 
 @mutant(claims.no_partition_has_two_owners)
 def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
-    original = rebalance.prepare
+    original = join.prepare_join
 
     def prepare(who: Any, out: Any) -> None:
-        who.prepared = who.prepared or not who.cooperative
+        who.is_prepared = who.is_prepared or not who.cooperative
         original(who, out)
 
-    for module in (table, rebalance):
-        if hasattr(module, "prepare"):
-            patch.setattr(module, "prepare", prepare)
+    patch.setattr(join, "prepare_join", prepare)
 
 
 @mutant(claims.a_fenced_member_is_silent)
@@ -241,7 +239,7 @@ def close_waits_for_the_group_however_long(patch: Patch) -> None:
 @mutant(claims.every_error_has_an_exit)
 def errors_are_not_raised(patch: Patch) -> None:
     patch.setattr(
-        ClientCore, "fail", lambda self, error: self.errors.update({(type(error), str(error)): error})
+        ClientCore, "queue_error", lambda self, error: self.errors.update({(type(error), str(error)): error})
     )
     take = ConsumerEngine.take
 

@@ -438,7 +438,7 @@ class Membership:
         if not self.member.is_rejoining_repeatedly:
             self._in_vain.discard("Assignment")
         self._finder.first = action.first
-        self._finder.existed = action.existed
+        self._finder.existed = action.initial_counts
         owned = set(action.owned)
         if over := self._seeks.over(owned, core.now, last=not self.member.cooperative):
             core.report("unsought", over, owned=action.owned, reason="the group gave them to another member")

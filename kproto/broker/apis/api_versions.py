@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what this broker serves."""
+"""ApiVersions (key 18): the APIs and versions that this broker serves."""
 
 from __future__ import annotations
 
@@ -15,29 +15,35 @@ from ...messages.api_versions import (
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.authenticator import SaslState
-from .sasl import misplaced
+from .api import Api
+from .sasl_handshake import fail_login
 
 API_VERSIONS: Final = 18
+PRODUCE: Final = 0
+END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# What KIP-890 needs: Produce, EndTxn and TxnOffsetCommit.
-_SECOND: Final = {0: 12, 26: 5, 28: 5}
+# The versions that transaction.version 2 needs (KIP-890).
+_TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
+_SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 
 
-def api_versions(broker: Broker, call: Call) -> Result:
-    request = call.envelope.request
+def handle_api_versions(broker: Broker, call: Call) -> Result:
+    """Return the served versions, and the feature transaction.version if it is supported."""
+    request = call.request
     assert isinstance(request, ApiVersionsRequest)
     authenticator = broker.connections[call.conn].authenticator
     if authenticator is not None and authenticator.state is SaslState.AUTHENTICATE:
-        no = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
-        return misplaced(broker, call, no)
-    said = (request.client_software_name, request.client_software_version)
-    if call.version >= 3 and not all(_SOFTWARE.fullmatch(word) for word in said):
+        refusal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
+        return fail_login(broker, call, refusal)
+    software = (request.client_software_name, request.client_software_version)
+    if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(word) for word in software):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     if authenticator is not None:
-        authenticator.versions_told = True
+        authenticator.versions_requested = True
     level = _transaction_version(broker)
     response = ApiVersionsResponse(error_code=0, api_keys=list(broker.apis.values()))
     if level:
@@ -52,12 +58,15 @@ def api_versions(broker: Broker, call: Call) -> Result:
 
 
 def _transaction_version(broker: Broker) -> int:
-    """2: transactions are those of KIP-890. A broker that shall seem older finalizes nothing."""
-    high = {key: api.max_version for key, api in broker.apis.items()}
-    return 2 if all(high[key] >= version for key, version in _SECOND.items()) else 0
+    """Return 2 if the served versions support KIP-890, else 0: no feature is finalized."""
+    supported = (broker.apis[key].max_version >= version for key, version in _TRANSACTIONS_V2.items())
+    return 2 if all(supported) else 0
 
 
 def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
-    """The answer, in version 0, to an unknown version of ApiVersions: the client tries again (KIP-511)."""
+    """Answer an unknown version of ApiVersions, in version 0; the client then retries (KIP-511)."""
     own = [broker.apis[API_VERSIONS]]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+
+
+API = Api(request=ApiVersionsRequest, handle=handle_api_versions)

@@ -1,107 +1,254 @@
-"""What the caller may do, and a request that is cut down to it."""
+"""Authorization of requests: which permissions an API requires, and how a request is narrowed to them.
+
+Each API declares an `Authorization` in its entry of the table; `authorize` applies it before the handler
+runs. `Authorization.requirements` is the readable half: operation, resource and error.
+
+Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
+
+* A request is narrowed to its permitted part. The handler answers that part, and the refusals of the rest are
+  added to its response.
+* A caller without DESCRIBE on a resource does not learn whether it exists: lists omit it.
+* If no part is permitted, the handler does not run. The group coordinator never sees such a member.
+* The bits of authorized operations in a response are those of the caller.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from copy import copy
-from dataclasses import replace
-from typing import Any, Final, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, cast
 
 from ...error_codes import ErrorCode
-from ...messages.headers import Envelope
 from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, CloseConnection
 from ..security.acls import CLUSTER_NAME, Operation, Resource
-from ..topics import NO_ID, Topic
-from .lookup import NOT_ASKED
+from ..topics import NO_ID
 
-TOPIC_FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-GROUP_FAILED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
-CLUSTER_FAILED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-SAID: Final = "Authorization failed."
-Op: Final = Operation
+AUTHORIZATION_FAILED: Final = "Authorization failed."
+"""Kafka's error message of most refusals."""
 
-Gated = Call | Message | CloseConnection
-Amend = Callable[[Any], Message]
-Rule = Callable[["May", Any], Gated]
+# The operations that each type of resource supports, as bits of AclOperation: what Kafka answers without an
+# authorizer.
+CLUSTER_OPERATIONS: Final = (
+    8096  # CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
+)
+TOPIC_OPERATIONS: Final = (
+    3576  # READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
+)
+OPERATIONS_NOT_REQUESTED: Final = -0x80000000
+
+Authorized = Call | Message | CloseConnection
+"""The call to execute, possibly narrowed; or the response, or the end of the connection."""
 
 
-class May:
-    """What the caller may do."""
+class Access:
+    """What the caller of one request may do."""
+
+    __slots__ = ("broker", "call")
 
     def __init__(self, broker: Broker, call: Call) -> None:
         self.broker = broker
         self.call = call
 
-    def __call__(self, operation: int, resource: int, name: str) -> bool:
+    def allows(self, operation: int, resource: int, name: str) -> bool:
+        """Return whether the caller may perform `operation` on this resource."""
         return self.broker.is_authorized(self.call, operation, resource, name)
 
-    def topic(self, operation: int, name: str) -> bool:
-        return self(operation, Resource.TOPIC, name)
+    def allows_topic(self, operation: int, name: str) -> bool:
+        """Return whether the caller may perform `operation` on this topic."""
+        return self.allows(operation, Resource.TOPIC, name)
 
-    def group(self, operation: int, name: str) -> bool:
-        return self(operation, Resource.GROUP, name)
+    def allows_group(self, operation: int, group_id: str) -> bool:
+        """Return whether the caller may perform `operation` on this group."""
+        return self.allows(operation, Resource.GROUP, group_id)
 
-    def cluster(self, operation: int) -> bool:
-        return self(operation, Resource.CLUSTER, CLUSTER_NAME)
+    def allows_transactional_id(self, operation: int, transactional_id: str) -> bool:
+        """Return whether the caller may perform `operation` on this transactional id."""
+        return self.allows(operation, Resource.TRANSACTIONAL_ID, transactional_id)
 
-    def bits(self, known: int, resource: int, name: str) -> int:
-        """Of a resource's operations, those that the caller may use."""
-        if known == NOT_ASKED:
-            return known
-        return sum(1 << bit for bit in range(3, 16) if known >> bit & 1 and self(bit, resource, name))
+    def allows_cluster(self, operation: int) -> bool:
+        """Return whether the caller may perform `operation` on the cluster."""
+        return self.allows(operation, Resource.CLUSTER, CLUSTER_NAME)
 
-    def with_id(self, topic: Any) -> Topic | None:
-        return self.broker.topics.with_id(topic.topic_id)
+    def authorized_operations(self, supported: int, resource: int, name: str) -> int:
+        """Return the bits of those `supported` operations that the caller may perform."""
+        if supported == OPERATIONS_NOT_REQUESTED:
+            return supported
+        return sum(
+            1 << bit for bit in range(3, 16) if supported >> bit & 1 and self.allows(bit, resource, name)
+        )
 
-    def named(self, topic: Any) -> str | None:
-        """The name of what a request names by name or id; None for an id that nobody has."""
+    def topic_name(self, topic: Any) -> str | None:
+        """Return the name of a topic that a request names or identifies; None for an unknown id."""
         if topic.topic_id == NO_ID:
             return topic.name or ""
-        found = self.with_id(topic)
-        return None if found is None else found.name
+        known = self.broker.topics.with_id(topic.topic_id)
+        return None if known is None else known.name
 
-    def parted(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The topics of a request that are allowed, and the others; an unknown id is nobody's secret."""
-        allowed: list[Any] = []
+    def split_topics(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Split the topics of a request into permitted and denied ones; unknown ids are permitted."""
+        permitted: list[Any] = []
         denied: list[Any] = []
         for topic in topics:
-            name = self.named(topic) if hasattr(topic, "topic_id") else topic.name
-            (allowed if name is None or self.topic(operation, name) else denied).append(topic)
-        return allowed, denied
+            name = self.topic_name(topic) if hasattr(topic, "topic_id") else topic.name
+            (permitted if name is None or self.allows_topic(operation, name) else denied).append(topic)
+        return permitted, denied
+
+    def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
+        """Return the call with these request fields replaced; `amend` changes its response in place."""
+
+        def amend_response(response: Message) -> Message:
+            amend(response)
+            return response
+
+        narrowed = self.call.with_fields(**fields) if fields else self.call
+        return replace(narrowed, amend_response=amend_response)
 
 
-def cut_down(may: May, amend: Amend | None = None, **fields: Any) -> Call:
-    """The call with other fields in its request, and with an answer that is amended."""
-    request = copy(may.call.envelope.request)
-    for name, value in fields.items():
-        setattr(request, name, value)
-    envelope = may.call.envelope
-    cut = Envelope(envelope.header, envelope.header_version, request, envelope.version)
-    return replace(may.call, envelope=cut, amend_response=amend)
+class Requirement(NamedTuple):
+    """A permission that a request needs, and the error for callers without it.
+
+    NONE: what the permission covers is omitted from the response.
+    """
+
+    operation: Operation
+    resource: Resource
+    error: ErrorCode
 
 
-def each_topic(
-    operation: int, refuse: Callable[[Any], Any], answers: str = "topics", *, once: bool = False
-) -> Rule:
-    """A request about topics, each of which is allowed or refused for itself. `once`: whoever asks, its
-    handler refuses what is named twice."""
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """The permissions that the requests of one API need, and the function that narrows a request to them."""
 
-    def rule(may: May, request: Any) -> Gated:
-        allowed, denied = may.parted(operation, request.topics)
-        if once:
+    requirements: tuple[Requirement, ...]
+    narrow: Callable[[Access, Any], Authorized]
+
+
+CLUSTER_FAILED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+GROUP_FAILED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
+TOPIC_FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+TRANSACTIONAL_ID_FAILED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def cluster_requirement(operation: Operation) -> Requirement:
+    """Return the requirement of `operation` on the cluster."""
+    return Requirement(operation, Resource.CLUSTER, CLUSTER_FAILED)
+
+
+def group_requirement(operation: Operation) -> Requirement:
+    """Return the requirement of `operation` on a group."""
+    return Requirement(operation, Resource.GROUP, GROUP_FAILED)
+
+
+def topic_requirement(operation: Operation) -> Requirement:
+    """Return the requirement of `operation` on a topic."""
+    return Requirement(operation, Resource.TOPIC, TOPIC_FAILED)
+
+
+def transactional_id_requirement(operation: Operation) -> Requirement:
+    """Return the requirement of `operation` on a transactional id."""
+    return Requirement(operation, Resource.TRANSACTIONAL_ID, TRANSACTIONAL_ID_FAILED)
+
+
+def omission(operation: Operation, resource: Resource) -> Requirement:
+    """Return a requirement without which something is omitted from the response."""
+    return Requirement(operation, resource, ErrorCode.NONE)
+
+
+def on_cluster(operation: Operation) -> Authorization:
+    """Require a permission on the cluster; without it the whole request is refused."""
+
+    def narrow(access: Access, request: Any) -> Authorized:
+        return access.call if access.allows_cluster(operation) else access.call.refuse(CLUSTER_FAILED)
+
+    return Authorization((cluster_requirement(operation),), narrow)
+
+
+def on_group(operation: Operation) -> Authorization:
+    """Require a permission on the group of the request; without it the whole request is refused."""
+
+    def narrow(access: Access, request: Any) -> Authorized:
+        if access.allows_group(operation, request.group_id):
+            return access.call
+        return access.call.refuse(GROUP_FAILED)
+
+    return Authorization((group_requirement(operation),), narrow)
+
+
+def on_transactional_id(operation: Operation) -> Authorization:
+    """Require a permission on the transactional id of the request, or refuse the whole request."""
+
+    def narrow(access: Access, request: Any) -> Authorized:
+        if access.allows_transactional_id(operation, request.transactional_id):
+            return access.call
+        return access.call.refuse(TRANSACTIONAL_ID_FAILED)
+
+    return Authorization((transactional_id_requirement(operation),), narrow)
+
+
+def on_each_topic(
+    operation: Operation,
+    refuse_topic: Callable[[Any], Any],
+    topic_responses: Callable[[Any], list[Any]] = lambda response: response.topics,
+    *,
+    pass_duplicates: bool = False,
+) -> Authorization:
+    """Require a permission on each topic of the request; denied topics are refused one by one.
+
+    `pass_duplicates`: topics that are named twice reach the handler, which refuses them for every caller.
+    """
+
+    def narrow(access: Access, request: Any) -> Authorized:
+        permitted, denied = access.split_topics(operation, request.topics)
+        if pass_duplicates:
             times = Counter(topic.name for topic in request.topics)
-            allowed += [topic for topic in denied if times[topic.name] > 1]
+            permitted += [topic for topic in denied if times[topic.name] > 1]
             denied = [topic for topic in denied if times[topic.name] == 1]
-        if not denied:
-            return may.call
+        return narrow_topics(access, permitted, denied, refuse_topic, topic_responses)
 
-        def amend(response: Any) -> Message:
-            getattr(response, answers).extend(refuse(topic) for topic in denied)
-            return cast("Message", response)
+    return Authorization((topic_requirement(operation),), narrow)
 
-        return cut_down(may, amend, topics=allowed)
 
-    return rule
+def narrow_topics(
+    access: Access,
+    permitted: list[Any],
+    denied: list[Any],
+    refuse_topic: Callable[[Any], Any],
+    topic_responses: Callable[[Any], list[Any]] = lambda response: response.topics,
+) -> Call:
+    """Narrow the call to the permitted topics, and add the refusals of the denied ones to its response."""
+    if not denied:
+        return access.call
+
+    def add_refusals(response: Any) -> None:
+        topic_responses(response).extend(map(refuse_topic, denied))
+
+    return access.narrow(add_refusals, topics=permitted)
+
+
+def restrict_cluster_operations(access: Access, response: Any) -> None:
+    """Clear the bits of cluster operations that the caller may not perform; all of them without DESCRIBE."""
+    supported = response.cluster_authorized_operations
+    if supported != OPERATIONS_NOT_REQUESTED and not access.allows_cluster(Operation.DESCRIBE):
+        supported = 0
+    operations = access.authorized_operations(supported, Resource.CLUSTER, CLUSTER_NAME)
+    response.cluster_authorized_operations = operations
+
+
+def restrict_topic_operations(access: Access, topic: Any) -> None:
+    """Clear the bits of topic operations that the caller may not perform."""
+    supported = topic.topic_authorized_operations
+    operations = access.authorized_operations(supported, Resource.TOPIC, topic.name or "")
+    topic.topic_authorized_operations = operations
+
+
+def narrow_commit(access: Access, permitted: list[Any], denied: list[Any]) -> Authorized:
+    """Narrow an offset commit to its permitted topics, and refuse the denied ones."""
+    if not denied:
+        return access.call
+    refused: Any = access.call.with_fields(topics=denied).refuse(TOPIC_FAILED)
+    if not permitted:
+        return cast("Message", refused)
+    return access.narrow(lambda response: response.topics.extend(refused.topics), topics=permitted)

@@ -1,21 +1,25 @@
-"""Fetch (key 1): read batches, at once or when there are enough of them.
+"""Fetch (key 1): read batches, at once or when enough of them have arrived.
 
-Rules, as Kafka's ReplicaManager.fetchMessages:
-  * The answer goes out at once when it holds `min_bytes`, when a partition is in error, when nothing is
-    wanted or no wait is allowed; else the fetch is parked until records come or `max_wait_ms` is over.
-  * Who reads only what is committed gets nothing from the last stable offset on, and hears which of the
-    transactions in what it gets were aborted (X5).
-  * Batches go out whole. The first batch of the whole answer is sent however large it is; after that the
-    limits of the request, of the partition and `fetch.max.bytes` hold, and one for all answers that nobody
-    takes.
-  * To a client that is above a quota it brings nothing: no records, no news, and no session to one that asked
-    for a session.
+Rules, as in Kafka's ReplicaManager.fetchMessages:
+
+* The response is sent at once if it holds `min_bytes`, a partition has an error, no partition is requested or
+  no wait is allowed. Otherwise the fetch waits in the purgatory until records arrive or `max_wait_ms` has
+  passed.
+* With `read_committed` nothing after the last stable offset is returned. The response lists the aborted
+  transactions in what it returns (X5).
+* Batches are sent whole. The first batch of a response is sent whatever its size; the others respect the
+  limits of the request, of the partition, of `fetch.max.bytes`, and of all responses that are not sent yet.
+* A throttled client (see `Server.throttle`) receives no records, and no fetch session if it asked for one.
+
+Permissions are checked for each partition while it is read, because a fetch session also remembers partitions
+that the client may not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from ...error_codes import ErrorCode
 from ...messages.fetch import (
@@ -35,39 +39,44 @@ from ..fetch_sessions import FetchContext, FetchSession, Key, TopicKey
 from ..log import Log
 from ..security.acls import Operation, Resource
 from ..topics import NO_ID, Partition, Topic
-from .lookup import epoch_error, find_partition, missing_topic
+from .api import Api
+from .authorization import TOPIC_FAILED, Access, Authorization, Authorized, topic_requirement
+from .partitions import find_partition, leader_epoch_error, missing_topic
 
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-ERRORS_ABOVE_SINCE = 13
-LEADER_SINCE = 16  # KIP-951
-# A bound of ours: Kafka sends from its files, and this broker's answers take memory until they are taken.
-# With so many bytes of them a fetch gets one batch.
-MOST_UNSENT = 1 << 28
+# IsolationLevel
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+BY_ID_SINCE: Final = 13  # KIP-516
+TOP_LEVEL_ERROR_SINCE: Final = 13
+LEADER_SINCE: Final = 16  # KIP-951
+# Kafka sends records from its files; the responses of this broker occupy memory until they are sent. With
+# 256 MiB of unsent responses a fetch returns one batch.
+MOST_UNSENT: Final = 1 << 28
 
 
 @dataclass(slots=True)
 class DelayedFetch:
-    """A fetch that is looked at again when one changes of those it waits for, and answered at `deadline`."""
+    """A fetch that is retried when something that it waits for changes, and completed at `deadline`."""
 
     broker: Broker
     call: Call
     request: FetchRequest
-    plan: FetchContext
+    context: FetchContext
     deadline: int
     waits_for: set[Partition | FetchSession] = field(default_factory=set[Partition | FetchSession])
 
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
-        """The answer, if there is enough to read, or if it has to go out `force` is set."""
-        answers, stored = self._read()
+        """Return the response if there is enough to read, or in any case if `force` is set."""
+        results, size = self._read()
         enough = (
-            stored >= min(self.request.min_bytes, self._room())
-            or not self.plan.about
-            or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in answers.values())
+            size >= min(self.request.min_bytes, self._room())
+            or not self.context.all_partitions
+            or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in results.values())
         )
         if not enough and not force:
             return None
         topics: dict[TopicKey, FetchableTopicResponse] = {}
-        for (topic, _), data in self._news(answers).items():
+        for (topic, _), data in self._partitions_to_send(results).items():
             if topic not in topics:
                 topics[topic] = FetchableTopicResponse(
                     topic=topic if isinstance(topic, str) else "",
@@ -75,15 +84,16 @@ class DelayedFetch:
                     partitions=[],
                 )
             topics[topic].partitions.append(data)
+        # Only a refused partition carries its current leader.
         leaders = [
             data.current_leader.leader_id
             for topic in topics.values()
             for data in topic.partitions
-            if data.error_code  # only who is refused hears who leads
+            if data.error_code
         ]
         return FetchResponse(
             throttle_time_ms=0,
-            session_id=self.plan.session_id,
+            session_id=self.context.session_id,
             responses=list(topics.values()),
             node_endpoints=[
                 NodeEndpoint(node_id=node.id, host=host, port=port)
@@ -91,40 +101,41 @@ class DelayedFetch:
             ],
         )
 
-    def _news(self, answers: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        if self.broker.throttle_times.get(self.call.envelope.header.request_api_key):
-            self.broker.fetch_sessions.open_none(self.plan)
+    def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
+        if self.broker.throttle_times.get(self.call.api_key):
+            self.broker.fetch_sessions.decline_session(self.context)
             return {}
-        return self.plan.news(answers)
+        return self.context.changed_partitions(results)
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
-        """What each partition answers now, if it may be news, and how many bytes of records that is."""
+        """Read the partitions that may have something to send; returns them and their size in bytes."""
         self.waits_for.clear()
-        if self.plan.session is not None:
-            self.waits_for.add(self.plan.session)
+        if self.context.session is not None:
+            self.waits_for.add(self.context.session)
         room = self._room()
-        answers: dict[Key, PartitionData] = {}
+        results: dict[Key, PartitionData] = {}
         total = 0
-        for key, wanted in self.plan.look(self._reader()).items():
+        for key, requested in self.context.partitions_to_read(self._reader()).items():
             topic = self._topic(key[0])
-            data = self._read_partition(key[0], topic, wanted, room, at_least_one=total == 0)
+            data = self._read_partition(key[0], topic, requested, room, at_least_one=total == 0)
             size = len(data.records or b"")
             total += size
-            if topic is not None and topic.partition(wanted.partition) is not None:
-                room = max(room - size, 0)  # so one below 0 concerns the first alone
-            answers[key] = data
-        return answers, total
+            if topic is not None and topic.partition(requested.partition) is not None:
+                # A negative limit of the request applies to the first partition only.
+                room = max(room - size, 0)
+            results[key] = data
+        return results, total
 
     def _reader(self) -> Hashable:
-        """All that decides what a fetch may see, but for its partitions."""
+        """Return everything except the partitions that decides what this fetch may read."""
         call, acls = self.call, self.broker.acls
-        rules = None if acls is None else acls.version
-        return self.request.isolation_level, call.principal, call.host, rules, call.injected_error
+        acls_version = None if acls is None else acls.version
+        return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error
 
     def _room(self) -> int:
-        """How many bytes of records the answer may have."""
-        left = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
-        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, left)
+        """Return how many bytes of records the response may have."""
+        unsent_room = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
+        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, unsent_room)
 
     def _topic(self, key: TopicKey) -> Topic | None:
         topics = self.broker.topics
@@ -132,85 +143,91 @@ class DelayedFetch:
             return topics.named(key)
         topic = topics.with_id(key)
         if topic is not None:
-            self.plan.names[key] = topic.name
+            self.context.topic_names[key] = topic.name
         return topic
 
     def _read_partition(
-        self, key: TopicKey, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
+        self, key: TopicKey, topic: Topic | None, requested: FetchPartition, room: int, at_least_one: bool
     ) -> PartitionData:
-        known = key if isinstance(key, str) else self.plan.names.get(key, "")
-        if known and not self.broker.is_authorized(self.call, Operation.READ, Resource.TOPIC, known):
-            return _failed(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if topic is None and find_partition(self.broker.topics, known, wanted.partition) is not None:  # anew
-            return _failed(wanted.partition, ErrorCode.INCONSISTENT_TOPIC_ID)
+        index = requested.partition
+        name = key if isinstance(key, str) else self.context.topic_names.get(key, "")
+        if name and not self.broker.is_authorized(self.call, Operation.READ, Resource.TOPIC, name):
+            return _refuse_partition(index, TOPIC_FAILED)
+        if topic is None and find_partition(self.broker.topics, name, index) is not None:
+            # The topic was re-created since the client learned its id.
+            return _refuse_partition(index, ErrorCode.INCONSISTENT_TOPIC_ID)
         if topic is None:
-            return _missing(wanted.partition, missing_topic(by_id=self.plan.by_id and not known))
-        partition = topic.partition(wanted.partition)
+            return _missing_partition(index, missing_topic(by_id=self.context.by_id and not name))
+        partition = topic.partition(index)
         if partition is None:
-            return _missing(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _missing_partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.waits_for.add(partition)
         log = partition.log
-        stale = epoch_error(log, max(wanted.current_leader_epoch, -1))  # below -1 is nothing said, too
-        if not self.broker.is_leader(partition, wanted.partition):
-            stale = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if stale is not ErrorCode.NONE:
-            return self._led_elsewhere(partition, wanted.partition, stale)
-        diverging = _diverging(log, wanted)
-        # Behind the end is out of range; but who says what epoch it read there is told where to go.
-        last = log.end_offset if diverging is None else wanted.fetch_offset
-        unknown = diverging is not None and diverging.epoch < 0
-        if unknown or not log.start_offset <= wanted.fetch_offset <= last:
-            return _failed(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-        read: list[bytes] = []
+        # Kafka treats every epoch below -1 as -1: not given.
+        error = leader_epoch_error(log, max(requested.current_leader_epoch, -1))
+        if not self.broker.is_leader(partition, index):
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is not ErrorCode.NONE:
+            return self._refuse_with_leader(partition, index, error)
+        offset = requested.fetch_offset
+        diverging = _diverging_epoch(log, requested)
+        # An offset after the end is out of range, unless the last fetched epoch tells where the logs
+        # diverged.
+        last = log.end_offset if diverging is None else offset
+        unknown_epoch = diverging is not None and diverging.epoch < 0
+        if unknown_epoch or not log.start_offset <= offset <= last:
+            return _refuse_partition(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        batches: list[bytes] = []
         committed = self.request.isolation_level == READ_COMMITTED
-        stable = partition.stable_offset
-        before = stable if committed else None
+        stable_offset = partition.stable_offset
+        end = stable_offset if committed else log.end_offset
         if diverging is None:
-            limit = min(wanted.partition_max_bytes, room)
-            if limit < 0 and wanted.fetch_offset < (log.end_offset if before is None else before):
-                return _failed(wanted.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-            read = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one, before=before)
-        answer = PartitionData(
-            partition_index=wanted.partition,
+            limit = min(requested.partition_max_bytes, room)
+            if limit < 0 and offset < end:
+                return _refuse_partition(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            before = stable_offset if committed else None
+            batches = log.read(offset, limit, at_least_one=at_least_one, before=before)
+        data = PartitionData(
+            partition_index=index,
             error_code=0,
             high_watermark=log.end_offset,
-            last_stable_offset=stable,
+            last_stable_offset=stable_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=_aborted(partition, wanted.fetch_offset, len(read))
+            aborted_transactions=_aborted_transactions(partition, offset, len(batches))
             if committed and diverging is None
             else None,
-            records=b"".join(read),
+            records=b"".join(batches),
         )
-        if diverging is None and wanted.fetch_offset >= (log.end_offset if before is None else before):
-            self.plan.read_to_the_end((key, wanted.partition), partition, answer)
-        return answer
+        if diverging is None and offset >= end:
+            self.context.on_read_to_end((key, index), partition, data)
+        return data
 
-    def _led_elsewhere(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
-        """A refusal that says who leads now, and in which epoch (KIP-951)."""
-        failed = _failed(index, error)
+    def _refuse_with_leader(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
+        """Refuse a partition and name its current leader and leader epoch (KIP-951)."""
+        data = _refuse_partition(index, error)
         leader = self.broker.cluster.leader(partition, index)
         if self.call.version >= LEADER_SINCE and error is not ErrorCode.UNKNOWN_LEADER_EPOCH and leader >= 0:
             epoch = partition.log.leader_epoch
-            failed.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-        return failed
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        return data
 
 
-def fetch(broker: Broker, call: Call) -> Result:
-    request = call.envelope.request
+def handle_fetch(broker: Broker, call: Call) -> Result:
+    """Read at once, or park the fetch until enough records have arrived."""
+    request = call.request
     assert isinstance(request, FetchRequest)
-    by_id = call.version >= 13  # KIP-516
-    plan = broker.fetch_sessions.plan(request, by_id, call.now)
-    if isinstance(plan, ErrorCode):
-        return FetchResponse(throttle_time_ms=0, error_code=plan, responses=[])
+    context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)
+    if isinstance(context, ErrorCode):
+        return FetchResponse(throttle_time_ms=0, error_code=context, responses=[])
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and any(
-        _exists(broker, topic, partition) for topic, partition in plan.about
+        _exists(broker, topic, index) for topic, index in context.all_partitions
     ):
-        return _refused(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-    parked = DelayedFetch(broker, call, request, plan, call.now + request.max_wait_ms)
-    response = parked.try_complete(force=request.max_wait_ms <= 0)
+        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    delayed = DelayedFetch(broker, call, request, context, call.now + request.max_wait_ms)
+    response = delayed.try_complete(force=request.max_wait_ms <= 0)
     if response is None:
-        broker.park(parked)
+        broker.park(delayed)
         return PARKED
     return response
 
@@ -220,49 +237,64 @@ def _exists(broker: Broker, key: TopicKey, index: int) -> bool:
     return topic is not None and topic.partition(index) is not None
 
 
-def _refused(request: FetchRequest, version: int, error: ErrorCode) -> FetchResponse:
-    """A refusal of the whole; older clients look for it in the partitions."""
-    told = [] if version >= ERRORS_ABOVE_SINCE else request.topics
+def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
+    """Refuse the whole request; for older clients the error is repeated in every partition."""
+    topics = [] if version >= TOP_LEVEL_ERROR_SINCE else request.topics
     return FetchResponse(
         throttle_time_ms=0,
         error_code=error,
         session_id=request.session_id,
         responses=[
             FetchableTopicResponse(
-                topic=topic.topic, partitions=[_missing(one.partition, error) for one in topic.partitions]
+                topic=topic.topic,
+                partitions=[_missing_partition(partition.partition, error) for partition in topic.partitions],
             )
-            for topic in told
+            for topic in topics
         ],
     )
 
 
-def _aborted(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:
-    """The aborted transactions that have a part in so many batches from `offset` on."""
+def _aborted_transactions(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions within so many batches from `offset` on."""
     if not batches:
         return []
+    end = partition.log.base_after(offset, batches)
     return [
-        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in partition.transactions.aborted(offset, partition.log.base_after(offset, batches))
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in partition.transactions.aborted(offset, end)
     ]
 
 
-def _diverging(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where this log left what the client read last (KIP-595); None: it didn't, or nothing was said."""
-    if wanted.last_fetched_epoch < 0:
+def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
+    """Return where this log diverged from what the client read last (KIP-595), or None if it did not."""
+    if requested.last_fetched_epoch < 0:
         return None
-    end = log.epoch_end(wanted.last_fetched_epoch)
-    if end.leader_epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
+    end = log.epoch_end(requested.last_fetched_epoch)
+    if end.leader_epoch == requested.last_fetched_epoch and end.end_offset >= requested.fetch_offset:
         return None
     return EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset)
 
 
-def _missing(index: int, error: ErrorCode) -> PartitionData:
-    failed = _failed(index, error)
-    failed.aborted_transactions = []
-    return failed
+def _missing_partition(index: int, error: ErrorCode) -> PartitionData:
+    data = _refuse_partition(index, error)
+    data.aborted_transactions = []
+    return data
 
 
-def _failed(index: int, error: ErrorCode) -> PartitionData:
+def _refuse_partition(index: int, error: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
     )
+
+
+def _authorize(access: Access, request: Any) -> Authorized:
+    """Leave the request as it is: `DelayedFetch` checks the permission of each partition."""
+    return access.call
+
+
+API = Api(
+    request=FetchRequest,
+    handle=handle_fetch,
+    authorization=Authorization((topic_requirement(Operation.READ),), _authorize),
+    refuse=refuse,
+)

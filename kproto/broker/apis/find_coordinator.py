@@ -1,60 +1,101 @@
-"""FindCoordinator (key 10): who coordinates a group, or the transactions of an id."""
+"""FindCoordinator (key 10): the node that coordinates a group or the transactions of an id."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ...error_codes import ErrorCode
 from ...messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..broker import Broker
 from ..call import Call, Node, Result
+from ..security.acls import Operation, Resource
+from .api import Api
+from .authorization import (
+    AUTHORIZATION_FAILED,
+    GROUP_FAILED,
+    TRANSACTIONAL_ID_FAILED,
+    Access,
+    Authorization,
+    Authorized,
+    group_requirement,
+    transactional_id_requirement,
+)
 
+# FindCoordinatorRequest.CoordinatorType
 GROUP: Final = 0
 TRANSACTION: Final = 1
 BATCHED_SINCE: Final = 4  # KIP-699: many keys in one request
 
 
-def find_coordinator(broker: Broker, call: Call) -> Result:
-    """Who coordinates a group, or the transactions of an id."""
-    request = call.envelope.request
+def handle_find_coordinator(broker: Broker, call: Call) -> Result:
+    """Find the coordinators of all keys of the request."""
+    request = call.request
     assert isinstance(request, FindCoordinatorRequest)
-    refused: str | None = None
+    invalid: str | None = None
     if request.key_type not in (GROUP, TRANSACTION):
-        refused = f"there is no coordinator of type {request.key_type} on this broker"
+        invalid = f"there is no coordinator of type {request.key_type} on this broker"
     if call.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
-                _coordinator(broker, call, key, request.key_type, refused) for key in request.coordinator_keys
+                _coordinator(broker, call, key, request.key_type, invalid) for key in request.coordinator_keys
             ]
         )
-    if refused is not None:
-        return FindCoordinatorResponse(
-            error_code=ErrorCode.INVALID_REQUEST, error_message=refused, node_id=-1, host="", port=-1
-        )
+    if invalid is not None:
+        return _refuse_single(ErrorCode.INVALID_REQUEST, invalid)
     node = _node(broker, request.key, request.key_type)
     if node is None:
-        why = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return FindCoordinatorResponse(error_code=why, error_message=None, node_id=-1, host="", port=-1)
-    host, port = node.at(call.listener)
-    # Kafka's old answers have the word NONE where the new ones have nothing.
+        return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    host, port = node.address(call.listener)
+    # Before v4 Kafka writes the message "NONE" where later versions have an empty one.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 
-def _node(broker: Broker, key: str, kind: int) -> Node | None:
+def _node(broker: Broker, key: str, key_type: int) -> Node | None:
     cluster = broker.cluster
-    return cluster.nodes.get(
-        cluster.transaction_coordinator_of(key) if kind == TRANSACTION else cluster.group_coordinator_of(key)
-    )
+    if key_type == TRANSACTION:
+        return cluster.nodes.get(cluster.transaction_coordinator_of(key))
+    return cluster.nodes.get(cluster.group_coordinator_of(key))
 
 
-def _coordinator(broker: Broker, call: Call, key: str, kind: int, refused: str | None) -> Coordinator:
-    if refused is not None:
-        return Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=refused
-        )
-    node = _node(broker, key, kind)
+def _coordinator(broker: Broker, call: Call, key: str, key_type: int, invalid: str | None) -> Coordinator:
+    if invalid is not None:
+        return _refuse_key(key, ErrorCode.INVALID_REQUEST, invalid)
+    node = _node(broker, key, key_type)
     if node is None:
-        why = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=why, error_message=None)
-    host, port = node.at(call.listener)
+        return _refuse_key(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    host, port = node.address(call.listener)
     return Coordinator(key=key, node_id=node.id, host=host, port=port, error_code=0, error_message="")
+
+
+def _refuse_key(key: str, error: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
+
+
+def _refuse_single(error: ErrorCode, message: str | None) -> FindCoordinatorResponse:
+    """Refuse a request of a version with one key."""
+    return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
+
+
+def _authorize(access: Access, request: FindCoordinatorRequest) -> Authorized:
+    resource = Resource.GROUP if request.key_type == GROUP else Resource.TRANSACTIONAL_ID
+    error = GROUP_FAILED if request.key_type == GROUP else TRANSACTIONAL_ID_FAILED
+    keys = request.coordinator_keys if access.call.version >= BATCHED_SINCE else [request.key]
+    denied = {key for key in keys if not access.allows(Operation.DESCRIBE, resource, key)}
+    if not denied or request.key_type not in (GROUP, TRANSACTION):
+        return access.call
+    if access.call.version < BATCHED_SINCE:
+        return _refuse_single(error, AUTHORIZATION_FAILED)
+
+    def add_refusals(response: Any) -> None:
+        response.coordinators.extend(_refuse_key(key, error, AUTHORIZATION_FAILED) for key in denied)
+
+    return access.narrow(add_refusals, coordinator_keys=[key for key in keys if key not in denied])
+
+
+API = Api(
+    request=FindCoordinatorRequest,
+    handle=handle_find_coordinator,
+    authorization=Authorization(
+        (group_requirement(Operation.DESCRIBE), transactional_id_requirement(Operation.DESCRIBE)), _authorize
+    ),
+)

@@ -1,6 +1,6 @@
-"""ListOffsets (key 2): the offset at the start, at the end, or at a time.
+"""ListOffsets (key 2): the offset at the start, at the end, or at a timestamp.
 
-For who reads only what is committed the end is the last stable offset (X5), and nothing behind it is found.
+For `read_committed` the end is the last stable offset (X5); records after it are not found.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from ...messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from ..broker import Broker
 from ..call import Call, Result
 from ..log import Found
+from ..security.acls import Operation
 from ..topics import Partition
+from .api import Api
+from .authorization import TOPIC_FAILED, on_each_topic
 from .fetch import READ_COMMITTED, READ_UNCOMMITTED
-from .lookup import epoch_error, find_partition
+from .partitions import find_partition, leader_epoch_error
 
+# Special timestamps of ListOffsetsRequest.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -31,7 +36,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
-# The version from which each of the times that are no time may be asked (ListOffsetsRequest).
+# The version that introduced each special timestamp.
 _SINCE: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -40,74 +45,65 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_LEADER_EPOCH_SINCE: Final = 4  # KIP-320; the field is not ignorable before
 
 
-def list_offsets(broker: Broker, call: Call) -> Result:
-    request = call.envelope.request
+def handle_list_offsets(broker: Broker, call: Call) -> Result:
+    """Look up one offset in each partition; a partition that is requested twice is refused, once."""
+    request = call.request
     assert isinstance(request, ListOffsetsRequest)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        return _refused(request)
-    asked = Counter(
+        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    times = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
+    committed = request.isolation_level == READ_COMMITTED
 
-    def end(partition: Partition) -> int:
-        committed = request.isolation_level == READ_COMMITTED
-        return partition.stable_offset if committed else partition.log.end_offset
-
-    def answer(name: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        index = partition.partition_index
-        if asked[name, index] > 1:
-            return _failed(index, ErrorCode.INVALID_REQUEST)
-        if partition.timestamp < 0 and call.version < _SINCE.get(partition.timestamp, call.version + 1):
-            return _failed(index, ErrorCode.UNSUPPORTED_VERSION)
-        found = find_partition(broker.topics, name, index)
-        if found is None:
-            return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if not broker.is_leader(found, index):
-            return _failed(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        stale = epoch_error(found.log, partition.current_leader_epoch)
-        if stale is not ErrorCode.NONE:
-            return _failed(index, stale)
+    def look_up(name: str, requested: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index, timestamp = requested.partition_index, requested.timestamp
+        if times[name, index] > 1:
+            return _refuse_partition(index, ErrorCode.INVALID_REQUEST)
+        if timestamp < 0 and call.version < _SINCE.get(timestamp, call.version + 1):
+            return _refuse_partition(index, ErrorCode.UNSUPPORTED_VERSION)
+        partition = find_partition(broker.topics, name, index)
+        if partition is None:
+            return _refuse_partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not broker.is_leader(partition, index):
+            return _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        error = leader_epoch_error(partition.log, requested.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return _refuse_partition(index, error)
+        end = partition.stable_offset if committed else partition.log.end_offset
         try:
-            offset, timestamp, epoch = _search(found, partition.timestamp, end(found)) or Found(-1, -1, -1)
+            record = _search(partition, timestamp, end) or Found(-1, -1, -1)
         except MissingExtra:
-            return _failed(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            return _refuse_partition(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         except RecordError:
-            return _failed(index, ErrorCode.CORRUPT_MESSAGE)
+            return _refuse_partition(index, ErrorCode.CORRUPT_MESSAGE)
         response = ListOffsetsPartitionResponse(
-            partition_index=index, error_code=0, timestamp=timestamp, offset=offset
+            partition_index=index, error_code=0, timestamp=record.timestamp, offset=record.offset
         )
-        if call.version >= 4:  # KIP-320: not ignorable before
-            response.leader_epoch = epoch
+        if call.version >= _LEADER_EPOCH_SINCE:
+            response.leader_epoch = record.leader_epoch
         return response
 
-    # A partition that is asked for twice is refused, once.
-    wanted: dict[str, dict[int, ListOffsetsPartition]] = {}
+    topics: dict[str, dict[int, ListOffsetsPartition]] = {}
     for topic in request.topics:
-        for one in topic.partitions:
-            wanted.setdefault(topic.name, {})[one.partition_index] = one
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(name=name, partitions=[answer(name, one) for one in found.values()])
-            for name, found in wanted.items()
-        ]
-    )
-
-
-def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """What Kafka answers when it can't read the request's level of isolation."""
+        for partition in topic.partitions:
+            topics.setdefault(topic.name, {})[partition.partition_index] = partition
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _failed(one.partition_index, ErrorCode.UNKNOWN_SERVER_ERROR) for one in topic.partitions
-                ],
+                name=name, partitions=[look_up(name, partition) for partition in partitions.values()]
             )
-            for topic in request.topics
+            for name, partitions in topics.items()
         ]
     )
+
+
+def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListOffsetsResponse:
+    """Refuse every partition of the request."""
+    return ListOffsetsResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
 
 
 def _search(partition: Partition, timestamp: int, end: int) -> Found | None:
@@ -118,14 +114,29 @@ def _search(partition: Partition, timestamp: int, end: int) -> Found | None:
         return Found(log.start_offset, -1, log.epoch_at(log.start_offset))
     if timestamp == MAX_TIMESTAMP:
         return _before(end, log.latest_timestamp())
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # there is no remote storage
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # this broker has no remote storage
         return None
     return _before(end, log.first_at(timestamp))
 
 
-def _before(end: int, found: Found | None) -> Found | None:
-    return None if found is None or found.offset >= end else found
+def _before(end: int, record: Found | None) -> Found | None:
+    return None if record is None or record.offset >= end else record
 
 
-def _failed(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _refuse_topic(topic: ListOffsetsTopic, error: ErrorCode = TOPIC_FAILED) -> ListOffsetsTopicResponse:
+    return ListOffsetsTopicResponse(
+        name=topic.name,
+        partitions=[_refuse_partition(partition.partition_index, error) for partition in topic.partitions],
+    )
+
+
+def _refuse_partition(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
+
+
+API = Api(
+    request=ListOffsetsRequest,
+    handle=handle_list_offsets,
+    authorization=on_each_topic(Operation.DESCRIBE, _refuse_topic),
+    refuse=refuse,
+)

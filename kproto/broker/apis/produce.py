@@ -1,14 +1,16 @@
 """Produce (key 0): append one batch to each of some partitions.
 
-Rules, as Kafka's ReplicaManager.appendRecords and LogValidator:
-  * acks 1 and -1 are the same with one broker. acks 0 wants no answer; when such a request fails, the
-    connection is closed, which is all that a producer can be told.
-  * A partition gets exactly one batch of magic 2, no control batch, not larger than `max.message.bytes`.
-  * Batches of a transaction need its id, and their partition has to take part in it: up to v11 clients say
-    so before they write, from v12 on writing is enough (KIP-890). Kafka's words for what is wrong there are
-    translated for clients that don't know them.
-  * What the CRC covers is taken as it is; records are not decoded to see whether they are well formed, but
-    in a compacted topic, where each must have a key (validateKey).
+Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
+
+* acks=1 and acks=-1 are the same on this broker. acks=0 has no response: if such a request fails, the
+  connection is closed, because a producer notices nothing else.
+* A partition accepts exactly one batch of magic 2 per request. It must not be a control batch, and not larger
+  than `max.message.bytes`.
+* A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11
+  clients add the partition first; from v12 on writing adds it (KIP-890). Errors of the transaction
+  coordinator that older clients do not know are translated.
+* The bytes that the CRC covers are stored as they are. Records are decoded only in a compacted topic, where
+  each must have a key (LogValidator.validateKey).
 """
 
 from __future__ import annotations
@@ -31,231 +33,261 @@ from ...messages.produce import (
     TopicProduceResponse,
 )
 from ...records import Batch, assign_offsets, batches
+from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, CloseConnection, Result
 from ..producer_state import Stored, last_sequence
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
-from .lookup import missing_topic
-from .transactions import take_part
+from .api import Api
+from .authorization import (
+    TOPIC_FAILED,
+    TRANSACTIONAL_ID_FAILED,
+    Access,
+    Authorization,
+    Authorized,
+    topic_requirement,
+    transactional_id_requirement,
+)
+from .partitions import missing_topic
+from .transaction_coordinator import verify_partitions
 
 ZSTD_SINCE: Final = 7  # KIP-110
 LEADER_SINCE: Final = 10  # KIP-951
-ABORTABLE_SINCE: Final = 11  # KIP-890: a client knows TRANSACTION_ABORTABLE
-ADDS_SINCE: Final = 12  # KIP-890: writing is taking part
+KNOWS_ABORTABLE_SINCE: Final = 11  # KIP-890: clients know TRANSACTION_ABORTABLE
+ADDS_SINCE: Final = 12  # KIP-890: writing adds the partition to the transaction
+BY_ID_SINCE: Final = 13  # KIP-516
 
-# Where the header of a batch of magic 2 has what is asked before the batch is believed.
+# Positions in the header of a batch of magic 2, for what is checked before the batch is parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
-_BEFORE_SIZE: Final = 12  # Records.LOG_OVERHEAD
-_SMALLEST: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0
-_NEWEST_MAGIC: Final = 2
+_SIZE_END: Final = 12  # Kafka's Records.LOG_OVERHEAD
+_SMALLEST_BATCH: Final = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0
+_MAGIC: Final = 2
 
-# What the coordinator says, for clients that can't take it from Produce: they try again.
-_TRY_AGAIN: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+# Errors of the coordinator that a producer cannot handle; it is sent NOT_ENOUGH_REPLICAS, which it retries.
+_RETRIABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
-def produce(broker: Broker, call: Call) -> Result:
-    request = call.envelope.request
+def handle_produce(broker: Broker, call: Call) -> Result:
+    """Append the batches of the request, each partition on its own."""
+    request = call.request
     assert isinstance(request, ProduceRequest)
     parts = [part for data in request.topic_data for part in data.partition_data]
-    if any(_unreadable(part.records or b"") for part in parts):
-        return _all_refused(request, ErrorCode.CORRUPT_MESSAGE)
-    if not may_write_in_transactions(broker, call, request):
-        return not_in_transactions(request)
-    by_id = call.version >= 13  # KIP-516
-    wanted = _each_once(request.topic_data)
-    verdicts = _verdicts(broker, call, request, wanted, by_id=by_id)
-    if verdicts is None:
-        return _all_refused(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if any(_is_unreadable(part.records or b"") for part in parts):
+        return _refuse(request, ErrorCode.CORRUPT_MESSAGE)
+    if not _may_write_transactions(broker, call, request):
+        return _refuse(request, TRANSACTIONAL_ID_FAILED)
+    by_id = call.version >= BY_ID_SINCE
+    topics = _without_duplicates(request.topic_data)
+    transaction_errors = _transaction_errors(broker, call, request, topics, by_id=by_id)
+    if transaction_errors is None:
+        return _refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     responses: list[TopicProduceResponse] = []
     changed: list[Partition] = []
-    for data in wanted:
+    for data in topics:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
-        answers: list[PartitionProduceResponse] = []
+        results: list[PartitionProduceResponse] = []
         for part in data.partition_data:
             partition = topic.partition(part.index) if topic else None
             if topic is None:
-                answers.append(_refused(part.index, missing_topic(by_id=by_id), None))
+                results.append(_refuse_partition(part.index, missing_topic(by_id=by_id), None))
             elif partition is None:
-                answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+                results.append(_refuse_partition(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             elif not broker.is_leader(partition, part.index):
-                answers.append(_led_elsewhere(broker, partition, part.index, call.version))
-            elif (why := verdicts.get((topic.name, part.index))) is not None and why is not ErrorCode.NONE:
-                answers.append(_refused(part.index, why, _why(why)))
+                results.append(_refuse_with_leader(broker, partition, part.index, call.version))
+            elif error := transaction_errors.get((topic.name, part.index)):
+                results.append(_refuse_partition(part.index, error, _transaction_message(error)))
             elif request.acks not in (-1, 0, 1):
-                answers.append(_refused(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
+                results.append(_refuse_partition(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
             else:
-                answers.append(_append(broker, topic, partition, part, call.version))
+                results.append(_append(broker, topic, partition, part, call.version))
                 changed.append(partition)
         responses.append(
-            TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
+            TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=results)
         )
     broker.wake(changed)
     if request.acks != 0:
-        leaders = [one.current_leader.leader_id for told in responses for one in told.partition_responses]
+        leaders = [
+            result.current_leader.leader_id
+            for response in responses
+            for result in response.partition_responses
+        ]
         endpoints = [
             NodeEndpoint(node_id=node.id, host=host, port=port)
             for node, host, port in broker.cluster.endpoints(leaders, call.listener)
         ]
         return ProduceResponse(responses=responses, node_endpoints=endpoints)
-    failed = [
-        answer.error_code
+    errors = [
+        result.error_code
         for response in responses
-        for answer in response.partition_responses
-        if answer.error_code
+        for result in response.partition_responses
+        if result.error_code
     ]
-    return CloseConnection(f"a produce with acks=0 failed: {ErrorCode(failed[0]).name}") if failed else None
+    return _close_without_acks(ErrorCode(errors[0])) if errors else None
 
 
-def _each_once(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """What is to be appended: of a partition that is there twice, the last."""
+def _close_without_acks(error: ErrorCode) -> CloseConnection:
+    return CloseConnection(f"a produce with acks=0 failed: {error.name}")
+
+
+def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
+    """Return what is to be appended: the last batch of a partition that is listed twice."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
-    found: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
     for data in topics:
         for part in data.partition_data:
-            found.setdefault((data.name, data.topic_id), {})[part.index] = part
+            unique.setdefault((data.name, data.topic_id), {})[part.index] = part
     return [
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(parts.values()))
-        for (name, topic_id), parts in found.items()
+        for (name, topic_id), parts in unique.items()
     ]
 
 
-def _transactional(records: bytes | None) -> tuple[int, int] | None:
-    """The producer id and epoch of the transaction that the batch says it belongs to."""
-    if records is None or not _claims_one(records):
+def _transactional_producer(records: bytes | None) -> tuple[int, int] | None:
+    """Return the producer id and epoch of a transactional batch, or None."""
+    if records is None or not _is_transactional(records):
         return None
-    producer_id, epoch = (
-        int.from_bytes(records[at:end], "big", signed=True)
-        for at, end in ((_PRODUCER_AT, _EPOCH_AT), (_EPOCH_AT, _SEQUENCE_AT))
-    )
+    producer_id = int.from_bytes(records[_PRODUCER_AT:_EPOCH_AT], "big", signed=True)
+    epoch = int.from_bytes(records[_EPOCH_AT:_SEQUENCE_AT], "big", signed=True)
     return None if producer_id < 0 else (producer_id, epoch)
 
 
-def _sequence(records: bytes) -> int:
-    """The first one of a batch."""
+def _base_sequence(records: bytes) -> int:
     return int.from_bytes(records[_SEQUENCE_AT : _SEQUENCE_AT + 4], "big", signed=True)
 
 
-def _claims_one(records: bytes | None) -> bool:
-    """Does the batch say that it belongs to a transaction?"""
-    if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != 2:
+def _is_transactional(records: bytes | None) -> bool:
+    """Return whether the header of a batch has the transactional flag."""
+    if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != _MAGIC:
         return False
     return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
-def may_write_in_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
-    """Does the request have the id of its transaction, and may its client write under that id?"""
-    if not any(_claims_one(part.records) for data in request.topic_data for part in data.partition_data):
+def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
+    """Return whether the request has no transactional batch, or an id under which its client may write."""
+    if not any(
+        _is_transactional(part.records) for data in request.topic_data for part in data.partition_data
+    ):
         return True
-    name = request.transactional_id
-    return name is not None and broker.is_authorized(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+    transactional_id = request.transactional_id
+    return transactional_id is not None and broker.is_authorized(
+        call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+    )
 
 
-def not_in_transactions(request: ProduceRequest) -> ProduceResponse | CloseConnection:
-    """Nothing of the request is done."""
-    return _all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
-
-def _unreadable(records: bytes) -> bool:
-    """Is the head of the first batch one at which Kafka stops reading (ByteBufferLogInputStream)?"""
-    if len(records) < _BEFORE_SIZE:
+def _is_unreadable(records: bytes) -> bool:
+    """Return whether Kafka fails to parse the header of the first batch (ByteBufferLogInputStream)."""
+    if len(records) < _SIZE_END:
         return False
-    size = int.from_bytes(records[_BEFORE_SIZE - 4 : _BEFORE_SIZE], "big", signed=True)
-    return size < _SMALLEST or (len(records) > _MAGIC_AT and records[_MAGIC_AT] > _NEWEST_MAGIC)
+    size = int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
+    return size < _SMALLEST_BATCH or (len(records) > _MAGIC_AT and records[_MAGIC_AT] > _MAGIC)
 
 
-def _led_elsewhere(
+def _refuse_with_leader(
     broker: Broker, partition: Partition, index: int, version: int
 ) -> PartitionProduceResponse:
-    """A refusal that says who leads now, and in which epoch (KIP-951)."""
-    refused = _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+    """Refuse a partition and name its current leader and leader epoch (KIP-951)."""
+    response = _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
     leader = broker.cluster.leader(partition, index)
     if version >= LEADER_SINCE and leader >= 0:
-        refused.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=partition.log.leader_epoch)
-    return refused
+        epoch = partition.log.leader_epoch
+        response.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    return response
 
 
-def _without_a_tail(records: bytes) -> bytes:
-    """The records up to a batch that was cut off, which Kafka passes over; the first is never passed over."""
+def _without_truncated_batch(records: bytes) -> bytes:
+    """Return the records without a truncated second batch, which Kafka ignores."""
     if len(records) < _MAGIC_AT + 1:
         return records
-    end = _BEFORE_SIZE + int.from_bytes(records[_BEFORE_SIZE - 4 : _BEFORE_SIZE], "big", signed=True)
-    rest = len(records) - end
-    if end <= 0 or rest <= 0:
+    end = _SIZE_END + int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
+    following = len(records) - end
+    if end <= 0 or following <= 0:
         return records
-    size = int.from_bytes(records[end + _BEFORE_SIZE - 4 : end + _BEFORE_SIZE], "big", signed=True)
-    whole = rest >= _BEFORE_SIZE and (_unreadable(records[end:]) or rest >= _BEFORE_SIZE + size)
-    return records if whole else records[:end]
+    size = int.from_bytes(records[end + _SIZE_END - 4 : end + _SIZE_END], "big", signed=True)
+    complete = following >= _SIZE_END and (_is_unreadable(records[end:]) or following >= _SIZE_END + size)
+    return records if complete else records[:end]
 
 
-def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | CloseConnection:
-    if request.acks == 0:
-        return CloseConnection(f"a produce with acks=0 failed: {code.name}")
+def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
+    """Refuse every partition of the request."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[_refused(part.index, code, None) for part in data.partition_data],
+                partition_responses=[
+                    _refuse_partition(part.index, error, None) for part in data.partition_data
+                ],
             )
-            for data in _each_once(request.topic_data)
+            for data in _without_duplicates(request.topic_data)
         ]
     )
 
 
-def _verdicts(
+def _refuse(request: ProduceRequest, error: ErrorCode) -> Message | CloseConnection:
+    """Refuse the whole request; without acks the connection is closed."""
+    return _close_without_acks(error) if request.acks == 0 else refuse(request, error, 0)
+
+
+def _transaction_errors(
     broker: Broker,
     call: Call,
     request: ProduceRequest,
-    wanted: Sequence[TopicProduceData],
+    topics: Sequence[TopicProduceData],
     *,
     by_id: bool,
 ) -> dict[tuple[str, int], ErrorCode] | None:
-    """What the transaction coordinator says to the batches of a transaction, by partition (X6); None where
-    they are of more than one producer.
+    """Ask the transaction coordinator about transactional batches (X6).
+
+    Returns the error of each partition that is new to the transaction, or None if the batches have several
+    producers.
     """
-    asked: dict[tuple[str, int], tuple[int, int]] = {}
-    tried: list[tuple[Partition, int]] = []
+    to_verify: dict[tuple[str, int], tuple[int, int]] = {}
+    new_partitions: list[tuple[Partition, int]] = []
     producers: set[tuple[int, int]] = set()
-    for data in wanted:
+    for data in topics:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
         for part in data.partition_data:
-            producer = _transactional(part.records)
+            producer = _transactional_producer(part.records)
             partition = topic.partition(part.index) if topic else None
             if topic is None or producer is None or partition is None:
                 continue
             producers.add(producer)
-            # Once its first batch is in the log, the log knows.
+            # After its first batch the partition itself knows the transaction.
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
-                asked[topic.name, part.index] = producer
-                tried.append((partition, _sequence(part.records or b"")))
+                to_verify[topic.name, part.index] = producer
+                new_partitions.append((partition, _base_sequence(part.records or b"")))
     if len(producers) > 1:
         return None
-    for partition, sequence in tried:
+    adds = call.version >= ADDS_SINCE
+    for partition, sequence in new_partitions:
         producer_id, epoch = next(iter(producers))
-        from_zero = call.version >= ADDS_SINCE
-        partition.producers.tries(producer_id, epoch, sequence, broker.wall_clock, from_zero=from_zero)
-    if not asked:
+        partition.producers.tries(producer_id, epoch, sequence, broker.wall_clock, from_zero=adds)
+    if not to_verify:
         return {}
-    codes = take_part(
+    errors = verify_partitions(
         broker,
         call,
         request.transactional_id or "",
-        next(iter(asked.values())),
-        asked,
-        adds=call.version >= ADDS_SINCE,
-        knows_abortable=call.version >= ABORTABLE_SINCE,
+        next(iter(to_verify.values())),
+        to_verify,
+        adds=adds,
+        knows_abortable=call.version >= KNOWS_ABORTABLE_SINCE,
     )
-    again = (*_TRY_AGAIN, *([] if call.version >= ADDS_SINCE else [ErrorCode.CONCURRENT_TRANSACTIONS]))
-    return {one: ErrorCode.NOT_ENOUGH_REPLICAS if code in again else code for one, code in codes.items()}
+    retriable = (*_RETRIABLE, *([] if adds else [ErrorCode.CONCURRENT_TRANSACTIONS]))
+    return {
+        partition: ErrorCode.NOT_ENOUGH_REPLICAS if error in retriable else error
+        for partition, error in errors.items()
+    }
 
 
-def _why(code: ErrorCode) -> str | None:
-    if code is ErrorCode.INVALID_TXN_STATE:
+def _transaction_message(error: ErrorCode) -> str | None:
+    """Return Kafka's message for an error of the transaction coordinator."""
+    if error is ErrorCode.INVALID_TXN_STATE:
         return "Partition was not added to the transaction"
-    if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+    if error is ErrorCode.NOT_ENOUGH_REPLICAS:
         return "Unable to verify the partition has been added to the transaction."
     return None
 
@@ -263,45 +295,36 @@ def _why(code: ErrorCode) -> str | None:
 def _append(
     broker: Broker, topic: Topic, partition: Partition, data: PartitionProduceData, version: int
 ) -> PartitionProduceResponse:
-    """Store the batch of one partition, or say why not."""
+    """Validate the batch of one partition and append it."""
     log, settings, now = partition.log, broker.settings, broker.wall_clock
-    records = _without_a_tail(data.records or b"")
+    records = _without_truncated_batch(data.records or b"")
     append_time = now if topic.config("message.timestamp.type", settings) == "LogAppendTime" else None
     start = log.start_offset
-    if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _NEWEST_MAGIC:
-        why = f"batches must have magic 2, not {records[_MAGIC_AT]}"
-        return _refused(data.index, ErrorCode.INVALID_RECORD, why)
+    if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
+        message = f"batches must have magic 2, not {records[_MAGIC_AT]}"
+        return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message)
     try:
-        found = list(batches(records, check_crc=False))
-        refusal = _refusal(found, len(records), int(topic.config("max.message.bytes", settings)), version)
-        if refusal is not None:
-            return _refused(data.index, *refusal)
-        batch = found[0]
-        if batch.base_offset != 0:
-            why = f"a client's batch begins at offset 0, not {batch.base_offset}"
-            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
-        if batch.count < 1:
-            return _refused(data.index, ErrorCode.INVALID_RECORD, "the batch has no records", start)
-        if batch.is_control:
-            why = "clients may not write control batches"
-            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
-        if batch.producer_id >= 0 and batch.base_sequence < 0:
-            why = f"a producer's batch has the sequence {batch.base_sequence}"
-            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
+        parsed = list(batches(records, check_crc=False))
+        fault = _header_fault(parsed, len(records), int(topic.config("max.message.bytes", settings)), version)
+        if fault is not None:
+            return _refuse_partition(data.index, *fault)
+        batch = parsed[0]
+        if (invalid := _batch_fault(batch)) is not None:
+            return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, invalid, start)
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
         latest = now + int(topic.config("message.timestamp.after.max.ms", settings))
         if "compact" in topic.config("cleanup.policy", settings):
-            keyless = _keyless(batch, latest if append_time is None else None)
+            keyless = _records_without_key(batch, latest if append_time is None else None)
             if keyless:
-                why = f"records without a key, in a compacted topic: {len(keyless)}"
-                return _refused(data.index, ErrorCode.INVALID_RECORD, why, start, keyless)
+                message = f"records without a key, in a compacted topic: {len(keyless)}"
+                return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message, start, keyless)
         if append_time is None and batch.max_timestamp > latest:
-            why = f"a record is of {batch.max_timestamp} ms, and none may be later than {latest} ms"
-            return _refused(data.index, ErrorCode.INVALID_TIMESTAMP, why, start)
+            message = f"a record is of {batch.max_timestamp} ms, and none may be later than {latest} ms"
+            return _refuse_partition(data.index, ErrorCode.INVALID_TIMESTAMP, message, start)
     except RecordError as error:
         corrupt = error.field in ("crc", "size")
         code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
-        return _refused(data.index, code, str(error), -1 if corrupt else start)
+        return _refuse_partition(data.index, code, str(error), -1 if corrupt else start)
     stored = Stored(
         batch.base_sequence,
         last_sequence(batch.base_sequence, batch.count),
@@ -318,35 +341,54 @@ def _append(
             and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
         if isinstance(verdict, Stored):
-            # With CreateTime too: Kafka answers a duplicate with the time that it remembers.
-            return _accepted(data.index, verdict.base_offset, verdict.max_timestamp, start)
+            # Kafka answers a duplicate with the stored timestamp, with CreateTime as well.
+            return _accept_partition(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
-            return _refused(data.index, verdict, None, start)
+            return _refuse_partition(data.index, verdict, None, start)
         if not batch.is_transactional and partition.transactions.start_of(batch.producer_id) is not None:
-            why = "the producer has a transaction open here"
-            return _refused(data.index, ErrorCode.INVALID_TXN_STATE, why, start)
+            message = "the producer has a transaction open here"
+            return _refuse_partition(data.index, ErrorCode.INVALID_TXN_STATE, message, start)
         partition.producers.remember(batch.producer_id, batch.producer_epoch, stored)
         if batch.is_transactional:
             partition.transactions.wrote(batch.producer_id, stored.base_offset)
     log.append(stamped, batch.count, stored.max_timestamp, topic.limits(settings))
-    return _accepted(data.index, stored.base_offset, -1 if append_time is None else append_time, start)
+    return _accept_partition(
+        data.index, stored.base_offset, -1 if append_time is None else append_time, start
+    )
 
 
-def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple[ErrorCode, str] | None:
-    """Why these batches can't be appended to one partition, judged by their headers alone."""
-    if len(found) != 1:
-        return ErrorCode.INVALID_RECORD, f"a partition takes exactly one batch per request, not {len(found)}"
-    batch = found[0]
-    if batch.magic != 2:
+def _header_fault(
+    parsed: list[Batch], size: int, max_size: int, version: int
+) -> tuple[ErrorCode, str] | None:
+    """Check the headers of the batches for one partition; returns an error and a message, or None."""
+    if len(parsed) != 1:
+        return ErrorCode.INVALID_RECORD, f"a partition takes exactly one batch per request, not {len(parsed)}"
+    batch = parsed[0]
+    if batch.magic != _MAGIC:
         return ErrorCode.INVALID_RECORD, f"batches must have magic 2, not {batch.magic}"
-    if size > largest:
-        return ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {largest}"
+    if size > max_size:
+        return ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {max_size}"
     if batch.compression == "zstd" and version < ZSTD_SINCE:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE} or newer"
     return None
 
 
-def _accepted(index: int, base_offset: int, append_time: int, log_start: int) -> PartitionProduceResponse:
+def _batch_fault(batch: Batch) -> str | None:
+    """Return why a client may not write this batch, or None."""
+    if batch.base_offset != 0:
+        return f"a client's batch begins at offset 0, not {batch.base_offset}"
+    if batch.count < 1:
+        return "the batch has no records"
+    if batch.is_control:
+        return "clients may not write control batches"
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        return f"a producer's batch has the sequence {batch.base_sequence}"
+    return None
+
+
+def _accept_partition(
+    index: int, base_offset: int, append_time: int, log_start: int
+) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=0,
@@ -356,15 +398,17 @@ def _accepted(index: int, base_offset: int, append_time: int, log_start: int) ->
     )
 
 
-def _keyless(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage]:
-    """Which records of the batch have no key; none where it can't be decompressed here, or where one with a
-    key is later than `latest`: of the two that is what Kafka tells.
+def _records_without_key(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage]:
+    """Return the records of a batch that have no key.
+
+    The list is empty if the batch cannot be decompressed here, or if a record with a key is later than
+    `latest`: Kafka reports that fault first.
     """
     try:
         records = batch.records()
     except MissingExtra:
         return []
-    if latest is not None and any(one.key is not None and one.timestamp > latest for one in records):
+    if latest is not None and any(record.key is not None and record.timestamp > latest for record in records):
         return []
     return [
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")
@@ -373,7 +417,7 @@ def _keyless(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage
     ]
 
 
-def _refused(
+def _refuse_partition(
     index: int,
     error: ErrorCode,
     message: str | None,
@@ -388,3 +432,41 @@ def _refused(
         record_errors=list(records),
         error_message=message,
     )
+
+
+def _authorize(access: Access, request: ProduceRequest) -> Authorized:
+    if not _may_write_transactions(access.broker, access.call, request):
+        return _refuse(request, TRANSACTIONAL_ID_FAILED)
+    permitted, denied = access.split_topics(Operation.WRITE, request.topic_data)
+    if not denied:
+        return access.call
+    refusals = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                PartitionProduceResponse(index=part.index, error_code=TOPIC_FAILED, base_offset=-1)
+                for part in topic.partition_data
+            ],
+        )
+        for topic in denied
+    ]
+    narrowed = access.narrow(lambda response: response.responses.extend(refusals), topic_data=permitted)
+    if request.acks == 0:
+        # The permitted part is written before the connection is closed for the rest.
+        handle_produce(access.broker, narrowed)
+        return _close_without_acks(TOPIC_FAILED)
+    return narrowed
+
+
+API = Api(
+    request=ProduceRequest,
+    handle=handle_produce,
+    authorization=Authorization(
+        (transactional_id_requirement(Operation.WRITE), topic_requirement(Operation.WRITE)), _authorize
+    ),
+    refuse=refuse,
+    # As Kafka 4 since KAFKA-18659: old librdkafka takes a lowest version above 0 for a broker without
+    # compression. Requests of v0 to v2 are refused all the same.
+    min_version=0,
+)

@@ -57,20 +57,20 @@ class SaslAuthenticator:
     raw: bool = False
     principal: str = ANONYMOUS
     mechanism: str = ""
-    until: int | None = None  # when the session ends
-    renewed: int | None = None  # when it was last begun anew
+    expires_at: int | None = None  # when the session ends
+    reauthenticated_at: int | None = None  # when it was last begun anew
     server: SaslServer | None = None
-    versions_told: bool = False
+    versions_requested: bool = False
     refusal: str = ""  # why nothing more is served
 
-    def closes(self, api_key: int, now: int) -> str | None:
+    def rejection_reason(self, api_key: int, now: int) -> str | None:
         """Why a request closes the connection; None when it is served."""
         if self.state is SaslState.COMPLETE:
-            ended = self.until is not None and now >= self.until
-            if ended and not (api_key == HANDSHAKE and self.may_begin(now)):
+            ended = self.expires_at is not None and now >= self.expires_at
+            if ended and not (api_key == HANDSHAKE and self.is_handshake_allowed(now)):
                 return f"the session of {self.principal} has ended, and was not renewed"
             return None
-        if self.state is SaslState.INITIAL and api_key == API_VERSIONS and self.versions_told:
+        if self.state is SaslState.INITIAL and api_key == API_VERSIONS and self.versions_requested:
             return "a client that asks for the versions twice before it logs in"
         if self.state is SaslState.INITIAL and api_key in (API_VERSIONS, HANDSHAKE):
             return None
@@ -78,18 +78,18 @@ class SaslAuthenticator:
             return None
         return self.refusal or "a request before the client was authenticated"
 
-    def may_begin(self, now: int) -> bool:
+    def is_handshake_allowed(self, now: int) -> bool:
         """May a handshake begin now? Inside only where sessions end, and not at once again."""
         if self.state is not SaslState.COMPLETE:
             return self.state is SaslState.INITIAL
-        if self.until is None:
+        if self.expires_at is None:
             return False
-        return self.renewed is None or now - self.renewed >= RENEWAL_INTERVAL_MS
+        return self.reauthenticated_at is None or now - self.reauthenticated_at >= RENEWAL_INTERVAL_MS
 
-    def choose(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
+    def select_mechanism(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
         """The client wants this mechanism; False where there is none such."""
         if self.state is SaslState.COMPLETE:
-            self.renewed = now
+            self.reauthenticated_at = now
         if mechanism not in self.mechanisms:
             self.state = SaslState.FAILED
             return False
@@ -115,23 +115,23 @@ class SaslAuthenticator:
             self.server = OAuthBearerServer(self.users.tokens)
         return True
 
-    def take(self, response: bytes, now: int, ahead: int) -> Challenge | Accepted | Refused:
+    def authenticate(self, response: bytes, now: int, ahead: int) -> Challenge | Accepted | Refused:
         """What becomes of a message of the mechanism. `ahead`: the time of day, which tokens speak of, is so
         far ahead of `now`.
         """
         assert self.server is not None
         step = self.server.take(response)
         if isinstance(step, Accepted):
-            return self._let_in(step, now, ahead)
+            return self._complete(step, now, ahead)
         if isinstance(step, Refused):
             self.state = SaslState.FAILED
         return step
 
-    def session_ms(self, now: int) -> int:
+    def session_lifetime_ms(self, now: int) -> int:
         """How long the session lasts from now on; 0 for ever."""
-        return 0 if self.until is None else max(0, self.until - now)
+        return 0 if self.expires_at is None else max(0, self.expires_at - now)
 
-    def _let_in(self, step: Accepted, now: int, ahead: int) -> Accepted | Refused:
+    def _complete(self, step: Accepted, now: int, ahead: int) -> Accepted | Refused:
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
             self.state = SaslState.FAILED
@@ -142,7 +142,7 @@ class SaslAuthenticator:
         ends = [] if step.until_ms is None else [step.until_ms - ahead]
         if self.max_reauth_ms > 0:
             ends.append(now + self.max_reauth_ms)
-        self.until = min(ends, default=None)
+        self.expires_at = min(ends, default=None)
         self.state = SaslState.COMPLETE
         self.server = None
         self.raw = False

@@ -163,7 +163,7 @@ def _joined(state: State, answer: JoinGroupResponse, out: Out) -> None:
         state.join_open, state.thrown = False, unknown_assignor(state)
         return
     state.leads, state.skip_assignment = True, answer.skip_assignment
-    state.members = leadership.subscriptions(
+    state.members = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
     )
     state.group_topics = leadership.topics_of(state.members)
@@ -199,7 +199,7 @@ def plan(state: State, out: Out) -> None:
     state.planned = state.snapshot
     assignments: list[SyncGroupRequestAssignment] = []
     if not state.skip_assignment:
-        assignments = leadership.plan(
+        assignments = leadership.assign(
             assignor, state.members, known, {}, Assignment.encode if state.rules.sorts else as_planned
         )
     sync(state, assignments, out)

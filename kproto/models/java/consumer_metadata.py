@@ -73,7 +73,7 @@ def failed(state: State) -> None:
 
 def counts(state: State, topics: frozenset[str]) -> dict[str, object]:
     """MetadataSnapshot: partitions by topic, and their racks where the member has one."""
-    return dict(leadership.snapshot(topics, known(state, topics), bool(state.config.rack)))
+    return dict(leadership.take_snapshot(topics, known(state, topics), bool(state.config.rack)))
 
 
 def known(state: State, topics: frozenset[str]) -> Metadata:

@@ -138,7 +138,7 @@ _NO_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
 
 
 def _lead(state: State, entry: Open, answer: JoinGroupResponse, out: Out) -> None:
-    state.leader = leadership.subscriptions(
+    state.leader = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
     )
     move(state, J.wait_metadata)
@@ -154,7 +154,7 @@ def plan(state: State, out: Out) -> None:
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
     known = Metadata(state.cluster.counts(topics), racks=racks)
     try:
-        assignments = leadership.plan(state.assignor, state.leader, known, {})
+        assignments = leadership.assign(state.assignor, state.leader, known, {})
     except KprotoError:
         rejoin(state, out)
         return

@@ -19,7 +19,7 @@ def no_partition_has_two_owners(world: World) -> None:
     for client in world.clients.values():
         if not client.alive or client.group is None or not client.owned:
             continue
-        group = world.cluster.coordinator.groups.get(client.group)
+        group = world.cluster.classic_coordinator.groups.get(client.group)
         if group is None or client.member_id not in group or client.generation != group.generation:
             continue
         leaving = client.leaving

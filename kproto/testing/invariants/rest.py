@@ -63,7 +63,7 @@ def every_record_was_delivered(world: World) -> None:
 
 def _unseen(world: World, group_id: str) -> set[TopicPartition]:
     """What nobody is assigned, where who divides doesn't look for new partitions."""
-    group = world.cluster.coordinator.groups.get(group_id)
+    group = world.cluster.classic_coordinator.groups.get(group_id)
     others = [one for one in world.living(Member) if one.group == group_id]
     if group is None or all(one.sees_growth or one.member_id != group.leader for one in others):
         return set()
@@ -83,7 +83,7 @@ def the_group_converges(world: World) -> None:
         others = [one for one in world.living(Member) if one.group == group_id]
         if not able or others or len(able) < len([member for member in members if member.engine.topics]):
             continue
-        group = world.cluster.coordinator.groups.get(group_id)
+        group = world.cluster.classic_coordinator.groups.get(group_id)
         if not world.is_stable(group_id) or group is None:
             state = "gone" if group is None else group.state.value
             raise broken(world, group_id, f"is {state}, with {', '.join(one.name for one in able)}")
@@ -103,7 +103,7 @@ def the_group_converges(world: World) -> None:
 def what_was_assigned_is_owned(world: World) -> None:
     """I11: each member works on what its coordinator assigned, whether its metadata shows it or not."""
     for consumer in consumers(world):
-        group = world.cluster.coordinator.groups.get(consumer.group or "")
+        group = world.cluster.classic_coordinator.groups.get(consumer.group or "")
         if group is None or not world.is_stable(group.group_id) or not consumer.is_stable():
             continue
         member = group.members.get(consumer.member_id)

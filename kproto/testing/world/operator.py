@@ -205,7 +205,7 @@ class Operator:
             node for node in world.cluster.nodes if node not in world.brokers
         ]:  # the last that went
             self._move_all_away_from(other)
-        for group in list(world.cluster.coordinator.groups):
+        for group in list(world.cluster.classic_coordinator.groups):
             if world.cluster.group_coordinator_of(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
         world.plan(node)
@@ -229,7 +229,9 @@ class Operator:
             if cluster.leader(partition, index) == node
         ]
         kept_by = [
-            group for group in cluster.coordinator.groups if cluster.group_coordinator_of(group) == node
+            group
+            for group in cluster.classic_coordinator.groups
+            if cluster.group_coordinator_of(group) == node
         ]
         heir = next(iter(world.brokers))
         cluster.move_coordinators(node, heir)
@@ -278,7 +280,7 @@ class Operator:
     @checked
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """What a group has committed; None for nothing."""
-        found = self._world.cluster.coordinator.groups.get(group)
+        found = self._world.cluster.classic_coordinator.groups.get(group)
         kept = found.offsets.get(partition.topic, {}).get(partition.partition) if found else None
         return None if kept is None else kept.offset
 

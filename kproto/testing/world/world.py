@@ -435,7 +435,7 @@ class World(Operator, Exchange):
 
     @checked
     def is_stable(self, group: str) -> bool:
-        found = self.cluster.coordinator.groups.get(group)
+        found = self.cluster.classic_coordinator.groups.get(group)
         return found is not None and found.state is ClassicGroupState.STABLE
 
     def token(self) -> int:

@@ -47,13 +47,13 @@ def test_what_came_and_went_is_forgotten() -> None:
             client.ask(LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=member)]))
         client.leave()
     broker, partition = stage.broker, stage.topic("t").partitions[0]
-    assert len(broker.transactions.transactions) == len(broker.coordinator.groups) == 30
+    assert len(broker.transactions.transactions) == len(broker.cluster.classic_coordinator.groups) == 30
     assert len(partition.producers.active()) == 30
     for _ in range(9):
         stage.wait(DAY)
-    assert broker.transactions.transactions == broker.coordinator.groups == {}
+    assert broker.transactions.transactions == broker.cluster.classic_coordinator.groups == {}
     assert partition.producers.active() == []
-    assert broker.coordinator.pending_groups == {}
+    assert broker.cluster.classic_coordinator.pending_groups == {}
     assert partition.transactions.first_open() is None
     assert broker.connections == broker.pending_closes == {}
     assert len(broker.purgatory) == len(broker.close_deadlines) == len(broker.muted) == 0
@@ -112,8 +112,11 @@ def test_the_end_of_a_transaction_looks_at_its_own_groups_only() -> None:
     client = stage.client()
     first: dict[str, Any] = dict(write(client, "x", ends=False))
     second: dict[str, Any] = dict(write(client, "y", ends=False))
-    assert set(stage.broker.coordinator.pending_groups) == {first["producer_id"], second["producer_id"]}
+    assert set(stage.broker.cluster.classic_coordinator.pending_groups) == {
+        first["producer_id"],
+        second["producer_id"],
+    }
     client.ask(EndTxnRequest(transactional_id="x", committed=True, **first))
-    groups = stage.broker.coordinator.groups
+    groups = stage.broker.cluster.classic_coordinator.groups
     assert [name for name, group in groups.items() if group.offsets] == ["x"]
     assert [name for name, group in groups.items() if group.pending_transactions] == ["y"]

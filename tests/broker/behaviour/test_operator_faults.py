@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto import Cluster, Producer
-from kproto.broker.apis.authorized import CAN_FAIL
-from kproto.broker.apis.table import served
+from kproto.broker.apis.table import REFUSABLE, served
 from kproto.broker.machine import Fail
 from kproto.broker.server import FAILING, Server, running
 from kproto.error_codes import ErrorCode
@@ -51,7 +50,7 @@ def test_no_failing_request_does_anything_and_each_hears_nothing_but_the_error(d
     if drawn.version > stage.broker.apis[drawn.api_key].max_version:
         return
     me = stage.client()
-    before = sorted(stage.broker.topics), dict(stage.broker.coordinator.groups)
+    before = sorted(stage.broker.topics), dict(stage.broker.cluster.classic_coordinator.groups)
     stage.step(Fail(drawn.api_key, BUSY, 1))
     me.send(drawn.message, drawn.version)
     stage.now += 1 << 31
@@ -60,7 +59,7 @@ def test_no_failing_request_does_anything_and_each_hears_nothing_but_the_error(d
     fields = () if answer is None else type(answer).__fields__
     if any(one.name == "error_code" and drawn.version in one.versions for one in fields):
         assert BUSY in codes(answer)
-    assert (sorted(stage.broker.topics), dict(stage.broker.coordinator.groups)) == before
+    assert (sorted(stage.broker.topics), dict(stage.broker.cluster.classic_coordinator.groups)) == before
 
 
 def test_a_failing_produce_writes_nothing_and_the_next_one_does() -> None:
@@ -119,7 +118,7 @@ def test_failing_ends_when_it_is_told_to() -> None:
 
 def test_whatever_is_served_may_fail_but_for_what_comes_before_a_login() -> None:
     assert {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}.isdisjoint(FAILING)
-    assert set(served()) - CAN_FAIL == {18, 17, 36}
+    assert set(served()) - REFUSABLE == {18, 17, 36}
 
 
 def test_a_client_survives_errors_that_pass_and_is_told_of_one_that_stays() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from kproto.broker import topics
-from kproto.broker.apis import produce, transactions
+from kproto.broker.apis import produce, txn_offset_commit
 from kproto.broker.broker import Broker
 from kproto.broker.producer_state import Producers
 from kproto.broker.transaction_index import Transactions
@@ -415,8 +415,10 @@ MUTANTS: dict[str, Change] = {
     "an id is given away with its transaction open": _cell(Kind.INIT, S.ONGOING, _names_without_aborting),
     "time is never over": _cell(Kind.DEADLINE, S.ONGOING, _nothing),
     "time is over in the same epoch": _cell(Kind.DEADLINE, S.ONGOING, _times_out_in_the_same_epoch),
-    "records are taken without a transaction": _set(produce, "take_part", _takes_part_always),
-    "offsets are taken without a transaction": _set(transactions, "take_part", _takes_part_always),
+    "records are taken without a transaction": _set(produce, "verify_partitions", _takes_part_always),
+    "offsets are taken without a transaction": _set(
+        txn_offset_commit, "verify_partitions", _takes_part_always
+    ),
     "a repeated batch is stored again": _set(Producers, "check", _never_a_duplicate),
 }
 

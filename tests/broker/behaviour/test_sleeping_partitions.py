@@ -120,14 +120,14 @@ def told(seed: int) -> list[bytes]:
 
 
 def awake(*_: Any) -> None:
-    """Instead of `read_to_the_end`: every fetch looks at everything."""
+    """Instead of `on_read_to_end`: every fetch looks at everything."""
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     slept = 0
 
-    def sleep(session: FetchSession, *given: Any, really: Any = FetchSession.sleep) -> None:
+    def sleep(session: FetchSession, *given: Any, really: Any = FetchSession.set_idle) -> None:
         nonlocal slept
         slept += 1
         really(session, *given)
@@ -135,10 +135,10 @@ def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None
     for seed in seeds(20, first):
         with repeatable(seed, ""):
             with monkeypatch.context() as patched:
-                patched.setattr(FetchSession, "sleep", sleep)
+                patched.setattr(FetchSession, "set_idle", sleep)
                 passing_over = told(seed)
             with monkeypatch.context() as patched:
-                patched.setattr(FetchContext, "read_to_the_end", awake)
+                patched.setattr(FetchContext, "on_read_to_end", awake)
                 assert passing_over == told(seed)
     assert slept > 100
 
@@ -176,15 +176,15 @@ def test_a_session_that_ends_leaves_nothing_behind(end: tuple[int, int]) -> None
     client = stage.client()
     session = client.fetch(fetching(*of(range(3)), session=(0, 0), wait=0)).session_id
     client.fetch(fetching(session=(session, 1), wait=0))
-    assert len(stage.broker.fetch_sessions._sleepers) == 3
+    assert len(stage.broker.fetch_sessions._idle_partitions) == 3
     client.send(fetching(session=(session, 2)), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     stage.wait(500)
     client.answer()
     client.fetch(fetching(session=(session, 3), forget=forget, wait=0))
-    assert len(stage.broker.fetch_sessions._sleepers) == 2
+    assert len(stage.broker.fetch_sessions._idle_partitions) == 2
     client.fetch(fetching(*of([1]), session=(session, end[1]), wait=0))
-    assert stage.broker.fetch_sessions._sleepers == {}
+    assert stage.broker.fetch_sessions._idle_partitions == {}
 
 
 def of(partitions: Iterable[int]) -> list[FetchTopic]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.apis.table import served
+from kproto.broker.apis.table import REFUSABLE, served
 from kproto.broker.broker import Broker, TransactionCoordinatorStep
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
@@ -353,9 +353,7 @@ def test_an_end_fails_when_the_operator_says_so(stage: Stage, client: Client, pr
 
 @pytest.mark.parametrize("key", [22, 24, 25, 26, 28, 61, 65, 66])
 def test_every_request_of_transactions_can_fail(key: int) -> None:
-    from kproto.broker.apis.authorized import CAN_FAIL
-
-    assert key in CAN_FAIL
+    assert key in REFUSABLE
 
 
 # Looking.

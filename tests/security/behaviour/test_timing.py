@@ -50,13 +50,13 @@ def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
     client: Any = PlainClient(name, password)
     if mechanism != "PLAIN":
         client = ScramClient(mechanism, name, password, "mine")
-    assert door.choose(mechanism, "theirs", 0, raw=False)
+    assert door.select_mechanism(mechanism, "theirs", 0, raw=False)
     found: Counter[str] = Counter()
     said: bytes | None = client.begin()
     steps: list[Challenge | Accepted | Refused] = []
     while said is not None:
         message = said
-        found += hashed(lambda: steps.append(door.take(message, 0, 0)))  # noqa: B023
+        found += hashed(lambda: steps.append(door.authenticate(message, 0, 0)))  # noqa: B023
         step = steps[-1]
         said = client.answer(step.data) if isinstance(step, Challenge) else None
     assert isinstance(steps[-1], Refused)

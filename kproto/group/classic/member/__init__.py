@@ -47,23 +47,26 @@ from .policy import (
 )
 from .state import (
     EDGES,
-    JOINS_AT_ONCE,
+    JOINS_WITHOUT_BACKOFF,
     Member,
     MemberState,
 )
 from .table import (
     TABLE,
-    kind,
-    next_deadline,
-    session_ends,
+    MemberEventKind,
+    kind_of,
     step,
+)
+from .timers import (
+    next_deadline,
+    session_end,
 )
 
 __all__ = [
     "AS_JAVA",
     "EDGES",
     "JAVA",
-    "JOINS_AT_ONCE",
+    "JOINS_WITHOUT_BACKOFF",
     "KPROTO",
     "TABLE",
     "Assign",
@@ -82,6 +85,7 @@ __all__ = [
     "MemberAction",
     "MemberConfig",
     "MemberEvent",
+    "MemberEventKind",
     "MemberState",
     "Metadata",
     "Policy",
@@ -100,8 +104,8 @@ __all__ = [
     "Unsubscribe",
     "WantMetadata",
     "in_version",
-    "kind",
+    "kind_of",
     "next_deadline",
-    "session_ends",
+    "session_end",
     "step",
 ]

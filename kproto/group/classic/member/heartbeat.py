@@ -1,92 +1,28 @@
-"""How a member stays: its heartbeats, and what it learns from the answers to these and to its commits.
-
-The rules are those of `member`.
-"""
+"""Heartbeats, and what a member learns from the responses to Heartbeat, OffsetCommit and DescribeGroups."""
 
 from __future__ import annotations
 
 from ....error_codes import ErrorCode
 from ....messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ...protocol import CommitAnswered, MemberAction, Purpose, Received, Refused, Send
+from ...protocol import CommitAnswered, Purpose, Received, Send
 from . import leadership
-from .leave import encountered, fence, lose_coordinator, reset
+from .membership import fence, lose_coordinator, reset, reset_after
 from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, METADATA_CHANGED, NO_ANSWER
-from .state import Member, S, heard, heartbeat_failed, is_present, keeps, want_rejoin
-
-Out = list[MemberAction]
-
-
-def heartbeat_answered(member: Member, event: Received, now: int, out: Out) -> None:
-    request, answer = event.request, event.response
-    assert isinstance(request, HeartbeatRequest)
-    assert isinstance(answer, HeartbeatResponse)
-    if request is member.heartbeat:
-        member.heartbeat = None
-    code = answer.error_code
-    if code == ErrorCode.NONE:
-        heard(member, now)
-        if member.inherited and member.state is S.stable:
-            out.append(Send(DescribeGroupsRequest(groups=[member.config.group_id])))
-    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-        heartbeat_failed(member, now)
-        lose_coordinator(member, now)
-    elif not is_present(member, request.generation_id, request.member_id):
-        return
-    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-        heard(member, now)
-        if member.state in (S.stable, S.adopting):
-            want_rejoin(member, ALREADY_REBALANCING)
-    elif code == ErrorCode.FENCED_INSTANCE_ID:
-        fence(member, "Heartbeat", out)
-    elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.joining and keeps(member):
-        heartbeat_failed(member, now)  # the group has gone on; the JoinGroup's answer says how, if it comes
-    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-        encountered(member, code, "HEARTBEAT", out)
-    else:
-        heartbeat_failed(member, now)
+from .state import (
+    Actions,
+    Member,
+    S,
+    is_current,
+    keeps_partitions,
+    request_rejoin,
+    restart_session,
+    retry_heartbeat,
+)
 
 
-def plan_described(member: Member, event: Received, now: int, out: Out) -> None:
-    """An answer that doesn't show it, an error for instance, is as good as none: all is divided anew."""
-    assert isinstance(event.response, DescribeGroupsResponse)
-    if not member.inherited:
-        return
-    if leadership.is_whole(event.response, leadership.topics_of(member.group), member.metadata):
-        member.inherited = False
-    else:
-        want_rejoin(member, METADATA_CHANGED)
-
-
-def plan_not_described(member: Member, event: Refused, now: int, out: Out) -> None:
-    if member.inherited and isinstance(event.request, DescribeGroupsRequest):
-        want_rejoin(member, METADATA_CHANGED)
-
-
-def commit_answered(member: Member, event: CommitAnswered, now: int, out: Out) -> None:
-    code = event.error_code
-    if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
-        lose_coordinator(member, now)
-    elif not is_present(member, event.generation, event.member_id):
-        return
-    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-        if member.state in (S.stable, S.adopting):
-            want_rejoin(member, COMMIT_WHILE_REBALANCING)
-    elif code == ErrorCode.FENCED_INSTANCE_ID:
-        # Java's only has its commit raise: whether it is a member still is the next heartbeat's to say.
-        if not member.policy.fenced_join_again:
-            fence(member, "OffsetCommit", out)
-    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-        encountered(member, code, "OFFSET_COMMIT", out)
-
-
-def session_timed_out(member: Member, now: int, out: Out) -> None:
-    if member.policy.lose_on_session_timeout:
-        reset(member, NO_ANSWER, out, keep_id=True)
-    lose_coordinator(member, now)
-
-
-def beat(member: Member, now: int, out: Out) -> None:
+def send_heartbeat(member: Member, now: int, out: Actions) -> None:
+    """Send a Heartbeat. While JoinGroup is in flight it needs another connection."""
     assert member.generation is not None
     request = HeartbeatRequest(
         group_id=member.config.group_id,
@@ -94,6 +30,79 @@ def beat(member: Member, now: int, out: Out) -> None:
         member_id=member.member_id,
         group_instance_id=member.config.group_instance_id,
     )
-    member.heartbeat = request
+    member.heartbeat_request = request
     member.heartbeat_at = now + member.config.heartbeat_interval_ms
-    out.append(Send(request, urgent=member.state is S.joining, purpose=Purpose.HEARTBEAT))
+    out.append(Send(request, urgent=member.state is S.JOINING, purpose=Purpose.HEARTBEAT))
+
+
+def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Restart the session (M56), rejoin (M14), reset (M59), or retry after a backoff (M57, M59).
+
+    An error of an earlier generation or member id is ignored (M3), and REBALANCE_IN_PROGRESS during a
+    rebalance only restarts the session (M15).
+    """
+    request, response = event.request, event.response
+    assert isinstance(request, HeartbeatRequest)
+    assert isinstance(response, HeartbeatResponse)
+    if request is member.heartbeat_request:
+        member.heartbeat_request = None
+    code = response.error_code
+    if code == ErrorCode.NONE:
+        restart_session(member, now)
+        if member.inherits_assignment and member.state is S.STABLE:
+            out.append(Send(DescribeGroupsRequest(groups=[member.config.group_id])))
+    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        retry_heartbeat(member, now)
+        lose_coordinator(member, now)
+    elif not is_current(member, request.generation_id, request.member_id):
+        return
+    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+        restart_session(member, now)
+        if member.state in (S.STABLE, S.ADOPTING):
+            request_rejoin(member, ALREADY_REBALANCING)
+    elif code == ErrorCode.FENCED_INSTANCE_ID:
+        fence(member, "Heartbeat", out)
+    elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
+        # The group has begun the next generation. The response to JoinGroup is on its way.
+        retry_heartbeat(member, now)
+    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        reset_after(member, code, "HEARTBEAT", out)
+    else:
+        retry_heartbeat(member, now)
+
+
+def on_session_timeout(member: Member, now: int, out: Actions) -> None:
+    """Look the coordinator up again, and lose all partitions if the policy says so (M20, M111)."""
+    if member.policy.lose_on_session_timeout:
+        reset(member, NO_ANSWER, out, keep_id=True)
+    lose_coordinator(member, now)
+
+
+def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
+    """Treat errors of OffsetCommit like those of Heartbeat (M61)."""
+    code = event.error_code
+    if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
+        lose_coordinator(member, now)
+    elif not is_current(member, event.generation, event.member_id):
+        return
+    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+        if member.state in (S.STABLE, S.ADOPTING):
+            request_rejoin(member, COMMIT_WHILE_REBALANCING)
+    elif code == ErrorCode.FENCED_INSTANCE_ID:
+        # In Java only the commit fails. The next heartbeat shows whether the member is fenced.
+        if not member.policy.fenced_join_again:
+            fence(member, "OffsetCommit", out)
+    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        reset_after(member, code, "OFFSET_COMMIT", out)
+
+
+def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Rejoin if the inherited assignment leaves a partition without an owner, or if it is not known."""
+    assert isinstance(event.response, DescribeGroupsResponse)
+    if not member.inherits_assignment:
+        return
+    topics = leadership.topics_of(member.subscriptions)
+    if leadership.is_complete(event.response, topics, member.metadata):
+        member.inherits_assignment = False
+    else:
+        request_rejoin(member, METADATA_CHANGED)

@@ -1,17 +1,16 @@
-"""What a member does while it leads: read what everybody wants, divide, and watch whether the division still
-holds.
+"""The pure functions of a leader: decode subscriptions, assign partitions, compare metadata.
 
-* The plan is for the topics of all members, not only for the leader's own.
-* The snapshot of those topics is taken when the plan is made. A later one that differs (more partitions,
-  fewer, a topic that went, and with `client.rack` other racks) is the reason for the next rebalance.
-* The leader also remembers how many partitions each topic had at the group's first assignment, and tells the
-  members in the assignment's user data, which other clients ignore. Whoever leads next passes it on. A
-  partition beyond it came later, so that without a commit it starts at its first record: `latest` would skip
-  what was written before the group noticed. A topic is remembered only if that is certain: at the group's
-  first generation, or because the topic did not exist yet at some later one. Not with the sticky assignor:
-  sarama's members send its user data back as their own claim.
-* A static leader whose process began anew leads on by the plan that is there (KIP-814). What that was made
-  with it can't know, but DescribeGroups tells whether somebody has each partition: `is_whole`.
+* The assignment covers the topics of all members, not only those of the leader (M80, M200).
+* The leader takes a snapshot of these topics when it assigns. It rejoins when a later snapshot differs: more
+  partitions, fewer, a topic that was deleted, and with `client.rack` other racks (M92).
+* The leader remembers how many partitions each topic had at the group's first assignment (M206). It sends
+these counts to all members in the assignment's user data, which other clients ignore, so that every later
+leader knows them. A partition beyond the count was created later. Without a commit it starts at its first
+record: with `latest` the records written before the group noticed the partition would be skipped. A topic is
+counted only if its count is certain: in the group's first generation, or when the topic was created after a
+known moment. The sticky assignor carries no counts, because sarama's members return its user data as their
+own. * A static leader that has restarted keeps the group's assignment (KIP-814). It does not know with which
+metadata that was made. `is_complete` tells from DescribeGroups whether every partition has an owner.
 """
 
 from __future__ import annotations
@@ -27,147 +26,175 @@ from ...assignors import Assignor
 from ...protocol import Metadata
 from ...subscription import Assignment, Subscription, TopicPartition, read_subscription
 
-MAGIC = b"kproto\0\1"  # name and version of our user data
+# The name and version of kproto's user data.
+MAGIC = b"kproto\0\1"
 
+# Topic -> number of partitions, or the racks of each partition if the member has a rack.
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
-class Memory(Message, versions="0"):
-    """What a leader tells of the group's topics: how many partitions they had at its first assignment."""
+class InitialCounts(Message, versions="0"):
+    """The user data of an assignment: the size of each topic at the group's first assignment."""
 
-    topics: list[TopicMemory]
+    topics: list[TopicInitialCount]
 
 
-class TopicMemory(Struct):
+class TopicInitialCount(Struct):
     topic: String
-    existed: Int32
+    initial_count: Int32
 
 
-def encode_memory(existed: Mapping[str, int]) -> bytes:
-    """User data for assignments: topic -> number of partitions at the group's first assignment."""
-    topics = [TopicMemory(topic=topic, existed=existed[topic]) for topic in sorted(existed)]
-    return MAGIC + Memory(topics=topics).encode(0)
+def encode_initial_counts(initial_counts: Mapping[str, int]) -> bytes:
+    """Return the user data of an assignment for topic -> number of partitions."""
+    topics = [
+        TopicInitialCount(topic=topic, initial_count=initial_counts[topic])
+        for topic in sorted(initial_counts)
+    ]
+    return MAGIC + InitialCounts(topics=topics).encode(0)
 
 
-def read_memory(user_data: bytes | None) -> dict[str, int] | None:
-    """What a leader said in an assignment's user data; None if it isn't one of ours."""
+def decode_initial_counts(user_data: bytes | None) -> dict[str, int] | None:
+    """Return topic -> number of partitions, or None if `user_data` is not kproto's."""
     if user_data is None or not user_data.startswith(MAGIC):
         return None
     try:
-        body = Memory.decode(memoryview(user_data)[len(MAGIC) :], 0)
+        counts = InitialCounts.decode(memoryview(user_data)[len(MAGIC) :], 0)
     except DecodeError:
         return None
-    return {one.topic: one.existed for one in body.topics if one.existed >= 0}
+    return {entry.topic: entry.initial_count for entry in counts.topics if entry.initial_count >= 0}
 
 
-def subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
-    """Member id -> subscription, from (member id, instance id, metadata); equal metadata is read once."""
-    read: dict[tuple[bytes, str | None], Subscription] = {}
-    found: dict[str, Subscription] = {}
+def decode_subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
+    """Return member id -> subscription, from (member id, instance id, metadata).
+
+    Equal metadata is decoded once.
+    """
+    decoded: dict[tuple[bytes, str | None], Subscription] = {}
+    subscriptions: dict[str, Subscription] = {}
     for member_id, instance_id, metadata in members:
         key = (metadata, instance_id)
-        if key not in read:
-            read[key] = read_subscription(metadata, instance_id)
-        found[member_id] = read[key]
-    return found
+        if key not in decoded:
+            decoded[key] = read_subscription(metadata, instance_id)
+        subscriptions[member_id] = decoded[key]
+    return subscriptions
 
 
-def topics_of(group: Mapping[str, Subscription]) -> frozenset[str]:
-    """All topics that somebody in the group wants."""
-    return frozenset[str]().union(*{subscription.topics for subscription in group.values()})
+def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
+    """Return the topics of all members."""
+    return frozenset[str]().union(*{subscription.topics for subscription in subscriptions.values()})
 
 
-def snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -> Snapshot:
-    """The partitions of `topics`, in a form that differs when a rebalance is due; without missing topics."""
-    found: Snapshot = {}
+def take_snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -> Snapshot:
+    """Return what the group has to rebalance for when it changes. Missing topics are left out."""
+    snapshot: Snapshot = {}
     for topic in topics:
         count = metadata.partitions.get(topic, 0)
         if count:
-            found[topic] = tuple(metadata.racks[topic]) if with_racks and topic in metadata.racks else count
-    return found
+            has_racks = with_racks and topic in metadata.racks
+            snapshot[topic] = tuple(metadata.racks[topic]) if has_racks else count
+    return snapshot
 
 
-def is_whole(described: DescribeGroupsResponse, topics: Iterable[str], metadata: Metadata) -> bool:
-    """Whether the members have together just those partitions of `topics` that there are."""
+def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: Metadata) -> bool:
+    """Return whether the members own together exactly the existing partitions of `topics`.
+
+    False also if the response does not say so, such as after an error.
+    """
     assignments = [member.member_assignment for group in described.groups for member in group.members]
     try:
-        given = {tp for one in assignments if one for tp in Assignment.decode(one).partitions}
+        assigned = {
+            partition
+            for assignment in assignments
+            if assignment
+            for partition in Assignment.decode(assignment).partitions
+        }
     except KprotoError:
         return False
-    known = {topic: metadata.partitions[topic] for topic in topics if metadata.partitions.get(topic)}
-    there = {TopicPartition(topic, number) for topic, count in known.items() for number in range(count)}
-    return there == {tp for tp in given if tp.topic in known}
+    counts = {topic: metadata.partitions[topic] for topic in topics if metadata.partitions.get(topic)}
+    existing = {TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)}
+    return existing == {partition for partition in assigned if partition.topic in counts}
 
 
-def existed_by_now(
-    existed: Mapping[str, int],
+def update_initial_counts(
+    initial_counts: Mapping[str, int],
     topics: Iterable[str],
     metadata: Metadata,
-    before: Metadata | None,
-    first: bool,
+    previous: Metadata | None,
+    is_first_generation: bool,
 ) -> dict[str, int]:
-    """`existed`, with what this assignment makes certain.
+    """Return `initial_counts` with what this assignment makes certain.
 
-    `before` is the metadata of the assignment before this one, where there was one.
+    `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """
-    found: dict[str, int] = {} if first else dict(existed)
+    counts: dict[str, int] = {} if is_first_generation else dict(initial_counts)
     for topic in topics:
         count = metadata.partitions.get(topic, 0)
-        if before is not None and topic in found:
-            old, new = before.ids.get(topic), metadata.ids.get(topic)
-            if old is not None and new is not None and old != new:
-                found[topic] = 0  # deleted and made again: none of its partitions existed
-        elif topic not in found:
-            appeared = before is not None and before.complete and topic not in before.partitions
-            if count == 0 or (appeared and not first):
-                found[topic] = 0
-            elif first:
-                found[topic] = count
-    return found
+        if previous is not None and topic in counts:
+            old_id, new_id = previous.ids.get(topic), metadata.ids.get(topic)
+            if old_id is not None and new_id is not None and old_id != new_id:
+                # Deleted and re-created: all its partitions are new.
+                counts[topic] = 0
+        elif topic not in counts:
+            appeared = previous is not None and previous.complete and topic not in previous.partitions
+            if count == 0 or (appeared and not is_first_generation):
+                counts[topic] = 0
+            elif is_first_generation:
+                counts[topic] = count
+    return counts
 
 
-def new_partitions(added: Iterable[TopicPartition], existed: Mapping[str, int]) -> frozenset[TopicPartition]:
-    """Those that certainly came into being after the group's first assignment."""
-    return frozenset(tp for tp in added if tp.topic in existed and tp.partition >= existed[tp.topic])
+def find_new_partitions(
+    added: Iterable[TopicPartition], initial_counts: Mapping[str, int]
+) -> frozenset[TopicPartition]:
+    """Return the partitions that were certainly created after the group's first assignment (M206)."""
+    return frozenset(
+        partition
+        for partition in added
+        if partition.topic in initial_counts and partition.partition >= initial_counts[partition.topic]
+    )
 
 
-def plan(
+def assign(
     assignor: Assignor,
-    group: Mapping[str, Subscription],
+    subscriptions: Mapping[str, Subscription],
     metadata: Metadata,
-    existed: Mapping[str, int],
+    initial_counts: Mapping[str, int],
     encode: Callable[[Assignment], bytes] = Assignment.encode,
 ) -> list[SyncGroupRequestAssignment]:
-    """Divide, and say it in the words of SyncGroup. Raises what the assignor raises, and IllegalState.
+    """Return the assignments of SyncGroup. Raise what the assignor raises, and IllegalState.
 
-    `encode` is for who doesn't write a member's partitions in order.
+    `encode` is for clients that do not write the partitions of a member in order.
     """
-    wanted = topics_of(group)
+    topics = topics_of(subscriptions)
     partitions = {
-        topic: metadata.partitions[topic] for topic in sorted(wanted) if metadata.partitions.get(topic)
+        topic: metadata.partitions[topic] for topic in sorted(topics) if metadata.partitions.get(topic)
     }
     racks = {topic: metadata.racks[topic] for topic in partitions if topic in metadata.racks}
-    divided = assignor.assign(partitions, group, racks)
+    assigned = assignor.assign(partitions, subscriptions, racks)
     if assignor.cooperative and assignor.name != "cooperative-sticky":
-        _check_cooperative(divided, group)
-    user_data = encode_memory(existed) if assignor.name != "sticky" else None
+        _check_cooperative(assigned, subscriptions)
+    user_data = encode_initial_counts(initial_counts) if assignor.name != "sticky" else None
     return [
         SyncGroupRequestAssignment(
             member_id=member_id,
-            assignment=encode(Assignment(partitions=tuple(divided.get(member_id, ())), user_data=user_data)),
+            assignment=encode(Assignment(partitions=tuple(assigned.get(member_id, ())), user_data=user_data)),
         )
-        for member_id in group
+        for member_id in subscriptions
     ]
 
 
 def _check_cooperative(
-    divided: Mapping[str, list[TopicPartition]], group: Mapping[str, Subscription]
+    assigned: Mapping[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]
 ) -> None:
-    """No partition may be given to one member in the round in which another one has to let go of it."""
+    """Raise IllegalState if a partition is assigned to a member before its owner has revoked it (M80)."""
     added = {
-        tp for member_id, given in divided.items() for tp in set(given).difference(group[member_id].owned)
+        partition
+        for member_id, partitions in assigned.items()
+        for partition in set(partitions).difference(subscriptions[member_id].owned)
     }
-    for member_id, subscription in group.items():
-        moved = added.intersection(subscription.owned).difference(divided.get(member_id, ()))
+    for member_id, subscription in subscriptions.items():
+        moved = added.intersection(subscription.owned).difference(assigned.get(member_id, ()))
         if moved:
-            raise IllegalState(f"{min(moved)} goes to another member before {member_id} let go of it")
+            raise IllegalState(
+                f"the assignor moves {min(moved)} to another member before {member_id} has revoked it"
+            )

@@ -1,239 +1,173 @@
-"""How a member lets go of partitions, how it leaves, and what it does when the coordinator refuses it."""
+"""Leaving the group: by `Unsubscribe`, by `Close`, and because the application does not poll."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ....error_codes import ErrorCode
-from ....errors import BrokerError, Fenced, KprotoError, NotAuthorized
 from ....messages.join_group import JoinGroupResponse
 from ....messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ....wire.message import Message
-from ...protocol import Close, Fatal, Left, Lose, MemberConfig, Received, Released, Revoke, Send
-from ...subscription import TopicPartition
-from .reasons import (
-    BEING_CLOSED,
-    ENCOUNTERED,
-    FAILED_WITH,
-    JAVA_EXCEPTIONS,
-    LEFT_BY_ITSELF,
-    MAX_REASON,
-    UNSUBSCRIBED,
-)
-from .state import Member, MemberState, Out, S, move, want_rejoin
+from ...protocol import Close, Failed, Left, Received, Refused, Released, Send, Unsubscribe
+from .membership import forget_membership
+from .reasons import BEING_CLOSED, LEFT_BY_ITSELF, MAX_REASON, UNSUBSCRIBED
+from .revocation import finish_release, lose, revoke
+from .state import Actions, Member, MemberState, S, move
 
-LEAVE_SEVERAL = 3
-
-# Letting go
+# From this version on, LeaveGroup names several members, each with its reason (KIP-345, KIP-800).
+LEAVE_GROUP_WITH_MEMBERS = 3
 
 
-def let_go(
-    member: Member,
-    partitions: Iterable[TopicPartition],
-    lost: bool,
-    reason: str,
-    out: Out,
-    *,
-    precedes_join_or_close: bool = False,
-) -> None:
-    going = tuple(sorted(partitions))
-    member.letting_go = going
-    member.given_back.update(going)
-    out.append(Lose(going, reason) if lost else Revoke(going, reason, precedes_join_or_close))
+def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
+    """Send LeaveGroup if the coordinator may know a dynamic member, and return the request (M60, M115).
 
-
-def forget_let_go(member: Member) -> None:
-    gone = set(member.letting_go or ())
-    member.owned = tuple(tp for tp in member.owned if tp not in gone)
-    member.letting_go = None
-
-
-def let_go_then(member: Member, then: MemberState, reason: str, now: int, out: Out) -> None:
-    """Leave by the front door: the application lets go of everything, then LeaveGroup."""
-    if member.state is S.unjoined or member.rebalancing:
-        member.generation = None  # nobody knows whether the partitions are still this member's
-    member.adopting = None
-    move(member, then)
-    if member.letting_go is not None:
-        return
-    if member.owned:
-        closes = then is S.closing
-        let_go(member, member.owned, member.generation is None, reason, out, precedes_join_or_close=closes)
-    elif then is S.unsubscribing:
-        leave_unsubscribed(member, now, out)
-    else:
-        leave_closing(member, now, out)
-
-
-def released_to_leave(member: Member, event: Released, now: int, out: Out) -> None:
-    forget_let_go(member)
-    if member.owned:  # what was let go of was only a part
-        closes = member.state is S.closing
-        let_go(
-            member,
-            member.owned,
-            member.generation is None,
-            UNSUBSCRIBED,
-            out,
-            precedes_join_or_close=closes,
-        )
-    elif member.state is S.unsubscribing:
-        leave_unsubscribed(member, now, out)
-    else:
-        leave_closing(member, now, out)
-
-
-def leave_unsubscribed(member: Member, now: int, out: Out) -> None:
-    send_leave(member, UNSUBSCRIBED, out)
-    forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
-    move(member, S.unjoined if member.topics or member.pattern is not None else S.idle)
-
-
-def leave_closing(member: Member, now: int, out: Out) -> None:
-    member.leave = send_leave(member, BEING_CLOSED, out) if member.leave_on_close else None
-    if member.leave is None:
-        close_now(member, out)
-    else:
-        move(member, S.leaving)
-
-
-def send_leave(member: Member, reason: str, out: Out) -> Message | None:
-    """Static members don't leave: their partitions wait for them until the session times out (KIP-345)."""
+    A static member does not leave: its partitions wait for it until its session times out (KIP-345).
+    """
     if member.config.group_instance_id is not None or member.coordinator is None or not member.member_id:
         return None
-    who = MemberIdentity(member_id=member.member_id, group_instance_id=None, reason=reason[:MAX_REASON])
-    request = LeaveGroupRequest(group_id=member.config.group_id, members=[who])
-    out.append(Send(request, urgent=member.open is not None))
+    identity = MemberIdentity(member_id=member.member_id, group_instance_id=None, reason=reason[:MAX_REASON])
+    request = LeaveGroupRequest(group_id=member.config.group_id, members=[identity])
+    out.append(Send(request, urgent=member.rebalance_request is not None))
     return request
 
 
 def in_version(request: Message, version: int) -> Message:
-    """One of a member's requests as this version says it; EncodeError comes later, where none can.
+    """Return a member's request in the form of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup was ever said otherwise: up to version 2 it names one member, then several (KIP-345).
+    Only LeaveGroup differs: up to version 2 it names one member, later several (KIP-345).
     """
-    if isinstance(request, LeaveGroupRequest) and version < LEAVE_SEVERAL and request.members:
+    if isinstance(request, LeaveGroupRequest) and version < LEAVE_GROUP_WITH_MEMBERS and request.members:
         return LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
     return request
 
 
-def close_now(member: Member, out: Out) -> None:
+# Releasing the partitions first
+
+
+def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
+    """Move to `state`, have all partitions released, then leave (M97).
+
+    During a rebalance the partitions are lost instead of revoked: their owner in the next generation is
+    unknown.
+    """
+    if member.state is S.UNJOINED or member.is_rebalancing:
+        member.generation = None
+    member.pending_assignment = None
+    move(member, state)
+    if member.unreleased is None:
+        _release_all_or_leave(member, reason, now, out)
+
+
+def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -> None:
+    if member.owned:
+        if member.generation is None:
+            lose(member, member.owned, reason, out)
+        else:
+            closes = member.state is S.CLOSING
+            revoke(member, member.owned, reason, out, precedes_join_or_close=closes)
+    elif member.state is S.UNSUBSCRIBING:
+        _leave_unsubscribed(member, now, out)
+    else:
+        _leave_closing(member, now, out)
+
+
+def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
+    """Leave the group, unless only some of the partitions are released yet."""
+    finish_release(member)
+    _release_all_or_leave(member, UNSUBSCRIBED, now, out)
+
+
+# Unsubscribe
+
+
+def on_unsubscribe(member: Member, event: Unsubscribe, now: int, out: Actions) -> None:
+    """Have all partitions released, then leave the group (M17, M99)."""
+    member.topics, member.pattern = frozenset(), None
+    _release_then_leave(member, S.UNSUBSCRIBING, UNSUBSCRIBED, now, out)
+
+
+def on_unsubscribe_idle(member: Member, event: Unsubscribe, now: int, out: Actions) -> None:
+    """Stay idle; the first JoinGroup says, as Java's, that it follows a leave."""
+    member.rejoin_reason = LEFT_BY_ITSELF
+
+
+def on_unsubscribe_again(member: Member, event: Unsubscribe, now: int, out: Actions) -> None:
+    """Forget the topics that were subscribed since the last `Unsubscribe`."""
+    member.topics, member.pattern = frozenset(), None
+
+
+def _leave_unsubscribed(member: Member, now: int, out: Actions) -> None:
+    send_leave(member, UNSUBSCRIBED, out)
+    forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
+    move(member, S.UNJOINED if member.topics or member.pattern is not None else S.IDLE)
+
+
+# Close
+
+
+def on_close(member: Member, event: Close, now: int, out: Actions) -> None:
+    """Have all partitions released, leave the group if wanted, and close within the timeout (M98)."""
+    member.close_ends_at = now + event.timeout_ms
+    member.leaves_on_close = event.leave
+    member.topics, member.pattern = frozenset(), None
+    _release_then_leave(member, S.CLOSING, BEING_CLOSED, now, out)
+
+
+def on_close_again(member: Member, event: Close, now: int, out: Actions) -> None:
+    """Close by the earlier of the two deadlines."""
+    assert member.close_ends_at is not None
+    member.close_ends_at = min(member.close_ends_at, now + event.timeout_ms)
+
+
+def _leave_closing(member: Member, now: int, out: Actions) -> None:
+    member.leave_request = send_leave(member, BEING_CLOSED, out) if member.leaves_on_close else None
+    if member.leave_request is None:
+        close_now(member, out)
+    else:
+        move(member, S.LEAVING)
+
+
+def close_now(member: Member, out: Actions) -> None:
+    """Drop everything and return `Left`."""
     forget_membership(member, BEING_CLOSED, keep_id=False)
-    member.owned, member.letting_go, member.close_at = (), None, None
-    move(member, S.closed)
+    member.owned, member.unreleased, member.close_ends_at = (), None, None
+    move(member, S.CLOSED)
     out.append(Left())
 
 
-def close(member: Member, event: Close, now: int, out: Out) -> None:
-    member.close_at = now + event.timeout_ms
-    member.leave_on_close = event.leave
-    member.topics, member.pattern = frozenset(), None
-    let_go_then(member, S.closing, BEING_CLOSED, now, out)
+# Responses to requests of a member that leaves
 
 
-def close_sooner(member: Member, event: Close, now: int, out: Out) -> None:
-    assert member.close_at is not None
-    member.close_at = min(member.close_at, now + event.timeout_ms)
-
-
-def leave_answered(member: Member, event: Received, now: int, out: Out) -> None:
-    if event.request is member.leave:
+def on_leave_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Close, whatever the coordinator answers (M60)."""
+    if event.request is member.leave_request:
         close_now(member, out)
 
 
-def join_answered_leaving(member: Member, event: Received, now: int, out: Out) -> None:
-    """The answer to a JoinGroup that is not wanted any more still says who has to leave."""
+def on_leave_failed(member: Member, event: Failed, now: int, out: Actions) -> None:
+    """Close without the response."""
+    if event.request is member.leave_request:
+        close_now(member, out)
+
+
+def on_leave_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+    """Close without LeaveGroup."""
+    if event.request is member.leave_request:
+        close_now(member, out)
+
+
+def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Keep the member id of the response: LeaveGroup needs it."""
     assert isinstance(event.response, JoinGroupResponse)
-    if event.request is member.open:
-        member.open = None
+    if event.request is member.rebalance_request:
+        member.rebalance_request = None
         member.member_id = event.response.member_id or member.member_id
 
 
-def sync_answered_leaving(member: Member, event: Received, now: int, out: Out) -> None:
-    if event.request is member.open:
-        member.open = None
+def on_sync_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Ignore the assignment."""
+    if event.request is member.rebalance_request:
+        member.rebalance_request = None
 
 
-# Refusals
-
-
-def encountered(member: Member, code: int, request: str, out: Out) -> None:
-    """The coordinator doesn't know the present member or generation: lose, join again at once, say why."""
-    if member.state is S.joining and not member.owned:
-        return  # nothing to lose, and the open JoinGroup asks the same question
-    reason = ENCOUNTERED.format(ErrorCode(code).name, request)
-    reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
-
-
-def reset(member: Member, reason: str, out: Out, *, keep_id: bool) -> None:
-    forget_membership(member, reason, keep_id=keep_id)
-    if member.owned:
-        let_go(member, member.owned, True, reason, out)
-    if member.state in (S.unsubscribing, S.closing):
-        return
-    move(member, S.unjoined if member.letting_go is None else S.releasing)
-
-
-def fail(member: Member, error: KprotoError, reason: str, out: Out) -> None:
-    """Report what only the application can mend. The next poll tries again, with the same member id."""
-    forget_membership(member, FAILED_WITH.format(reason), keep_id=True)
-    if member.owned:
-        let_go(member, member.owned, True, member.reason, out)
-    move(member, S.failed)
-    out.append(Fatal(error))
-
-
-def fence(member: Member, request: str, out: Out) -> None:
-    code = ErrorCode.FENCED_INSTANCE_ID
-    final = not member.policy.fenced_join_again
-    reason = FAILED_WITH.format(JAVA_EXCEPTIONS[code])
-    refused = request != "Heartbeat"  # a JoinGroup or SyncGroup, that is: Java's goes on as whom it was
-    if not final and not refused:
-        reason = ENCOUNTERED.format(code.name, "HEARTBEAT")
-    forget_membership(member, reason, keep_id=not final and refused)
-    if member.owned:
-        let_go(member, member.owned, True, member.reason, out)
-    if final:
-        move(member, S.fenced)
-    elif member.state not in (S.unsubscribing, S.closing):
-        move(member, S.failed)
-    detail = (
-        f"another process joined as group.instance.id {member.config.group_instance_id!r}; this one must stop"
-    )
-    out.append(Fatal(Fenced(code, request, detail), final=final))
-
-
-def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
-    member.generation, member.protocol = None, None
-    member.put_out = member.config.group_instance_id is not None
-    if not keep_id:
-        member.member_id = ""
-    member.rejoin_needed, member.reason, member.prepared = True, reason, True
-    member.open, member.heartbeat, member.adopting = None, None, None
-    member.heartbeat_at = member.session_at = member.poll_at = member.retry_at = None
-    member.leads, member.group, member.snapshot = False, {}, None
-
-
-def join_later(member: Member, reason: str, now: int, backoff_ms: int) -> None:
-    want_rejoin(member, FAILED_WITH.format(reason))
-    member.open = None
-    member.retry_at = now + backoff_ms if backoff_ms else None
-    move(member, S.unjoined)
-
-
-def lose_coordinator(member: Member, now: int) -> None:
-    """Look for another one; the JoinGroup or SyncGroup that is open there failed, the membership has not."""
-    member.coordinator, member.heartbeat, member.open = None, None, None
-    if member.rebalancing:
-        join_later(member, "DisconnectException", now, member.config.retry_backoff_ms)
-
-
-def error(code: int, request: str, config: MemberConfig) -> BrokerError:
-    refused = code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    detail = f"group {config.group_id!r}"
-    if code == ErrorCode.INVALID_SESSION_TIMEOUT:
-        bounds = "its group.min.session.timeout.ms and group.max.session.timeout.ms"
-        detail += (
-            f", session.timeout.ms={config.session_timeout_ms}: the broker allows what lies within {bounds}"
-        )
-    return (NotAuthorized if refused else BrokerError)(code, request, detail)
+def on_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+    """Ignore that JoinGroup or SyncGroup could not be sent."""
+    if event.request is member.rebalance_request:
+        member.rebalance_request = None

@@ -8,7 +8,7 @@ from ....messages.join_group import JoinGroupResponse
 from ....messages.sync_group import SyncGroupResponse
 from ....wire.message import Message
 from ...protocol import MemberAction, MemberConfig, MemberEvent
-from . import leave, table
+from . import leave, table, timers
 from .policy import AS_JAVA, KPROTO
 from .state import Member, MemberState
 
@@ -36,30 +36,30 @@ class ClassicMember(Member):
         return table.step(self, event, now)
 
     def on_poll(self, now: int) -> None:
-        if self.poll_at is not None:
-            self.poll_at = now + self.config.rebalance_timeout_ms
+        if self.poll_ends_at is not None:
+            self.poll_ends_at = now + self.config.rebalance_timeout_ms
 
     def next_deadline(self) -> int | None:
-        return table.next_deadline(self)
+        return timers.next_deadline(self)
 
     @property
     def is_stable(self) -> bool:
-        return self.state is MemberState.stable
+        return self.state is MemberState.STABLE
 
     @property
     def is_joining(self) -> bool:
-        return self.state is MemberState.joining
+        return self.state is MemberState.JOINING
 
     @property
     def is_unsubscribing(self) -> bool:
-        return self.state is MemberState.unsubscribing
+        return self.state is MemberState.UNSUBSCRIBING
 
     def assignment_deadline(self) -> int | None:
-        session_at = table.session_ends(self) if self.policy.lose_on_session_timeout else None
-        return min((at for at in (session_at, self.poll_at) if at is not None), default=None)
+        session_at = timers.session_end(self) if self.policy.lose_on_session_timeout else None
+        return min((at for at in (session_at, self.poll_ends_at) if at is not None), default=None)
 
     def is_pending(self, request: Message) -> bool:
-        return self.open is request
+        return self.rebalance_request is request
 
     def in_version(self, request: Message, version: int) -> Message:
         return leave.in_version(request, version)

@@ -1,10 +1,16 @@
-"""What a group member knows, the states it can be in, and how it may get from one to the other."""
+"""The state of a classic member, its states, and the edges between them.
+
+Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
+and SYNCING) and STABLE. The other states say what the member waits for between these four.
+"""
 
 from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import Final
 
+from .... import machine
 from ....errors import ConfigError
 from ....patterns import compiled
 from ....wire.message import Message
@@ -14,146 +20,186 @@ from ...subscription import Assignment, Subscription, TopicPartition
 from . import leadership
 from .policy import JAVA, Policy
 
-Out = list[MemberAction]
+Actions = list[MemberAction]
+
+# The protocol type of consumer groups in JoinGroup and SyncGroup.
+PROTOCOL_TYPE = "consumer"
 
 
 class MemberState(Enum):
-    """Where the member is: Java's four states, and ours for waiting."""
+    """What a member does or waits for."""
 
-    idle = "idle"  # subscribed to nothing, in no group
-    unjoined = "unjoined"  # wants to join: waits for the coordinator or a backoff
-    releasing = "releasing"  # waits for the application to let go, then joins
-    joining = "joining"  # JoinGroup is open (Java: PREPARING_REBALANCE)
-    planning = "planning"  # leader: waits for the metadata of all members' topics
-    syncing = "syncing"  # SyncGroup is open (Java: COMPLETING_REBALANCE)
-    adopting = "adopting"  # cooperative: waits for the application to let go, then takes the assignment over
-    stable = "stable"  # owns its assignment
-    dropped = "dropped"  # left, because the application did not poll; the next poll joins again
-    failed = "failed"  # an error was reported with `Fatal`; the next poll tries again
-    fenced = "fenced"  # another process has this group.instance.id: over for good
-    unsubscribing = "unsubscribing"  # waits for the application to let go, then leaves
-    closing = "closing"  # the same for close
-    leaving = "leaving"  # close: LeaveGroup is open
-    closed = "closed"
+    # Subscribed to nothing, in no group.
+    IDLE = "idle"
+    # Wants to join: waits for the coordinator or a backoff.
+    UNJOINED = "unjoined"
+    # Waits for the application to release partitions, then joins (Java's onJoinPrepare).
+    RELEASING = "releasing"
+    # JoinGroup is in flight.
+    JOINING = "joining"
+    # Leads the group: waits for the metadata of all members' topics, then assigns.
+    ASSIGNING = "assigning"
+    # SyncGroup is in flight.
+    SYNCING = "syncing"
+    # Cooperative: waits for the application to release partitions, then adopts the assignment.
+    ADOPTING = "adopting"
+    # Owns its assignment.
+    STABLE = "stable"
+    # Left the group because the application did not poll. The next poll joins again.
+    EXPIRED = "expired"
+    # Reported an error with `Fatal`. The next poll tries again.
+    FAILED = "failed"
+    # Another process has this group.instance.id. The member never joins again.
+    FENCED = "fenced"
+    # Waits for the application to release partitions, then leaves the group.
+    UNSUBSCRIBING = "unsubscribing"
+    # The same, after `Close`.
+    CLOSING = "closing"
+    # LeaveGroup is in flight, after `Close`.
+    LEAVING = "leaving"
+    CLOSED = "closed"
 
-    __hash__ = object.__hash__  # an Enum's own is written in Python
+    # An Enum's own __hash__ is written in Python.
+    __hash__ = object.__hash__
 
 
 S = MemberState
-STABLE, UNJOINED = S.stable, S.unjoined
-"""What is asked for after each event has a name: before Python 3.12 an Enum's attributes are dear."""
-_BACK = {S.releasing, S.unjoined, S.fenced, S.unsubscribing, S.closing}
+# Aliases of the states that are checked on every event: Enum attribute access is slow before Python 3.12.
+STABLE, UNJOINED = S.STABLE, S.UNJOINED
+_AFTER_RESET = {S.RELEASING, S.UNJOINED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}
 
-EDGES: dict[MemberState, set[MemberState]] = {
-    S.idle: {S.unjoined, S.closing},
-    S.unjoined: {S.joining, S.releasing, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
-    S.releasing: {S.unjoined, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
-    S.joining: {S.planning, S.syncing, S.dropped, *_BACK, S.failed},
-    S.planning: {S.syncing, S.dropped, *_BACK, S.failed},
-    S.syncing: {S.adopting, S.stable, S.dropped, *_BACK, S.failed},
-    S.adopting: {S.stable, S.releasing, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
-    S.stable: {S.joining, S.dropped, S.failed, *_BACK},
-    S.dropped: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
-    S.failed: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
-    S.fenced: {S.closing},
-    S.unsubscribing: {S.idle, S.unjoined, S.closing},
-    S.closing: {S.leaving, S.closed},
-    S.leaving: {S.closed},
-    S.closed: set(),
+EDGES: Final[machine.Edges[MemberState]] = {
+    S.IDLE: frozenset({S.UNJOINED, S.CLOSING}),
+    S.UNJOINED: frozenset(
+        {S.JOINING, S.RELEASING, S.EXPIRED, S.FAILED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}
+    ),
+    S.RELEASING: frozenset({S.UNJOINED, S.EXPIRED, S.FAILED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}),
+    S.JOINING: frozenset({S.ASSIGNING, S.SYNCING, S.EXPIRED, *_AFTER_RESET, S.FAILED}),
+    S.ASSIGNING: frozenset({S.SYNCING, S.EXPIRED, *_AFTER_RESET, S.FAILED}),
+    S.SYNCING: frozenset({S.ADOPTING, S.STABLE, S.EXPIRED, *_AFTER_RESET, S.FAILED}),
+    S.ADOPTING: frozenset({S.STABLE, S.RELEASING, S.EXPIRED, S.FAILED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}),
+    S.STABLE: frozenset({S.JOINING, S.EXPIRED, S.FAILED, *_AFTER_RESET}),
+    S.EXPIRED: frozenset({S.RELEASING, S.UNJOINED, S.UNSUBSCRIBING, S.CLOSING}),
+    S.FAILED: frozenset({S.RELEASING, S.UNJOINED, S.UNSUBSCRIBING, S.CLOSING}),
+    S.FENCED: frozenset({S.CLOSING}),
+    S.UNSUBSCRIBING: frozenset({S.IDLE, S.UNJOINED, S.FENCED, S.CLOSING}),
+    S.CLOSING: frozenset({S.LEAVING, S.CLOSED}),
+    S.LEAVING: frozenset({S.CLOSED}),
+    S.CLOSED: frozenset(),
 }
 
-HEARTBEATING = {S.releasing, S.planning, S.syncing, S.adopting, S.stable, S.unsubscribing, S.closing}
-"""Where heartbeats go out, as long as there is a generation to send."""
-POLL_WATCHED = HEARTBEATING - {S.unsubscribing, S.closing}
-"""Where max.poll.interval.ms counts for every member with a generation."""
-JOINING = {S.unjoined, S.joining}
-"""Where it counts, too, unless the policy is Java's, and so does the session of who keeps partitions: these
-may be another's."""
-LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting, S.stable}
-"""Where an unknown coordinator is looked for."""
+# The states in which a member with a generation sends heartbeats.
+HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
+# The states in which max.poll.interval.ms counts for every member with a generation.
+POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
+# With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout also count in these
+# states for a member that keeps partitions: other members may own them by now.
+TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
+# The states in which an unknown coordinator is looked up.
+NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-JOINS_AT_ONCE = 5
-"""So many joins follow each other as fast as Java's; more wait, until an assignment is final: a cooperative
-member that lets go of something joins again for another."""
+# This many JoinGroup requests follow each other without a backoff, as in Java. Further ones back off until an
+# assignment is final. The number allows for cooperative rebalances, which need several joins.
+JOINS_WITHOUT_BACKOFF = 5
 
 
 class Member:
-    """One member of one group. Only `step` changes it; read what you like.
+    """One member of one group. Only `step` changes it; its attributes may be read.
 
-    Raises ConfigError for assignors that are unknown or can't be combined, timeouts that contradict each
-    other, and instance ids that no broker takes.
+    Raises ConfigError for assignors that are unknown or cannot be combined, timeouts that contradict each
+    other, and instance ids that no broker accepts.
     """
 
     def __init__(self, config: MemberConfig, policy: Policy = JAVA) -> None:
+        """Start idle, without a generation, and in need of a join (M2)."""
         _check(config)
         self.config = config
         self.policy = policy
         self.assignors = chosen(config.assignors)
         self.cooperative = is_cooperative(self.assignors)
-        self.state = MemberState.idle
+        self.state = MemberState.IDLE
 
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
-        self.joined_topics: frozenset[str] = frozenset()  # what the last JoinGroup said
+        # The topics of the last JoinGroup (Java's joinedSubscription).
+        self.joined_topics: frozenset[str] = frozenset()
+
         self.owned: tuple[TopicPartition, ...] = ()
-        self.letting_go: tuple[TopicPartition, ...] | None = None  # of the unanswered Revoke or Lose
-        self.adopting: Assignment | None = None
-        self.last_assigned: tuple[TopicPartition, ...] | None = None  # the sticky assignors' memory
+        # The partitions of the `Revoke` or `Lose` that has not been answered; None if there is none.
+        self.unreleased: tuple[TopicPartition, ...] | None = None
+        # The assignment to adopt when the revoked partitions are released.
+        self.pending_assignment: Assignment | None = None
+        # The previous assignment, for the user data of the sticky assignors.
+        self.last_assigned: tuple[TopicPartition, ...] | None = None
         self.last_generation = -1
         # The identity with which the member last received an assignment. It is kept after partitions are
         # lost.
         self.assigned_identity: Identity | None = None
-        self.planned: int | None = None  # the generation of the last plan
-        self.given_back: set[TopicPartition] = set()  # revoked or lost since that plan came
-        self.put_out = False  # a static member that has been none since then: the group may not know of it
+        # The generation of the last assignment, and the partitions that were revoked or lost since it
+        # arrived.
+        self.assigned_generation: int | None = None
+        self.revoked_since_assignment: set[TopicPartition] = set()
+        # A static member lost its membership since then. The coordinator may not know it.
+        self.was_reset = False
 
-        # Java's Generation: the triple that every request is sent with.
+        # Java's Generation: every request carries this triple (M3).
         self.generation: int | None = None
         self.member_id = ""
         self.protocol: str | None = None
 
         self.rejoin_needed = True
-        self.reason = ""
-        self.prepared = False  # the application has let go for the next join
-        self.open: Message | None = None  # the JoinGroup or SyncGroup in flight
-        self.heartbeat: Message | None = None  # the heartbeat in flight
-        self.leave: Message | None = None  # close: the LeaveGroup in flight
-        self.leave_on_close = True
-        self.polling = False  # the application is in poll, and in no callback
+        self.rejoin_reason = ""
+        # The application has released what cannot be kept over the next join (Java's needsJoinPrepare,
+        # negated).
+        self.is_prepared = False
+        # The JoinGroup or SyncGroup in flight, the Heartbeat, and the LeaveGroup of `Close`.
+        self.rebalance_request: Message | None = None
+        self.heartbeat_request: Message | None = None
+        self.leave_request: Message | None = None
+        self.leaves_on_close = True
+        # The application is in poll and not in a callback.
+        self.is_polling = False
 
         self.coordinator: object | None = None
-        self.finding = False
-        self.finds_failed = 0
-        self.joins = 0  # JoinGroup requests since the last assignment that was final
-        self.heartbeats_failed = 0
+        self.is_finding_coordinator = False
+        self.failed_lookups = 0
+        self.failed_heartbeats = 0
+        # JoinGroup requests since the last assignment that was final.
+        self.joins = 0
 
-        # Deadlines, in milliseconds; None where there is nothing to wait for.
+        # Times in milliseconds; None if there is nothing to wait for.
         self.heartbeat_at: int | None = None
-        self.session_at: int | None = None
-        self.poll_at: int | None = None  # None also while the application is in poll
-        self.retry_at: int | None = None
-        self.find_at: int | None = None
-        self.close_at: int | None = None
+        self.session_ends_at: int | None = None
+        # None also while the application is in poll.
+        self.poll_ends_at: int | None = None
+        self.join_at: int | None = None
+        self.lookup_at: int | None = None
+        self.close_ends_at: int | None = None
 
-        self.leads = False
-        self.group: dict[str, Subscription] = {}
-        self.skip_assignment = False
-        self.inherited = False  # leads by the plan of a process before this one, maybe not a whole one
+        self.is_leader = False
+        # For a leader: member id -> subscription of all members.
+        self.subscriptions: dict[str, Subscription] = {}
+        self.skips_assignment = False
+        # The leader keeps an assignment of the process that it replaces, and does not know whether it is
+        # complete.
+        self.inherits_assignment = False
         self.metadata = Metadata({})
-        self.planned_with: Metadata | None = None
-        self.snapshot: leadership.Snapshot | None = None
-        self.existed: dict[str, int] = {}
+        # The metadata with which the current assignment was made, and what is compared with it (M92).
+        self.assignment_metadata: Metadata | None = None
+        self.assignment_snapshot: leadership.Snapshot | None = None
+        # Topic -> number of partitions at the group's first assignment.
+        self.initial_counts: dict[str, int] = {}
 
     @property
     def identity(self) -> Identity | None:
-        """The identity to commit with, or None while there is none: not joined, joining, lost.
+        """What a commit carries now; None while there is no generation, during a rebalance and after a loss.
 
-        It is valid while the application lets go of partitions (`Revoke`), and gone after `Lose`. It is new
-        before `Revoke` and `Assign` come out, so that callbacks can commit with it.
+        It is valid while the application releases partitions after `Revoke`, and gone after `Lose`. It is new
+        before `Revoke` and `Assign` are returned, so that callbacks commit with it (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None
-        return None if self.rebalancing else self.joined_identity
+        return None if self.is_rebalancing else self.joined_identity
 
     @property
     def joined_identity(self) -> Identity | None:
@@ -166,90 +212,100 @@ class Member:
         return Identity(self.generation, self.member_id, self.config.group_instance_id, self.protocol or "")
 
     @property
-    def rebalancing(self) -> bool:
-        """JoinGroup or SyncGroup is open: a commit now is refused by Java with RebalanceInProgress."""
-        return self.state in (S.joining, S.planning, S.syncing)
+    def is_rebalancing(self) -> bool:
+        """Whether JoinGroup or SyncGroup is in flight. Java refuses commits meanwhile (M95)."""
+        return self.state in (S.JOINING, S.ASSIGNING, S.SYNCING)
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the coordinator has made the member rejoin several times without a final assignment."""
-        return self.joins > JOINS_AT_ONCE
+        """Whether the member has rejoined several times without a final assignment."""
+        return self.joins > JOINS_WITHOUT_BACKOFF
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata must be kept: the subscription, and for a leader the whole group's."""
-        return self.topics | self.joined_topics | leadership.topics_of(self.group)
+        """The topics whose metadata is needed: the subscription, and for a leader all topics (M200)."""
+        return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 
 def _check(config: MemberConfig) -> None:
+    """Raise ConfigError for timeouts that contradict each other (M105) and illegal instance ids (M115)."""
     instance_id = config.group_instance_id
     if config.heartbeat_interval_ms >= config.session_timeout_ms:
-        allowed = f"it has to be less than session.timeout.ms={config.session_timeout_ms}"
+        allowed = f"it must be less than session.timeout.ms={config.session_timeout_ms}"
         raise ConfigError("heartbeat.interval.ms", config.heartbeat_interval_ms, allowed)
     if instance_id is not None:
         legal = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", instance_id) and instance_id not in (".", "..")
         if not legal:
-            allowed = "1 to 249 of a-z A-Z 0-9 . _ -, but neither '.' nor '..'"
+            allowed = "1 to 249 characters of a-z A-Z 0-9 . _ -, but neither '.' nor '..'"
             raise ConfigError("group.instance.id", instance_id, allowed)
 
 
-def move(member: Member, to: MemberState) -> None:
-    if to is not member.state:
-        assert to in EDGES[member.state], f"{member.state.value} -> {to.value}"
-        member.state = to
+def move(member: Member, state: MemberState) -> None:
+    """Move to `state`, unless the member is in it. Nothing else changes the state."""
+    if state is not member.state:
+        machine.move(member, state, EDGES)
 
 
-def want_rejoin(member: Member, reason: str) -> None:
-    member.rejoin_needed, member.reason = True, reason
+def request_rejoin(member: Member, reason: str) -> None:
+    """Rejoin as soon as the state allows it. The coordinator receives `reason` (KIP-800)."""
+    member.rejoin_needed, member.rejoin_reason = True, reason
 
 
-def wants(member: Member, topic: str) -> bool:
+def is_subscribed(member: Member, topic: str) -> bool:
+    """Return whether the subscription covers `topic`. A pattern has to match the whole name (M201)."""
     if member.pattern is not None:
         return compiled(member.pattern).fullmatch(topic) is not None
     return topic in member.topics
 
 
-def heartbeats(member: Member) -> bool:
+def sends_heartbeats(member: Member) -> bool:
+    """Return whether heartbeats are due from time to time.
+
+    Java sends none while JoinGroup is in flight (M6). A member that keeps partitions meanwhile does.
+    """
     if member.generation is None:
         return False
-    return member.state in HEARTBEATING or (member.state is S.joining and keeps(member))
+    return member.state in HEARTBEATING or (member.state is S.JOINING and keeps_partitions(member))
 
 
-def keeps(member: Member) -> bool:
-    """Whether it has partitions that it goes on with while it joins, and for no longer than a session."""
+def keeps_partitions(member: Member) -> bool:
+    """Return whether the member owns partitions while it joins, which it loses when its session ends."""
     return bool(member.owned) and member.policy.lose_on_session_timeout
 
 
-def heard(member: Member, now: int) -> None:
-    member.heartbeats_failed = 0
-    if member.session_at is not None:
-        member.session_at = now + member.config.session_timeout_ms
+def restart_session(member: Member, now: int) -> None:
+    """The coordinator has accepted a heartbeat: restart the session timeout (M105)."""
+    member.failed_heartbeats = 0
+    if member.session_ends_at is not None:
+        member.session_ends_at = now + member.config.session_timeout_ms
 
 
-def poll_watched(member: Member, now: int) -> None:
-    """Who has a generation has to poll, and counts as alive while it does."""
-    watched = member.generation is not None and not member.polling
-    member.poll_at = now + member.config.rebalance_timeout_ms if watched else None
+def restart_poll_interval(member: Member, now: int) -> None:
+    """Restart max.poll.interval.ms. It runs outside poll, while the member has a generation (M108, M112)."""
+    is_timed = member.generation is not None and not member.is_polling
+    member.poll_ends_at = now + member.config.rebalance_timeout_ms if is_timed else None
 
 
-def heartbeat_failed(member: Member, now: int) -> None:
-    member.heartbeat_at = now + growing(member, member.heartbeats_failed)
-    member.heartbeats_failed += 1
+def retry_heartbeat(member: Member, now: int) -> None:
+    """Send the next heartbeat after a backoff that grows with every failure (M105)."""
+    member.heartbeat_at = now + backoff(member, member.failed_heartbeats)
+    member.failed_heartbeats += 1
 
 
-def not_for_ever_at_once(member: Member, now: int) -> None:
-    """A coordinator whose answers make a member join again at once, and again, is asked less and less."""
-    again = member.rejoin_needed and member.state in (S.unjoined, S.releasing, S.stable, S.failed)
-    if again and member.joins > JOINS_AT_ONCE:
-        member.retry_at = max(member.retry_at or 0, now + growing(member, member.joins - JOINS_AT_ONCE))
+def back_off_from_repeated_joins(member: Member, now: int) -> None:
+    """Delay the next JoinGroup if the coordinator makes the member rejoin again and again."""
+    rejoins = member.rejoin_needed and member.state in (S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED)
+    if rejoins and member.is_rejoining_repeatedly:
+        join_at = now + backoff(member, member.joins - JOINS_WITHOUT_BACKOFF)
+        member.join_at = max(member.join_at or 0, join_at)
 
 
-def growing(member: Member, failures: int) -> int:
-    """Java's exponential backoff, with the jitter that the configuration gives it."""
-    most: int = max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms)
-    return min(most, member.config.spread(member.config.retry_backoff_ms * 2 ** min(failures, 16)))
+def backoff(member: Member, failures: int) -> int:
+    """Return Java's exponential backoff in milliseconds, with the jitter of the configuration."""
+    longest: int = max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms)
+    return min(longest, member.config.spread(member.config.retry_backoff_ms * 2 ** min(failures, 16)))
 
 
-def is_present(member: Member, generation: int, member_id: str) -> bool:
-    """Whether an answer is about the member as it is now, and not as it was (M3)."""
+def is_current(member: Member, generation: int, member_id: str) -> bool:
+    """Return whether a response belongs to the current generation and member id (M3, M118)."""
     return member.generation is not None and (member.generation, member.member_id) == (generation, member_id)

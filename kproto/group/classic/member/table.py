@@ -1,56 +1,59 @@
-"""The client's half of the group protocol: one member of one group, without sockets or clocks.
+"""One member of a classic group, without sockets and clocks: the table of what it does in which state.
 
-Feed `step` with what happened and do what it returns, in order; ask `next_deadline` when to send a `Tick`.
-The engine finds the coordinator, sends the requests and brings their answers back; the application lets go of
-partitions when told to, and the engine answers `Released`.
+    member = Member(MemberConfig(group_id="g"))
+    actions = step(member, Subscribe(frozenset({"t"})), now)
 
-The rules are those of Java's AbstractCoordinator and ConsumerCoordinator:
+`step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time at
+which the caller must send a `Tick`. The events and actions are those of `kproto.group.protocol`.
 
-* A JoinGroup is sent only after the application let go: eager members of everything, cooperative ones of
-  topics that they don't want any more. That is the only difference before the join; after it, a cooperative
-  member lets go of what it did not get again, takes the assignment over, and joins a second time.
-* Heartbeats go on while the application lets go and while the SyncGroup is open, but not while a JoinGroup
-  is (but see below).
-* An answer counts for what was sent: an UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID that
-  answers an older generation or member id changes nothing. One that answers the present, on any request,
-  loses all partitions at once, and the member joins again and says why (KIP-800).
-* Only one `Revoke` or `Lose` is unanswered at a time; a `Lose` takes the place of an open `Revoke`.
-* The leader watches the partitions of all topics of the group, and asks for a rebalance when they changed.
+The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
-Where kproto differs from Java, because Java's members lose records or fight for ever:
+* M21  JoinGroup is sent after the application has released what it cannot keep: an eager member everything, a
+  cooperative one the partitions of unsubscribed topics. After SyncGroup a cooperative member revokes what it
+  is no longer assigned, adopts the assignment, and joins again.
+* M3   An error counts only for the generation and member id that its request was sent with.
+* M13  UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
+immediately. The member joins again and says why (KIP-800, M116). * M81  Only the leader watches the metadata
+of the group's topics, and rejoins when it changes.
 
-* FENCED_INSTANCE_ID ends the member for good. Java's joins again at the next poll and fences the other one
-  back.
-* An error that Java throws from one poll while it keeps the assignment, and sends no heartbeat, is `Fatal`
-  and `Lose`: nobody may go on with partitions that the group gives to others.
-* Partitions are lost when max.poll.interval.ms is over, not at the poll after it. It counts while the
-  application is outside of poll, or in a callback: a poll that waits is alive however long it waits
-  (librdkafka's rule; Java's counts from when poll was called, and no poll of Java's may wait that long).
-* Who keeps partitions while it joins sends heartbeats meanwhile, beside the JoinGroup, which may be open for
-  minutes: so it learns within a session that its coordinator is gone, or that it was put out, and that others
-  have them. Java's goes on until the JoinGroup fails.
-* A static leader whose process began anew asks DescribeGroups whether the plan that it leads on by is whole:
-  the topics may have grown meanwhile. Java's takes what it sees then for what the plan was made with.
-* A member that is told to join again at once, and again, waits from the sixth time on: Java's asks as fast
-  as the coordinator answers.
-* SyncGroup's COORDINATOR_LOAD_IN_PROGRESS is tried again after a backoff, as JoinGroup's is.
-* Who shall lead, and is not in the list of members, says so: Java's plans for those that are listed, and has
-  nothing itself.
+It differs from Java where Java's members lose records, or fence each other endlessly:
+
+* A fenced member stops for good. Java's joins again at the next poll, and fences the other process.
+* An error that Java raises while it keeps the assignment without heartbeats is `Fatal` and `Lose`: a member
+must not go on with partitions that the group assigns to others. * Partitions are lost when
+max.poll.interval.ms has passed, not at the poll after it. The interval runs while the application is outside
+poll or in a callback (librdkafka, M112). In Java it starts when poll is called. * A member that keeps
+partitions while it joins sends heartbeats on another connection: JoinGroup may take minutes. So it notices
+within a session that the coordinator is gone, or that it has been removed. * A restarted static leader asks
+DescribeGroups whether the assignment that it keeps is complete: topics may have grown meanwhile. Java
+assumes that it was made with the current metadata. * A member that has to rejoin immediately again and again
+backs off after the fifth time. * COORDINATOR_LOAD_IN_PROGRESS of SyncGroup is retried after a backoff, as
+that of JoinGroup. * A leader that is not in the list of members reports an error. Java assigns to the listed
+members, and owns nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, get_args
 
+from ....machine import Cell, Table
+from ....messages.describe_groups import DescribeGroupsRequest
+from ....messages.heartbeat import HeartbeatRequest
+from ....messages.join_group import JoinGroupRequest
+from ....messages.leave_group import LeaveGroupRequest
+from ....messages.sync_group import SyncGroupRequest
+from ....wire.message import Message
 from ...protocol import (
-    POLL_TIMEOUT,
+    Close,
+    CommitAnswered,
     CoordinatorFound,
     CoordinatorLost,
     Failed,
-    FindCoordinator,
     MemberAction,
     MemberEvent,
+    Metadata,
     PollBegan,
     PollEnded,
     Received,
@@ -61,374 +64,333 @@ from ...protocol import (
     Tick,
     Unsubscribe,
 )
-from .heartbeat import (
-    beat,
-    commit_answered,
-    heartbeat_answered,
-    plan_described,
-    plan_not_described,
-    session_timed_out,
-)
-from .leave import (
-    close,
-    close_now,
-    close_sooner,
-    fail,
-    forget_let_go,
-    forget_membership,
-    join_answered_leaving,
-    leave_answered,
-    let_go,
-    let_go_then,
-    lose_coordinator,
-    released_to_leave,
-    send_leave,
-    sync_answered_leaving,
-)
-from .reasons import (
-    BEING_CLOSED,
-    LEFT_BY_ITSELF,
-    METADATA_CHANGED,
-    REVOKED_SOME,
-    UNSUBSCRIBED,
-)
-from .rebalance import adopt, join_answered, metadata, metadata_for_plan, prepare, sync_answered, watch
-from .state import (
-    JOINING,
-    LOOKING,
-    POLL_WATCHED,
-    STABLE,
-    UNJOINED,
-    Member,
-    MemberState,
-    S,
-    growing,
-    heartbeat_failed,
-    heartbeats,
-    keeps,
-    move,
-    not_for_ever_at_once,
-    poll_watched,
-    want_rejoin,
-)
+from . import assignment, coordinator, heartbeat, join, leave, revocation, subscription, timers
+from .state import EDGES, Actions, Member, MemberState, S
+
+
+class MemberEventKind(Enum):
+    """The rows of the table."""
+
+    SUBSCRIBE = "the application subscribes"
+    UNSUBSCRIBE = "the application unsubscribes"
+    REQUEST_REJOIN = "the application requests a rebalance"
+    POLL_BEGAN = "the application enters poll"
+    POLL_ENDED = "the application leaves poll, or enters a callback"
+    RELEASED = "the application has released partitions"
+    COORDINATOR_FOUND = "the coordinator was found"
+    COORDINATOR_LOST = "the lookup failed, or the connection was lost"
+    FAILED = "a request got no response"
+    REFUSED = "a request cannot be sent"
+    JOIN_RESPONSE = "JoinGroup was answered"
+    SYNC_RESPONSE = "SyncGroup was answered"
+    HEARTBEAT_RESPONSE = "Heartbeat was answered"
+    LEAVE_RESPONSE = "LeaveGroup was answered"
+    DESCRIBE_RESPONSE = "DescribeGroups was answered"
+    COMMIT_ANSWERED = "OffsetCommit was answered"
+    METADATA = "metadata arrived"
+    CLOSE = "the application closes the member"
+    TICK = "a deadline has been reached"
+    # Follows every other event.
+    PROCEED = "what the event has made possible"
+
+    # An Enum's own __hash__ is written in Python.
+    __hash__ = object.__hash__
+
+
+K = MemberEventKind
+
+KINDS: Final[dict[type[MemberEvent], MemberEventKind]] = {
+    Subscribe: K.SUBSCRIBE,
+    Unsubscribe: K.UNSUBSCRIBE,
+    RequestRejoin: K.REQUEST_REJOIN,
+    PollBegan: K.POLL_BEGAN,
+    PollEnded: K.POLL_ENDED,
+    Released: K.RELEASED,
+    CoordinatorFound: K.COORDINATOR_FOUND,
+    CoordinatorLost: K.COORDINATOR_LOST,
+    Failed: K.FAILED,
+    Refused: K.REFUSED,
+    CommitAnswered: K.COMMIT_ANSWERED,
+    Metadata: K.METADATA,
+    Close: K.CLOSE,
+    Tick: K.TICK,
+}
+RESPONSE_KINDS: Final[dict[type[Message], MemberEventKind]] = {
+    JoinGroupRequest: K.JOIN_RESPONSE,
+    SyncGroupRequest: K.SYNC_RESPONSE,
+    HeartbeatRequest: K.HEARTBEAT_RESPONSE,
+    LeaveGroupRequest: K.LEAVE_RESPONSE,
+    DescribeGroupsRequest: K.DESCRIBE_RESPONSE,
+}
 
 
 def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
-    """Let `event` happen at `now` (milliseconds) and return what to do, in order. Raises TypeError for what
-    is no event.
+    """Apply `event` at time `now` (ms) and return the actions to perform, in order.
+
+    Raises TypeError for an object that is not an event.
     """
-    out: list[MemberAction] = []
-    row = TABLE.get(kind(event))
-    if row is None:
-        raise TypeError(
-            f"event={event!r}: a member hears {', '.join(one.__name__ for one in get_args(MemberEvent))}"
-        )
-    row[member.state](member, event, now, out)
-    _go_on(member, now, out)
+    kind = kind_of(event)
+    out: Actions = []
+    dispatch(kind, member, event, now, out)
+    dispatch(K.PROCEED, member, event, now, out)
     return out
 
 
-def next_deadline(member: Member) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
-    found: list[int | None] = [member.close_at]
-    known = member.coordinator is not None
-    found.append(session_ends(member))
-    if known and member.heartbeat is None and heartbeats(member):
-        found.append(member.heartbeat_at)
-    if _has_to_poll(member):
-        found.append(member.poll_at)
-    if known and (member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)):
-        found.append(member.retry_at)
-    if not known and not member.finding and member.state in LOOKING:
-        found.append(member.find_at)
-    soonest = None
-    for at in found:
-        if at is not None and (soonest is None or at < soonest):
-            soonest = at
-    return soonest
+def dispatch(kind: MemberEventKind, member: Member, event: MemberEvent, now: int, out: Actions) -> None:
+    """Run the handler of the cell."""
+    TABLE[kind, member.state].act(member, event, now, out)
 
 
-def session_ends(member: Member) -> int | None:
-    """When the coordinator has been silent for too long, in the same milliseconds; None where that doesn't
-    count. It is looked up again then, and with `Policy.lose_on_session_timeout` everything is lost.
-    """
-    loses = member.policy.lose_on_session_timeout
-    if heartbeats(member):
-        return member.session_at if loses or member.coordinator is not None else None
-    return member.session_at if member.state is UNJOINED and keeps(member) else None
-
-
-ANSWERED = {
-    f"{api}Request": f"{api}Answered"
-    for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")
-}
-
-
-def kind(event: MemberEvent) -> str:
-    """The row of the table: the event's name, and for answers the request's."""
+def kind_of(event: MemberEvent) -> MemberEventKind:
+    """Return the row of an event. A subscription without topics is a way to unsubscribe (M100)."""
+    kind = KINDS.get(type(event))
     if isinstance(event, Received):
-        asked = type(event.request).__name__
-        return ANSWERED.get(asked, asked)
-    return type(event).__name__
-
-
-Out = list[MemberAction]
-
-
-# Wanting and not wanting
-
-
-def _subscribe(member: Member, event: Subscribe, now: int, out: Out) -> None:
-    given: object = event.topics
-    if isinstance(given, str):  # else each letter is one
-        raise TypeError(f"topics={event.topics!r}: names of topics, as frozenset({{{event.topics!r}}})")
-    if not event.topics and event.pattern is None:
-        TABLE["Unsubscribe"][member.state](member, Unsubscribe(), now, out)
-        return
-    same_pattern = event.pattern is not None and event.pattern == member.pattern
-    if same_pattern and member.leads and event.topics != member.topics and member.state is S.stable:
-        # A pattern's matches changed because the metadata did, and Java looks at the metadata first.
-        want_rejoin(member, METADATA_CHANGED)
-    member.topics, member.pattern = event.topics, event.pattern
-    if member.state is S.idle:
-        move(member, S.unjoined)
-
-
-def _unsubscribe(member: Member, event: Unsubscribe, now: int, out: Out) -> None:
-    member.topics, member.pattern = frozenset(), None
-    let_go_then(member, S.unsubscribing, UNSUBSCRIBED, now, out)
-
-
-def _leave_before_joining(member: Member, event: Unsubscribe, now: int, out: Out) -> None:
-    """There is nothing to leave; but the first JoinGroup says, as Java's, that it comes after a leave."""
-    member.reason = LEFT_BY_ITSELF
-
-
-def _forget_topics(member: Member, event: Unsubscribe, now: int, out: Out) -> None:
-    member.topics, member.pattern = frozenset(), None
-
-
-def _request_rejoin(member: Member, event: RequestRejoin, now: int, out: Out) -> None:
-    want_rejoin(member, event.reason)
-
-
-# The application polls, and lets go
-
-
-def _poll_began(member: Member, event: PollBegan, now: int, out: Out) -> None:
-    member.polling = True
-    poll_watched(member, now)
-
-
-def _poll_ended(member: Member, event: PollEnded, now: int, out: Out) -> None:
-    member.polling = False
-    poll_watched(member, now)
-
-
-def _poll_began_again(member: Member, event: PollBegan, now: int, out: Out) -> None:
-    """The application is back after it was dropped, or has seen the error that `Fatal` reported."""
-    member.polling = True
-    move(member, S.unjoined if member.letting_go is None else S.releasing)
-
-
-def _released(member: Member, event: Released, now: int, out: Out) -> None:
-    forget_let_go(member)
-
-
-def _released_to_join(member: Member, event: Released, now: int, out: Out) -> None:
-    forget_let_go(member)
-    member.prepared = True
-    move(member, S.unjoined)
-
-
-def _released_to_adopt(member: Member, event: Released, now: int, out: Out) -> None:
-    forget_let_go(member)
-    assert member.adopting is not None
-    adopt(member, member.adopting, out)
-    want_rejoin(member, REVOKED_SOME)
-    not_for_ever_at_once(member, now)
-
-
-# The coordinator
-
-
-def _coordinator_found(member: Member, event: CoordinatorFound, now: int, out: Out) -> None:
-    member.coordinator, member.finding, member.find_at = event.node, False, None
-    member.finds_failed = 0
-    if member.session_at is not None and not member.policy.lose_on_session_timeout:
-        member.session_at = now + member.config.session_timeout_ms
-
-
-def _coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: Out) -> None:
-    if member.finding:
-        member.finding = False
-        member.find_at = now + growing(member, member.finds_failed)
-        member.finds_failed += 1
-        return
-    lose_coordinator(member, now)
-
-
-def _coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int, out: Out) -> None:
-    close_now(member, out)
-
-
-def _failed(member: Member, event: Failed, now: int, out: Out) -> None:
-    if event.request is member.open or event.request is member.heartbeat:
-        if event.request is member.heartbeat:
-            heartbeat_failed(member, now)
-            if member.state is S.joining:  # which is another connection's
-                member.heartbeat = None
-                return
-        lose_coordinator(member, now)
-
-
-def _refused(member: Member, event: Refused, now: int, out: Out) -> None:
-    if event.request is member.open:
-        member.open = None
-        fail(member, event.error, type(event.error).__name__, out)
-
-
-def _refused_leaving(member: Member, event: Refused, now: int, out: Out) -> None:
-    if event.request is member.open:
-        member.open = None
-
-
-def _leave_refused(member: Member, event: Refused, now: int, out: Out) -> None:
-    if event.request is member.leave:
-        close_now(member, out)
-
-
-def _leave_failed(member: Member, event: Failed, now: int, out: Out) -> None:
-    if event.request is member.leave:
-        close_now(member, out)
-
-
-# Time
-
-
-def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
-    if member.close_at is not None and now >= member.close_at:
-        if member.state is S.closing and member.leave_on_close:
-            send_leave(member, BEING_CLOSED, out)  # nobody waits for its answer
-        close_now(member, out)
-        return
-    if _has_to_poll(member) and member.poll_at is not None and now >= member.poll_at:
-        _drop(member, out)
-        return
-    ends = session_ends(member)
-    if ends is not None and now >= ends:
-        session_timed_out(member, now, out)
-        return
-    due = member.heartbeat_at is not None and now >= member.heartbeat_at
-    if due and member.heartbeat is None and member.coordinator is not None and heartbeats(member):
-        beat(member, now, out)
-
-
-def _has_to_poll(member: Member) -> bool:
-    """Whether max.poll.interval.ms counts."""
-    joins = member.policy.lose_on_session_timeout and member.state in JOINING
-    return joins or member.state in POLL_WATCHED
-
-
-def _drop(member: Member, out: Out) -> None:
-    """The application did not poll in time: leave, so that others can have the partitions."""
-    send_leave(member, POLL_TIMEOUT, out)
-    forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
-    if member.owned:
-        let_go(member, member.owned, True, POLL_TIMEOUT, out)
-    move(member, S.dropped)
-
-
-# What every event may have made possible
-
-
-def _go_on(member: Member, now: int, out: Out) -> None:
-    if member.state is STABLE:
-        watch(member)
-    if member.coordinator is None:
-        look_up = not member.finding and member.state in LOOKING
-        if look_up and (member.find_at is None or now >= member.find_at):
-            member.finding = True
-            out.append(FindCoordinator())
-        return
-    wants_to = member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)
-    if wants_to and not _waits(member, now):
-        prepare(member, out)
-
-
-def _ignored(member: Member, event: MemberEvent, now: int, out: Out) -> None:
-    """It changes nothing here."""
-
-
-def _waits(member: Member, now: int) -> bool:
-    return member.retry_at is not None and now < member.retry_at
-
-
-# The table: for every event and state what is done
-
-
-Handler = Callable[[Member, Any, int, Out], None]
-
-
-def _row(everywhere: Handler, **special: Handler) -> dict[MemberState, Handler]:
-    row = dict.fromkeys(MemberState, everywhere)
-    row.update({MemberState[name]: handler for name, handler in special.items()})
-    return row
-
-
-def _only(handler: Handler, *states: MemberState, **special: Handler) -> dict[MemberState, Handler]:
-    return {**_row(_ignored, **special), **dict.fromkeys(states, handler)}
-
-
-_JOINED = (S.planning, S.syncing, S.adopting, S.stable)
-_MEMBER = (S.unjoined, S.releasing, S.joining, *_JOINED)
-
-TABLE: dict[str, dict[MemberState, Handler]] = {
-    "Subscribe": _only(_subscribe, S.idle, *_MEMBER, S.dropped, S.failed, S.unsubscribing),
-    "Unsubscribe": _only(
-        _unsubscribe,
-        *_MEMBER,
-        S.dropped,
-        S.failed,
-        idle=_leave_before_joining,
-        unsubscribing=_forget_topics,
-    ),
-    "RequestRejoin": _only(_request_rejoin, S.stable, S.adopting),
-    "PollBegan": _row(_poll_began, dropped=_poll_began_again, failed=_poll_began_again),
-    "PollEnded": _row(_poll_ended),
-    "Released": _row(
-        _ignored,
-        releasing=_released_to_join,
-        adopting=_released_to_adopt,
-        unsubscribing=released_to_leave,
-        closing=released_to_leave,
-        dropped=_released,
-        failed=_released,
-        fenced=_released,
-    ),
-    "CoordinatorFound": _row(_coordinator_found, closed=_ignored),
-    "CoordinatorLost": _row(_coordinator_lost, leaving=_coordinator_lost_leaving, closed=_ignored),
-    "Failed": _row(_failed, leaving=_leave_failed, closed=_ignored),
-    "Refused": _only(
-        _refused,
-        S.joining,
-        S.syncing,
-        stable=plan_not_described,
-        unsubscribing=_refused_leaving,
-        closing=_refused_leaving,
-        leaving=_leave_refused,
-    ),
-    "JoinGroupAnswered": _only(
-        join_answered, S.joining, unsubscribing=join_answered_leaving, closing=join_answered_leaving
-    ),
-    "SyncGroupAnswered": _only(
-        sync_answered, S.syncing, unsubscribing=sync_answered_leaving, closing=sync_answered_leaving
-    ),
-    "HeartbeatAnswered": _only(heartbeat_answered, *_MEMBER, S.unsubscribing, S.closing),
-    "LeaveGroupAnswered": _only(leave_answered, S.leaving),
-    "DescribeGroupsAnswered": _only(plan_described, S.stable),
-    "CommitAnswered": _only(commit_answered, *_MEMBER, S.unsubscribing, S.closing),
-    "Metadata": _row(metadata, planning=metadata_for_plan, closed=_ignored),
-    "Close": _row(close, closing=close_sooner, leaving=close_sooner, closed=_ignored),
-    "Tick": _row(_tick, idle=_ignored, closed=_ignored),
+        kind = RESPONSE_KINDS.get(type(event.request))
+    if kind is None:
+        kinds = ", ".join(kind.__name__ for kind in get_args(MemberEvent))
+        raise TypeError(f"event={event!r} is not an event of a member, which are {kinds}")
+    if isinstance(event, Subscribe):
+        topics: object = event.topics
+        if isinstance(topics, str):  # otherwise each letter would be a topic
+            raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")
+        if not event.topics and event.pattern is None:
+            return K.UNSUBSCRIBE
+    return kind
+
+
+def ignore(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
+    """Change nothing."""
+
+
+IGNORED: Final[Cell] = Cell(ignore)
+
+
+def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = IGNORED) -> list[Cell]:
+    """Return a row with `everywhere` in the states that `cells` does not name."""
+    return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
+
+
+# The states of a member that wants partitions, in which it has to react to errors of its generation. Each
+# with the states to which such an error leads.
+RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
+    S.UNJOINED: (S.RELEASING, S.FENCED, S.FAILED),
+    S.RELEASING: (S.FENCED, S.FAILED),
+    S.JOINING: (S.UNJOINED, S.RELEASING, S.FENCED, S.FAILED),
+    S.ASSIGNING: (S.UNJOINED, S.RELEASING, S.FENCED, S.FAILED),
+    S.SYNCING: (S.UNJOINED, S.RELEASING, S.FENCED, S.FAILED),
+    S.ADOPTING: (S.RELEASING, S.FENCED, S.FAILED),
+    S.STABLE: (S.UNJOINED, S.RELEASING, S.FENCED, S.FAILED),
+    S.UNSUBSCRIBING: (S.FENCED,),
+    S.CLOSING: (),
 }
+ACTIVE: Final = tuple(RESET_TO)[:-2]
+REBALANCING: Final = (S.JOINING, S.ASSIGNING, S.SYNCING)
+
+_SUBSCRIBE = Cell(subscription.on_subscribe, rules=("M92", "M100"))
+_UNSUBSCRIBE = Cell(leave.on_unsubscribe, (S.UNSUBSCRIBING, S.IDLE), rules=("M17", "M97", "M99"))
+_REJOIN = Cell(subscription.on_request_rejoin, rules=("M92",))
+_POLL_AGAIN = Cell(timers.on_poll_began_again, (S.UNJOINED, S.RELEASING), rules=("M110",))
+_RELEASED = Cell(revocation.on_released, rules=("M79",))
+_COORDINATOR_LOST = Cell(coordinator.on_coordinator_lost, rules=("M26", "M28"))
+_JOIN_LOST = Cell(coordinator.on_coordinator_lost, (S.UNJOINED,), rules=("M22", "M26", "M28"))
+_FAILED = Cell(coordinator.on_failed, rules=("M26",))
+_JOIN_FAILED = Cell(coordinator.on_failed, (S.UNJOINED,), rules=("M22", "M26"))
+_REFUSED = Cell(coordinator.on_refused, (S.FAILED,), rules=("M25",))
+_REFUSED_LEAVING = Cell(leave.on_refused)
+_JOINED_LEAVING = Cell(leave.on_join_response, rules=("M8", "M60"))
+_SYNCED_LEAVING = Cell(leave.on_sync_response, rules=("M10",))
+_CLOSE_AGAIN = Cell(leave.on_close_again, rules=("M98",))
+_FIND = Cell(coordinator.find_coordinator, rules=("M28",))
+_JOIN_RULES = (
+    "M3",
+    "M5",
+    "M7",
+    "M8",
+    "M22",
+    "M35",
+    "M36",
+    "M37",
+    "M38",
+    "M40",
+    "M41",
+    "M42",
+    "M43",
+    "M44",
+    "M45",
+    "M46",
+    "M80",
+    "M81",
+    "M117",
+)
+_SYNC_RULES = (
+    "M3",
+    "M9",
+    "M10",
+    "M22",
+    "M47",
+    "M48",
+    "M49",
+    "M50",
+    "M51",
+    "M52",
+    "M53",
+    "M54",
+    "M83",
+    "M84",
+    "M85",
+    "M89",
+    "M91",
+)
+_HEARTBEAT_RULES = ("M3", "M13", "M14", "M15", "M56", "M57", "M58", "M59", "M76", "M118")
+_TICK_RULES = ("M16", "M20", "M105", "M107", "M110", "M111")
+
+TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
+    MemberState,
+    EDGES,
+    {
+        K.SUBSCRIBE: row(
+            IGNORED,
+            {
+                S.IDLE: Cell(subscription.on_subscribe, (S.UNJOINED,)),
+                **dict.fromkeys((*ACTIVE, S.EXPIRED, S.FAILED, S.UNSUBSCRIBING), _SUBSCRIBE),
+            },
+        ),
+        K.UNSUBSCRIBE: row(
+            IGNORED,
+            {
+                S.IDLE: Cell(leave.on_unsubscribe_idle, rules=("M116",)),
+                **dict.fromkeys((*ACTIVE, S.EXPIRED, S.FAILED), _UNSUBSCRIBE),
+                S.UNSUBSCRIBING: Cell(leave.on_unsubscribe_again),
+            },
+        ),
+        K.REQUEST_REJOIN: row(IGNORED, {S.STABLE: _REJOIN, S.ADOPTING: _REJOIN}),
+        K.POLL_BEGAN: row(
+            Cell(timers.on_poll_began, rules=("M108", "M112")),
+            {S.EXPIRED: _POLL_AGAIN, S.FAILED: _POLL_AGAIN},
+        ),
+        K.POLL_ENDED: row(Cell(timers.on_poll_ended, rules=("M108", "M112")), {}),
+        K.RELEASED: row(
+            IGNORED,
+            {
+                S.RELEASING: Cell(revocation.on_released_before_join, (S.UNJOINED,), rules=("M21", "M79")),
+                S.ADOPTING: Cell(
+                    assignment.on_released_adopting, (S.STABLE,), rules=("M79", "M84", "M89", "M91", "M94")
+                ),
+                S.UNSUBSCRIBING: Cell(leave.on_released, (S.IDLE, S.UNJOINED), rules=("M60", "M79", "M99")),
+                S.CLOSING: Cell(leave.on_released, (S.LEAVING, S.CLOSED), rules=("M60", "M79", "M98")),
+                **dict.fromkeys((S.EXPIRED, S.FAILED, S.FENCED), _RELEASED),
+            },
+        ),
+        K.COORDINATOR_FOUND: row(Cell(coordinator.on_coordinator_found, rules=("M30",)), {}),
+        K.COORDINATOR_LOST: row(
+            _COORDINATOR_LOST,
+            {
+                **dict.fromkeys(REBALANCING, _JOIN_LOST),
+                S.LEAVING: Cell(coordinator.on_coordinator_lost_leaving, (S.CLOSED,), rules=("M98",)),
+            },
+        ),
+        K.FAILED: row(
+            _FAILED,
+            {
+                **dict.fromkeys(REBALANCING, _JOIN_FAILED),
+                S.LEAVING: Cell(leave.on_leave_failed, (S.CLOSED,), rules=("M60",)),
+            },
+        ),
+        K.REFUSED: row(
+            IGNORED,
+            {
+                S.JOINING: _REFUSED,
+                S.SYNCING: _REFUSED,
+                S.STABLE: Cell(coordinator.on_describe_refused),
+                S.UNSUBSCRIBING: _REFUSED_LEAVING,
+                S.CLOSING: _REFUSED_LEAVING,
+                S.LEAVING: Cell(leave.on_leave_refused, (S.CLOSED,), rules=("M60",)),
+            },
+        ),
+        K.JOIN_RESPONSE: row(
+            IGNORED,
+            {
+                S.JOINING: Cell(
+                    join.on_join_response,
+                    (S.ASSIGNING, S.SYNCING, S.UNJOINED, S.RELEASING, S.FENCED, S.FAILED),
+                    rules=_JOIN_RULES,
+                ),
+                S.UNSUBSCRIBING: _JOINED_LEAVING,
+                S.CLOSING: _JOINED_LEAVING,
+            },
+        ),
+        K.SYNC_RESPONSE: row(
+            IGNORED,
+            {
+                S.SYNCING: Cell(
+                    assignment.on_sync_response,
+                    (S.STABLE, S.ADOPTING, S.UNJOINED, S.RELEASING, S.FENCED, S.FAILED),
+                    rules=_SYNC_RULES,
+                ),
+                S.UNSUBSCRIBING: _SYNCED_LEAVING,
+                S.CLOSING: _SYNCED_LEAVING,
+            },
+        ),
+        K.HEARTBEAT_RESPONSE: row(
+            IGNORED,
+            {
+                state: Cell(heartbeat.on_heartbeat_response, to, rules=_HEARTBEAT_RULES)
+                for state, to in RESET_TO.items()
+            },
+        ),
+        K.LEAVE_RESPONSE: row(
+            IGNORED, {S.LEAVING: Cell(leave.on_leave_response, (S.CLOSED,), rules=("M60", "M98"))}
+        ),
+        K.DESCRIBE_RESPONSE: row(IGNORED, {S.STABLE: Cell(heartbeat.on_describe_response)}),
+        K.COMMIT_ANSWERED: row(
+            IGNORED,
+            {
+                state: Cell(heartbeat.on_commit_answered, to, rules=("M3", "M13", "M61"))
+                for state, to in RESET_TO.items()
+            },
+        ),
+        K.METADATA: row(
+            Cell(assignment.on_metadata),
+            {
+                S.ASSIGNING: Cell(
+                    assignment.on_metadata_assigning, (S.SYNCING, S.FAILED), rules=("M55", "M80")
+                )
+            },
+        ),
+        K.CLOSE: row(
+            Cell(leave.on_close, (S.CLOSING, S.LEAVING, S.CLOSED), rules=("M17", "M97", "M98")),
+            {S.CLOSING: _CLOSE_AGAIN, S.LEAVING: _CLOSE_AGAIN},
+        ),
+        K.TICK: row(
+            Cell(timers.on_tick),
+            {
+                S.IDLE: IGNORED,
+                S.UNJOINED: Cell(timers.on_tick, (S.EXPIRED, S.RELEASING), rules=_TICK_RULES),
+                S.RELEASING: Cell(timers.on_tick, (S.EXPIRED,), rules=_TICK_RULES),
+                **dict.fromkeys(
+                    (*REBALANCING, S.STABLE),
+                    Cell(timers.on_tick, (S.EXPIRED, S.UNJOINED, S.RELEASING), rules=_TICK_RULES),
+                ),
+                S.ADOPTING: Cell(timers.on_tick, (S.EXPIRED, S.RELEASING), rules=_TICK_RULES),
+                S.CLOSING: Cell(timers.on_tick, (S.CLOSED,), rules=("M98",)),
+                S.LEAVING: Cell(timers.on_tick, (S.CLOSED,), rules=("M98",)),
+            },
+        ),
+        K.PROCEED: row(
+            IGNORED,
+            {
+                S.UNJOINED: Cell(
+                    join.join_if_due,
+                    (S.RELEASING, S.JOINING, S.FAILED),
+                    rules=("M6", "M21", "M24", "M28", "M55", "M74", "M77", "M78"),
+                ),
+                S.STABLE: Cell(
+                    join.rejoin_if_needed,
+                    (S.RELEASING, S.JOINING, S.FAILED),
+                    rules=("M6", "M19", "M21", "M24", "M28", "M55", "M74", "M77", "M78", "M92", "M94"),
+                ),
+                **dict.fromkeys((S.RELEASING, *REBALANCING, S.ADOPTING), _FIND),
+            },
+        ),
+    },
+)

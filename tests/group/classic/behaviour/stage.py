@@ -73,7 +73,7 @@ class Actor:
 
     @property
     def must_let_go(self) -> bool:
-        return self.member.letting_go is not None
+        return self.member.unreleased is not None
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [action for action in self.told if isinstance(action, kind)]
@@ -149,8 +149,8 @@ class Crowd:
 
     def let_go(self, actor: Actor) -> None:
         """The application is done with the partitions of the open Revoke or Lose."""
-        assert actor.member.letting_go is not None
-        actor.holds.difference_update(actor.member.letting_go)
+        assert actor.member.unreleased is not None
+        actor.holds.difference_update(actor.member.unreleased)
         self.poll(actor)
         if actor.must_let_go:
             self.tell(actor, Released())
@@ -260,11 +260,11 @@ def no_partition_has_two_owners(crowd: Crowd) -> None:
 
 def converged(crowd: Crowd) -> bool:
     """All that can work are stable, and each partition that somebody wants is with exactly one of them."""
-    able = [a for a in crowd.actors.values() if a.state not in (MemberState.closed, MemberState.fenced)]
+    able = [a for a in crowd.actors.values() if a.state not in (MemberState.CLOSED, MemberState.FENCED)]
     wanted = {t for a in able for t in a.member.topics}
     everything = {TopicPartition(t, p) for t in wanted for p in range(crowd.topics.get(t, 0))}
     return (
-        all(a.state is (MemberState.stable if a.member.topics else MemberState.idle) for a in able)
+        all(a.state is (MemberState.STABLE if a.member.topics else MemberState.IDLE) for a in able)
         and all(not a.member.rejoin_needed for a in able if a.member.topics)
         and owners(crowd).keys() == everything
         and all(set(a.member.owned) == a.holds for a in able)

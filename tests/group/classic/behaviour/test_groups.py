@@ -47,7 +47,7 @@ def test_what_a_closed_member_had_goes_to_the_others(assignors: tuple[str, ...])
     closed = crowd.actors["b"]
     crowd.close("b")
     crowd.settle()
-    assert closed.state is MemberState.closed
+    assert closed.state is MemberState.CLOSED
     assert sorted(len(a.holds) for a in crowd.actors.values() if a is not closed) == [3, 3]
 
 
@@ -145,7 +145,7 @@ def test_of_two_members_with_one_instance_id_the_older_one_stops_for_good() -> N
     crowd.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
     crowd.wait(10_000)
     crowd.check = no_partition_has_two_owners
-    assert old.state is MemberState.fenced
+    assert old.state is MemberState.FENCED
     assert [fatal.final for fatal in old.of(Fatal)] == [True]
     crowd.settle()
     assert len(crowd.actors["s2"].holds) == 3
@@ -155,7 +155,7 @@ def test_a_full_group_is_fatal_to_the_newcomer_and_to_nobody_else() -> None:
     crowd = group("a", group_max_size=1)
     crowd.add("b", assignors=COOPERATIVE).asleep = True
     crowd.wait(1_000)
-    assert crowd.actors["b"].state is MemberState.failed
+    assert crowd.actors["b"].state is MemberState.FAILED
     assert len(crowd.actors["a"].holds) == 6
 
 
@@ -173,7 +173,7 @@ def test_an_application_that_stops_polling_gives_up_its_partitions_and_comes_bac
     crowd.settle()
     lazy.asleep = True
     crowd.wait(10_000)
-    assert lazy.state is MemberState.dropped
+    assert lazy.state is MemberState.EXPIRED
     assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [0, 3, 3]
     lazy.asleep = False
     crowd.settle()
@@ -268,7 +268,7 @@ class Group(RuleBasedStateMachine):
         actor = self.some(index)
         if kill:
             self.crowd.kill(actor.name)
-        elif actor.state not in (MemberState.closing, MemberState.leaving, MemberState.closed):
+        elif actor.state not in (MemberState.CLOSING, MemberState.LEAVING, MemberState.CLOSED):
             self.crowd.close(actor.name)
 
     @precondition(lambda self: self.crowd.actors)

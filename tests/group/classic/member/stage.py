@@ -83,7 +83,7 @@ class Solo:
         return self.member.state
 
     def tell(self, event: MemberEvent) -> list[MemberAction]:
-        done = self.state is MemberState.closed
+        done = self.state is MemberState.CLOSED
         said = step(self.member, event, self.now)
         assert not (done and said), f"{said} after Left"
         if isinstance(event, Tick):
@@ -215,20 +215,20 @@ class Solo:
         """Subscribed, the coordinator found, the first JoinGroup open."""
         self.subscribe(*topics, pattern=pattern)
         self.find()
-        assert self.state is MemberState.joining
+        assert self.state is MemberState.JOINING
         return self
 
     def syncing(self, generation: int = 1) -> Solo:
         self.joining()
         self.answer_join(generation=generation)
-        assert self.state is MemberState.syncing
+        assert self.state is MemberState.SYNCING
         return self
 
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> Solo:
         """A follower that owns `partitions` (by default t-0 and t-1)."""
         self.syncing(generation)
         self.answer_sync(*(partitions or parts("t", 0, 1)))
-        assert self.state is MemberState.stable
+        assert self.state is MemberState.STABLE
         self.said.clear()
         return self
 

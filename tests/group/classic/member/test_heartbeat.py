@@ -80,7 +80,7 @@ def test_session_timeout_without_an_answer_looks_the_coordinator_up_and_loses_no
     solo.wait(SESSION)
     solo.take(FindCoordinator)
     assert not solo.says(Lose)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 def test_an_answer_restarts_the_session() -> None:
@@ -230,7 +230,7 @@ def test_a_heartbeat_answer_for_an_older_generation_changes_nothing(code: ErrorC
     solo.said.clear()
     solo.answer_heartbeat(code, old)
     assert solo.said == []
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 @pytest.mark.parametrize("code", STALE)
@@ -249,7 +249,7 @@ def test_a_refused_commit_while_joining_eagerly_leaves_it_to_the_open_join() -> 
     solo.said.clear()
     solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
     assert solo.said == []
-    assert solo.state is MemberState.joining
+    assert solo.state is MemberState.JOINING
 
 
 def test_a_refused_commit_while_joining_cooperatively_loses_and_joins_anew() -> None:
@@ -272,7 +272,7 @@ def test_a_commit_to_the_wrong_coordinator_finds_another_one(code: ErrorCode) ->
     solo = Solo().stable()
     solo.answer_commit(code)
     solo.take(FindCoordinator)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE])
@@ -330,7 +330,7 @@ def test_a_rebalance_is_no_news_while_rebalancing() -> None:
     solo.tell(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert solo.state is MemberState.syncing
+    assert solo.state is MemberState.SYNCING
     assert not solo.sends(JoinGroupRequest)
 
 
@@ -342,7 +342,7 @@ def test_a_cooperative_member_lets_go_takes_over_and_joins_again() -> None:
     revoke = solo.take(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0), "need to revoke partitions and re-join")
     assert not solo.says(Assign)
-    assert solo.state is MemberState.adopting
+    assert solo.state is MemberState.ADOPTING
     solo.let_go()
     assign = solo.take(Assign)
     assert (assign.added, assign.owned, assign.generation) == (parts("t", 2), parts("t", 1, 2), 2)
@@ -396,7 +396,7 @@ def test_what_a_static_member_gave_back_before_it_was_put_out_is_divided_again(
     solo.answer_sync(*parts("t", 1))
     assert solo.take(Revoke).partitions == parts("t", 0)
     solo.wait(SESSION // 2)
-    assert solo.state is MemberState.dropped
+    assert solo.state is MemberState.EXPIRED
     solo.let_go()
     solo.poll()
     solo.answer_join(generation=generation)
@@ -532,7 +532,7 @@ def test_the_reason_is_forgotten_when_the_group_is_joined() -> None:
     solo.tell(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1))
-    assert solo.member.reason == ""
+    assert solo.member.rejoin_reason == ""
 
 
 def test_the_sticky_assignor_says_what_it_was_assigned_last() -> None:
@@ -561,7 +561,7 @@ def test_a_member_whose_application_does_not_poll_leaves_and_says_so() -> None:
         ("me", "consumer poll timeout has expired.")
     ]
     assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert (solo.state, solo.member.identity) == (MemberState.dropped, None)
+    assert (solo.state, solo.member.identity) == (MemberState.EXPIRED, None)
 
 
 def test_it_joins_again_with_the_next_poll() -> None:
@@ -589,7 +589,7 @@ def test_a_poll_restarts_the_interval() -> None:
     solo.wait(POLL - 1)
     solo.poll()
     solo.wait(POLL - 1)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 def test_inside_poll_the_interval_does_not_count() -> None:
@@ -597,12 +597,12 @@ def test_inside_poll_the_interval_does_not_count() -> None:
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.tell(PollBegan())
     solo.wait(POLL * 20)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
     solo.tell(PollEnded())
     solo.wait(POLL - 1)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
     solo.wait(1)
-    assert solo.state is MemberState.dropped
+    assert solo.state is MemberState.EXPIRED
 
 
 def test_an_application_that_waits_in_poll_from_before_the_join_is_alive() -> None:
@@ -610,7 +610,7 @@ def test_an_application_that_waits_in_poll_from_before_the_join_is_alive() -> No
     solo.tell(PollBegan())
     solo.stable()
     solo.wait(POLL * 2)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 def test_a_poll_counts_even_while_the_coordinator_is_unknown() -> None:
@@ -620,7 +620,7 @@ def test_a_poll_counts_even_while_the_coordinator_is_unknown() -> None:
     solo.wait(POLL - 1)
     solo.poll()
     solo.wait(POLL - 1)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 def test_a_static_member_that_does_not_poll_sends_no_leave() -> None:
@@ -642,7 +642,7 @@ def test_an_application_that_never_lets_go_is_dropped_too() -> None:
     solo = Solo(EAGER, session_timeout_ms=POLL * 2).stable()
     solo.tell(RequestRejoin("because"))
     solo.wait(POLL)
-    assert solo.state is MemberState.dropped
+    assert solo.state is MemberState.EXPIRED
     assert solo.take(Lose).partitions == parts("t", 0, 1)
 
 
@@ -652,7 +652,7 @@ def test_the_interval_does_not_count_while_the_join_is_open() -> None:
     assert solo.sends(JoinGroupRequest)
     solo.answer_join()
     solo.wait(1)
-    assert solo.state is MemberState.syncing
+    assert solo.state is MemberState.SYNCING
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -669,11 +669,11 @@ def test_but_it_does_where_a_silent_coordinator_counts_too(known: bool) -> None:
     solo.wait(POLL - 1)
     assert not solo.says(Lose)
     solo.wait(1)
-    assert (solo.state, solo.member.identity) == (MemberState.dropped, None)
+    assert (solo.state, solo.member.identity) == (MemberState.EXPIRED, None)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
     assert solo.sends(LeaveGroupRequest) is known
     solo.answer_join(generation=2, request=request)
-    assert solo.state is MemberState.dropped
+    assert solo.state is MemberState.EXPIRED
 
 
 def test_a_coordinator_that_was_found_again_finds_the_member_where_it_was() -> None:
@@ -681,7 +681,7 @@ def test_a_coordinator_that_was_found_again_finds_the_member_where_it_was() -> N
     request = solo.request(SyncGroupRequest)
     solo.tell(CoordinatorFound("node"))
     solo.answer_sync(*parts("t", 0), request=request)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 # The session, while the group rebalances
@@ -715,7 +715,7 @@ def test_who_keeps_partitions_sends_heartbeats_beside_an_open_join() -> None:
         solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS, request=sent.request)
         assert solo.said == []
     solo.answer_join(generation=2, request=join)
-    assert solo.state is MemberState.syncing
+    assert solo.state is MemberState.SYNCING
     solo.wait(INTERVAL)
     assert not _heartbeat(solo).urgent
 
@@ -735,7 +735,7 @@ def test_what_is_kept_is_lost_a_session_after_the_coordinator_was_heard_of(answe
             solo.answer_heartbeat(answer, request=solo.request(HeartbeatRequest))
     solo.wait(1)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert (solo.state, solo.member.identity) == (MemberState.releasing, None)
+    assert (solo.state, solo.member.identity) == (MemberState.RELEASING, None)
     solo.take(FindCoordinator)
     solo.find()
     solo.let_go()
@@ -756,13 +756,13 @@ def test_a_heartbeat_that_fails_leaves_the_open_join_alone_and_one_elsewhere_end
     join = solo.request(JoinGroupRequest)
     solo.wait(INTERVAL)
     solo.tell(Failed(solo.request(HeartbeatRequest), "broken"))
-    assert (solo.state, solo.said) == (MemberState.joining, [])
+    assert (solo.state, solo.said) == (MemberState.JOINING, [])
     solo.wait(BACKOFF)
     solo.answer_heartbeat(ErrorCode.NOT_COORDINATOR, request=solo.request(HeartbeatRequest))
     solo.take(FindCoordinator)
-    assert (solo.state, solo.says(Lose)) == (MemberState.unjoined, False)
+    assert (solo.state, solo.says(Lose)) == (MemberState.UNJOINED, False)
     solo.answer_join(generation=2, request=join)
-    assert solo.state is MemberState.unjoined
+    assert solo.state is MemberState.UNJOINED
 
 
 def test_joins_that_fail_one_after_the_other_keep_nothing_for_longer() -> None:
@@ -770,7 +770,7 @@ def test_joins_that_fail_one_after_the_other_keep_nothing_for_longer() -> None:
     began = solo.now
     while not solo.says(Lose):
         solo.wait(SESSION // 3)
-        if solo.state is MemberState.joining:
+        if solo.state is MemberState.JOINING:
             solo.tell(Failed(solo.request(JoinGroupRequest), "broken"))
         if solo.says(FindCoordinator):
             solo.take(FindCoordinator)
@@ -783,10 +783,10 @@ def test_who_can_not_ask_to_join_has_a_session_as_ever() -> None:
     solo = _rejoining()
     solo.tell(CoordinatorLost())
     solo.wait(SESSION - 1)
-    assert (solo.state, solo.says(Lose)) == (MemberState.unjoined, False)
+    assert (solo.state, solo.says(Lose)) == (MemberState.UNJOINED, False)
     solo.wait(1)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert solo.state is MemberState.releasing
+    assert solo.state is MemberState.RELEASING
 
 
 def test_a_heartbeat_that_is_answered_late_counts_while_the_join_is_open() -> None:
@@ -819,6 +819,6 @@ def test_javas_members_wait_for_ever_and_who_keeps_nothing_loses_nothing(
     solo.wait(POLL * 3)
     assert not solo.says(Lose)
     assert not solo.sends(HeartbeatRequest)
-    assert (solo.state, solo.member.open) == (MemberState.unjoined, None)
+    assert (solo.state, solo.member.rebalance_request) == (MemberState.UNJOINED, None)
     solo.answer_join(request=request)
-    assert solo.state is MemberState.unjoined
+    assert solo.state is MemberState.UNJOINED

@@ -72,7 +72,7 @@ def test_the_leader_waits_for_the_metadata_of_topics_that_only_others_want() -> 
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     assert solo.take(WantMetadata).topics == {"t", "u"}
-    assert solo.state is MemberState.planning
+    assert solo.state is MemberState.ASSIGNING
     assert not solo.sends(SyncGroupRequest)
     solo.tell(Metadata({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
     assert solo.sync_own_plan()["you"].partitions == parts("u", 0, 1)
@@ -83,7 +83,7 @@ def test_metadata_that_was_asked_for_before_does_not_end_the_wait() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     solo.tell(Metadata({"t": 3}, asked=frozenset({"t"})))
-    assert solo.state is MemberState.planning
+    assert solo.state is MemberState.ASSIGNING
 
 
 def test_a_topic_that_does_not_exist_is_left_out_of_the_plan() -> None:
@@ -109,13 +109,13 @@ def test_a_refused_heartbeat_ends_the_wait_for_metadata() -> None:
 
 
 def test_a_member_whose_metadata_can_not_be_read_gets_nothing_and_spoils_nothing() -> None:
-    group = leadership.subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
+    group = leadership.decode_subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
     assert (group["a"].topics, group["b"].topics) == ((), ("t",))
 
 
 def test_equal_metadata_is_read_once() -> None:
     data = wants("t").encode()
-    group = leadership.subscriptions([("a", None, data), ("b", None, data)])
+    group = leadership.decode_subscriptions([("a", None, data), ("b", None, data)])
     assert group["a"] is group["b"]
 
 
@@ -140,7 +140,7 @@ def test_an_assignor_without_user_data_to_say_is_fatal_and_the_next_poll_tries_a
     error = solo.take(Fatal).error
     assert isinstance(error, IllegalState)
     assert "the assignor 'mine' failed" in str(error)
-    assert solo.state is MemberState.failed
+    assert solo.state is MemberState.FAILED
     solo.said.clear()
     solo.poll()
     assert "the assignor 'mine' failed" in str(solo.take(Fatal).error)
@@ -266,7 +266,7 @@ def test_who_leads_no_more_when_a_heartbeat_is_answered_asks_nobody() -> None:
     solo.answer_sync(*parts("t", 0, 1, 2))
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     solo.answer_join(leader="you", generation=8)
-    solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.open)
+    solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.rebalance_request)
     solo.answer_heartbeat()
     assert not solo.sends(DescribeGroupsRequest)
 
@@ -287,8 +287,8 @@ def test_a_static_leader_knows_itself_by_its_former_id_where_brokers_say_no_more
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
     assert solo.request(SyncGroupRequest).assignments == []
-    assert solo.member.leads is leads
-    solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.open)
+    assert solo.member.is_leader is leads
+    solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.rebalance_request)
     solo.tell(Metadata({"t": 4}))
     assert (CHANGED in solo.reasons) is leads
 
@@ -296,7 +296,7 @@ def test_a_static_leader_knows_itself_by_its_former_id_where_brokers_say_no_more
 def test_as_javas_it_does_none_of_this() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}, group_instance_id="i").joining()
     solo.answer_join(leader=FORMER, generation=7)
-    assert not solo.member.leads
+    assert not solo.member.is_leader
     solo.answer_sync(*parts("t", 0, 1, 2))
     solo.answer_heartbeat()
     assert not solo.sends(DescribeGroupsRequest)
@@ -432,7 +432,7 @@ def test_other_racks_are_a_reason_where_the_member_has_one(
 
 
 def existed(user_data: bytes | None) -> dict[str, int]:
-    told = leadership.read_memory(user_data)
+    told = leadership.decode_initial_counts(user_data)
     assert told is not None
     return told
 
@@ -444,10 +444,10 @@ def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> No
 
 def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leadership.encode_memory({"t": 3}))
+    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leadership.encode_initial_counts({"t": 3}))
     assign = solo.take(Assign)
     assert assign.new == set(parts("t", 3, 4))
-    assert (assign.first, assign.existed) == (False, {"t": 3})
+    assert (assign.first, assign.initial_counts) == (False, {"t": 3})
 
 
 def test_nothing_is_new_where_nobody_remembers() -> None:
@@ -458,7 +458,7 @@ def test_nothing_is_new_where_nobody_remembers() -> None:
 
 def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0), user_data=leadership.encode_memory({"t": 3}))
+    solo.answer_sync(*parts("t", 0), user_data=leadership.encode_initial_counts({"t": 3}))
     solo.said.clear()
     solo.answer_heartbeat(27)
     plan = solo.become_leader(9)
@@ -513,16 +513,16 @@ def test_a_topic_made_anew_has_only_new_partitions() -> None:
     old, new = UUID(int=1), UUID(int=2)
     before = Metadata({"t": 3}, ids={"t": old})
     again = Metadata({"t": 2}, ids={"t": new})
-    assert leadership.existed_by_now({"t": 3}, ["t"], again, before, False) == {"t": 0}
-    assert leadership.existed_by_now({"t": 3}, ["t"], before, before, False) == {"t": 3}
+    assert leadership.update_initial_counts({"t": 3}, ["t"], again, before, False) == {"t": 0}
+    assert leadership.update_initial_counts({"t": 3}, ["t"], before, before, False) == {"t": 3}
 
 
 def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
-    data = leadership.encode_memory({"t": 3})
-    assert leadership.read_memory(None) is None
-    assert leadership.read_memory(b"\0\0\0\0") is None
-    assert leadership.read_memory(data[:-1]) is None
-    assert leadership.read_memory(data) == {"t": 3}
+    data = leadership.encode_initial_counts({"t": 3})
+    assert leadership.decode_initial_counts(None) is None
+    assert leadership.decode_initial_counts(b"\0\0\0\0") is None
+    assert leadership.decode_initial_counts(data[:-1]) is None
+    assert leadership.decode_initial_counts(data) == {"t": 3}
 
 
 def test_sticky_assignments_carry_none_of_it() -> None:

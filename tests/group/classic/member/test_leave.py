@@ -103,20 +103,20 @@ def leaving() -> Solo:
 
 
 WAYS: dict[MemberState, Callable[[], Solo]] = {
-    MemberState.idle: Solo,
-    MemberState.unjoined: unjoined,
-    MemberState.releasing: lambda: rejoining(Solo(EAGER).stable()),
-    MemberState.joining: lambda: rejoining(Solo(COOPERATIVE).stable()),
-    MemberState.planning: planning,
-    MemberState.syncing: lambda: Solo().syncing(),
-    MemberState.adopting: adopting,
-    MemberState.stable: lambda: Solo().stable(),
-    MemberState.dropped: dropped,
-    MemberState.failed: failed,
-    MemberState.fenced: fenced,
-    MemberState.unsubscribing: unsubscribing,
-    MemberState.closing: closing,
-    MemberState.leaving: leaving,
+    MemberState.IDLE: Solo,
+    MemberState.UNJOINED: unjoined,
+    MemberState.RELEASING: lambda: rejoining(Solo(EAGER).stable()),
+    MemberState.JOINING: lambda: rejoining(Solo(COOPERATIVE).stable()),
+    MemberState.ASSIGNING: planning,
+    MemberState.SYNCING: lambda: Solo().syncing(),
+    MemberState.ADOPTING: adopting,
+    MemberState.STABLE: lambda: Solo().stable(),
+    MemberState.EXPIRED: dropped,
+    MemberState.FAILED: failed,
+    MemberState.FENCED: fenced,
+    MemberState.UNSUBSCRIBING: unsubscribing,
+    MemberState.CLOSING: closing,
+    MemberState.LEAVING: leaving,
 }
 
 
@@ -131,7 +131,7 @@ def anywhere(request: pytest.FixtureRequest) -> Solo:
 # What is the same in many states
 
 
-HELD = ["unjoined", "releasing", "joining", "planning", "syncing", "adopting", "stable"]
+HELD = ["unjoined", "releasing", "joining", "assigning", "syncing", "adopting", "stable"]
 
 
 def in_state(name: str, **options: Any) -> Solo:
@@ -144,7 +144,7 @@ def in_state(name: str, **options: Any) -> Solo:
         solo.tell(RequestRejoin("because"))
     if name == "unjoined":
         solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    elif name == "planning":
+    elif name == "assigning":
         want = Subscription(topics=("t", "u"))
         solo.answer_join(generation=2, members={"me": want, "you": want})
     elif name in ("syncing", "adopting"):
@@ -159,7 +159,29 @@ def in_state(name: str, **options: Any) -> Solo:
 def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> None:
     solo = in_state(state, group_instance_id="i")
     solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0)
-    assert solo.state is MemberState.fenced
+    assert solo.state is MemberState.FENCED
+
+
+def test_a_member_that_is_fenced_while_it_unsubscribes_never_joins_again() -> None:
+    solo = Solo(group_instance_id="i").stable()
+    beat = solo.beat()
+    solo.tell(Unsubscribe())
+    solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
+    assert (solo.state, solo.take(Fatal).final) == (MemberState.FENCED, True)
+    solo.let_go()
+    solo.subscribe("t")
+    assert solo.state is MemberState.FENCED
+
+
+def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes() -> None:
+    solo = Solo(group_instance_id="i").stable()
+    beat = solo.beat()
+    solo.tell(Close())
+    solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.let_go()
+    assert solo.state is MemberState.CLOSED
+    assert solo.says(Left)
 
 
 @pytest.mark.parametrize("state", HELD)
@@ -172,7 +194,7 @@ def test_a_member_that_may_fight_back_joins_again_at_the_next_poll(state: str) -
         group_id="g", generation_id=member.generation or 0, member_id=member.member_id, group_instance_id="i"
     )
     solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
-    assert (solo.state, solo.take(Fatal).final) == (MemberState.failed, False)
+    assert (solo.state, solo.take(Fatal).final) == (MemberState.FAILED, False)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
     solo.poll()
     solo.let_go()
@@ -225,7 +247,7 @@ def test_a_request_that_can_not_be_sent_is_raised_and_asked_again_by_the_next_po
         solo.answer_join()
     refusal = EncodeError("JoinGroup", 4, "group_instance_id", "versions 5 and above")
     solo.tell(Refused(solo.request(request_kind), refusal))
-    assert (solo.state, solo.take(Fatal).error) == (MemberState.failed, refusal)
+    assert (solo.state, solo.take(Fatal).error) == (MemberState.FAILED, refusal)
     assert solo.member.coordinator == "node"
     solo.poll()
     assert solo.sends(JoinGroupRequest)
@@ -243,7 +265,7 @@ def test_a_member_says_in_every_version_that_it_leaves(version: int) -> None:
 def test_a_leave_that_can_not_be_sent_ends_the_member_all_the_same() -> None:
     solo = leaving()
     solo.tell(Refused(solo.request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no")))
-    assert solo.state is MemberState.closed
+    assert solo.state is MemberState.CLOSED
 
 
 @pytest.mark.parametrize("state", HELD)
@@ -251,14 +273,14 @@ def test_a_member_is_lost_in_every_state_that_has_a_generation(state: str) -> No
     solo = in_state(state)
     solo.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID, solo.member.generation or 0)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert solo.state is MemberState.releasing
+    assert solo.state is MemberState.RELEASING
 
 
 @pytest.mark.parametrize("state", [state for state in HELD if state not in ("unjoined", "joining")])
 def test_the_poll_interval_counts_in_every_state_in_which_heartbeats_go_out(state: str) -> None:
     solo = in_state(state)
     solo.wait(POLL)
-    assert solo.state is MemberState.dropped
+    assert solo.state is MemberState.EXPIRED
     assert solo.take(Lose).partitions == parts("t", 0, 1)
 
 
@@ -277,7 +299,7 @@ def test_close_ends_within_its_deadline_from_every_state_even_if_nobody_answers(
     """testCloseNoResponseForLeaveGroup, testCloseCoordinatorNotKnownNoCommits, and their like."""
     anywhere.tell(Close(timeout_ms=5_000))
     anywhere.wait(5_000)
-    assert anywhere.state is MemberState.closed
+    assert anywhere.state is MemberState.CLOSED
     anywhere.take(Left)
 
 
@@ -285,21 +307,21 @@ def test_close_without_time_does_not_wait_from_any_state(anywhere: Solo) -> None
     """ConsumerCoordinatorTest.testCloseNoWait."""
     anywhere.tell(Close(timeout_ms=0))
     anywhere.wait(0)
-    assert anywhere.state is MemberState.closed
+    assert anywhere.state is MemberState.CLOSED
 
 
 def test_close_ends_at_once_from_every_state_when_everybody_answers(anywhere: Solo) -> None:
     anywhere.tell(Close())
-    while anywhere.member.letting_go is not None:
+    while anywhere.member.unreleased is not None:
         anywhere.let_go()
-    if anywhere.state is MemberState.leaving:
+    if anywhere.state is MemberState.LEAVING:
         anywhere.answer_leave()
-    assert anywhere.state is MemberState.closed
+    assert anywhere.state is MemberState.CLOSED
     assert anywhere.member.owned == ()
 
 
 def test_nothing_is_said_after_close_from_any_state(anywhere: Solo) -> None:
-    open_request = anywhere.member.open
+    open_request = anywhere.member.rebalance_request
     anywhere.tell(Close(timeout_ms=0))
     anywhere.wait(0)
     anywhere.said.clear()
@@ -326,7 +348,7 @@ def test_close_lets_go_then_leaves_then_is_done() -> None:
     assert solo.member.identity is not None
     assert not solo.sends(LeaveGroupRequest)
     solo.let_go()
-    request = solo.member.leave
+    request = solo.member.leave_request
     assert isinstance(request, LeaveGroupRequest)
     assert [(m.member_id, m.reason) for m in request.members] == [("me", "the consumer is being closed")]
     assert not solo.says(Left)
@@ -433,7 +455,7 @@ def test_a_second_close_may_only_be_sooner() -> None:
     solo.tell(Close(timeout_ms=2_000))
     solo.tell(Close(timeout_ms=60_000))
     solo.wait(2_000)
-    assert solo.state is MemberState.closed
+    assert solo.state is MemberState.CLOSED
 
 
 def test_a_heartbeat_that_is_refused_while_closing_turns_the_revocation_into_a_loss() -> None:
@@ -460,7 +482,7 @@ def test_unsubscribe_lets_go_leaves_and_is_idle() -> None:
     assert [(m.member_id, m.reason) for m in request.members] == [
         ("me", "the consumer unsubscribed from all topics")
     ]
-    assert (solo.state, solo.member.identity) == (MemberState.idle, None)
+    assert (solo.state, solo.member.identity) == (MemberState.IDLE, None)
     solo.wait(POLL)
     assert not solo.sends(HeartbeatRequest)
 
@@ -473,13 +495,13 @@ def test_unsubscribe_with_a_reset_generation_loses() -> None:
     solo.tell(Unsubscribe())
     assert not solo.says(Revoke)
     solo.let_go()
-    assert solo.state is MemberState.idle
+    assert solo.state is MemberState.IDLE
 
 
 def test_an_empty_subscription_unsubscribes() -> None:
     solo = Solo().stable()
     solo.tell(Subscribe(frozenset()))
-    assert solo.state is MemberState.unsubscribing
+    assert solo.state is MemberState.UNSUBSCRIBING
 
 
 def test_a_new_subscription_after_unsubscribe_joins_with_a_new_id() -> None:
@@ -510,7 +532,7 @@ def test_a_join_that_is_answered_while_unsubscribing_is_left() -> None:
     assert [m.member_id for m in solo.request(LeaveGroupRequest).members] == ["me-too"]
 
 
-OVER = {MemberState.fenced, MemberState.closing, MemberState.leaving}
+OVER = {MemberState.FENCED, MemberState.CLOSING, MemberState.LEAVING}
 
 
 @pytest.mark.parametrize(
@@ -519,7 +541,7 @@ OVER = {MemberState.fenced, MemberState.closing, MemberState.leaving}
 def test_unsubscribe_ends_idle_from_every_state_that_is_not_the_end(state: MemberState) -> None:
     solo = WAYS[state]()
     solo.tell(Unsubscribe())
-    while solo.member.letting_go is not None:
+    while solo.member.unreleased is not None:
         solo.let_go()
-    assert solo.state is MemberState.idle
+    assert solo.state is MemberState.IDLE
     assert solo.member.owned == ()

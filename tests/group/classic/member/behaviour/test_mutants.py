@@ -22,28 +22,47 @@ from kproto.group.classic.member import (
     Member,
     MemberState,
     Unsubscribe,
+    assignment,
+    coordinator,
     heartbeat,
+    join,
     leadership,
     leave,
-    rebalance,
+    membership,
+    revocation,
     state,
+    subscription,
     table,
+    timers,
 )
 from kproto.group.subscription import Claim
 from tests.group.classic.behaviour import test_groups
 from tests.group.classic.member import (
     test_heartbeat,
+    test_join,
     test_leadership,
     test_leave,
-    test_rebalance,
 )
 
-CODE = [table, rebalance, leave, heartbeat, state, leadership]
+CODE = [
+    assignment,
+    coordinator,
+    heartbeat,
+    join,
+    leadership,
+    leave,
+    membership,
+    revocation,
+    state,
+    subscription,
+    table,
+    timers,
+]
 CLAIMS = [
     test_groups,
     test_heartbeat,
     test_leadership,
-    test_rebalance,
+    test_join,
     test_leave,
 ]
 
@@ -61,7 +80,11 @@ def replace(patch: Patch, name: str, new: Any) -> None:
     knowing = [module for module in CODE if hasattr(module, name)]
     assert knowing, f"{name!r} is nowhere in the code that is broken"
     for module in knowing:
+        original = getattr(module, name)
         patch.setattr(module, name, new)
+        for position, cell in table.TABLE.items():
+            if cell.act is original:
+                patch.setitem(table.TABLE, position, cell._replace(act=new))
 
 
 def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
@@ -98,11 +121,11 @@ def fails(claim: Callable[[], None]) -> bool:
 @mutant
 def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
     def prepare(who: Member, out: Any) -> None:
-        who.prepared = who.prepared or not who.cooperative
+        who.is_prepared = who.is_prepared or not who.cooperative
         original(who, out)
 
-    original = rebalance.prepare
-    replace(patch, "prepare", prepare)
+    original = join.prepare_join
+    replace(patch, "prepare_join", prepare)
 
 
 @mutant
@@ -110,11 +133,11 @@ def a_cooperative_member_takes_over_before_it_let_go(patch: Patch) -> None:
     def synced(who: Member, answer: Any, out: Any) -> None:
         keep, who.owned = who.owned, ()
         original(who, answer, out)
-        if who.state is not MemberState.stable:
+        if who.state is not MemberState.STABLE:
             who.owned = keep
 
-    original = rebalance.synced
-    replace(patch, "synced", synced)
+    original = assignment._on_synced
+    replace(patch, "_on_synced", synced)
 
 
 @mutant
@@ -123,21 +146,21 @@ def there_is_no_second_join_after_a_revocation(patch: Patch) -> None:
         original(who, event, now, out)
         who.rejoin_needed = False
 
-    original = table.TABLE["Released"][MemberState.adopting]
-    patch.setitem(table.TABLE["Released"], MemberState.adopting, released)
+    original = assignment.on_released_adopting
+    replace(patch, "on_released_adopting", released)
 
 
 @mutant
 def topics_that_are_not_wanted_any_more_are_kept(patch: Patch) -> None:
-    replace(patch, "wants", lambda who, topic: True)
+    replace(patch, "is_subscribed", lambda who, topic: True)
 
 
 @mutant
 def what_was_let_go_of_is_still_claimed(patch: Patch) -> None:
     def forget(who: Member) -> None:
-        who.letting_go = None
+        who.unreleased = None
 
-    replace(patch, "forget_let_go", forget)
+    replace(patch, "finish_release", forget)
 
 
 # Refusals
@@ -145,7 +168,7 @@ def what_was_let_go_of_is_still_claimed(patch: Patch) -> None:
 
 @mutant
 def whoever_is_told_so_joins_at_once_for_ever(patch: Patch) -> None:
-    replace(patch, "not_for_ever_at_once", lambda who, now: None)
+    replace(patch, "back_off_from_repeated_joins", lambda who, now: None)
 
 
 @mutant
@@ -156,18 +179,18 @@ def any_assignment_is_final(patch: Patch) -> None:
         original(who, *more)
         who.joins = 0
 
-    original = rebalance.adopt
+    original = assignment.adopt
     replace(patch, "adopt", adopt)
 
 
 @mutant
 def every_answer_counts_for_the_present(patch: Patch) -> None:
-    replace(patch, "is_present", lambda who, generation, member_id: who.generation is not None)
+    replace(patch, "is_current", lambda who, generation, member_id: who.generation is not None)
 
 
 @mutant
 def no_answer_counts_for_the_present(patch: Patch) -> None:
-    replace(patch, "is_present", lambda who, generation, member_id: False)
+    replace(patch, "is_current", lambda who, generation, member_id: False)
 
 
 @mutant
@@ -177,25 +200,25 @@ def a_refused_member_keeps_its_partitions(patch: Patch) -> None:
         original(who, reason, out, keep_id=keep_id)
         who.owned = keep
 
-    original = leave.reset
+    original = membership.reset
     replace(patch, "reset", reset)
 
 
 @mutant
 def an_unknown_member_keeps_its_id(patch: Patch) -> None:
-    original = leave.forget_membership
+    original = membership.forget_membership
     replace(patch, "forget_membership", lambda who, reason, keep_id: original(who, reason, keep_id=True))
 
 
 @mutant
 def a_fenced_member_fights_back(patch: Patch) -> None:
-    replace(patch, "fence", lambda who, request, out: leave.reset(who, "fenced", out, keep_id=False))
+    replace(patch, "fence", lambda who, request, out: membership.reset(who, "fenced", out, keep_id=False))
 
 
 @mutant
 def a_fatal_error_keeps_the_partitions(patch: Patch) -> None:
     def fail(who: Member, error: Any, reason: str, out: Any) -> None:
-        state.move(who, MemberState.failed)
+        state.move(who, MemberState.FAILED)
         out.append(Fatal(error))
 
     replace(patch, "fail", fail)
@@ -207,8 +230,8 @@ def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
         if reason != "group is already rebalancing":
             original(who, reason)
 
-    original = state.want_rejoin
-    replace(patch, "want_rejoin", want)
+    original = state.request_rejoin
+    replace(patch, "request_rejoin", want)
 
 
 # Time
@@ -216,36 +239,36 @@ def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
 
 @mutant
 def no_heartbeat_goes_out_while_the_application_lets_go(patch: Patch) -> None:
-    fewer = state.HEARTBEATING - {MemberState.releasing, MemberState.adopting}
+    fewer = state.HEARTBEATING - {MemberState.RELEASING, MemberState.ADOPTING}
     replace(patch, "HEARTBEATING", fewer)
 
 
 @mutant
 def the_poll_interval_does_not_count(patch: Patch) -> None:
-    replace(patch, "POLL_WATCHED", set[MemberState]())
+    replace(patch, "POLL_TIMED", set[MemberState]())
 
 
 @mutant
 def a_silent_coordinator_is_waited_for(patch: Patch) -> None:
-    replace(patch, "session_timed_out", lambda who, now, out: None)
+    replace(patch, "on_session_timeout", lambda who, now, out: None)
 
 
 @mutant
 def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
     """Then joins that fail one after the other keep partitions for ever."""
 
-    def join(who: Member, out: Any) -> None:
-        if who.session_at is not None:
-            who.session_at += who.config.session_timeout_ms
+    def send_join(who: Member, out: Any) -> None:
+        if who.session_ends_at is not None:
+            who.session_ends_at += who.config.session_timeout_ms
         original(who, out)
 
-    original = rebalance.join
-    replace(patch, "join", join)
+    original = join.send_join
+    replace(patch, "send_join", send_join)
 
 
 @mutant
 def who_joins_keeps_all_until_the_join_fails(patch: Patch) -> None:
-    replace(patch, "keeps", lambda who: False)
+    replace(patch, "keeps_partitions", lambda who: False)
 
 
 @mutant
@@ -254,25 +277,29 @@ def a_heartbeat_stands_behind_the_join(patch: Patch) -> None:
         original(who, now, out)
         out[-1] = msgspec.structs.replace(out[-1], urgent=False)
 
-    original = heartbeat.beat
-    replace(patch, "beat", beat)
+    original = heartbeat.send_heartbeat
+    replace(patch, "send_heartbeat", beat)
 
 
 @mutant
 def joins_are_not_spaced(patch: Patch) -> None:
-    replace(patch, "_waits", lambda who, now: False)
+    original = join.join_if_due
+
+    def join_now(who: Member, event: Any, now: int, out: Any) -> None:
+        who.join_at = None
+        original(who, event, now, out)
+
+    replace(patch, "join_if_due", join_now)
 
 
 @mutant
 def close_waits_for_ever(patch: Patch) -> None:
     def close(who: Member, event: Any, now: int, out: Any) -> None:
         original(who, event, now, out)
-        who.close_at = None
+        who.close_ends_at = None
 
-    original = leave.close
-    for member_state, handler in table.TABLE["Close"].items():
-        if handler is original:
-            patch.setitem(table.TABLE["Close"], member_state, close)
+    original = leave.on_close
+    replace(patch, "on_close", close)
 
 
 # Leaders
@@ -280,17 +307,17 @@ def close_waits_for_ever(patch: Patch) -> None:
 
 @mutant
 def nobody_watches_the_metadata(patch: Patch) -> None:
-    patch.setattr(leadership, "snapshot", lambda topics, metadata, with_racks: {})
+    patch.setattr(leadership, "take_snapshot", lambda topics, metadata, with_racks: {})
 
 
 @mutant
 def the_leader_watches_only_its_own_topics(patch: Patch) -> None:
-    original = leadership.snapshot
+    original = leadership.take_snapshot
 
     def snapshot(topics: Any, metadata: Any, with_racks: bool) -> Any:
         return original([topic for topic in topics if topic == "t"], metadata, with_racks)
 
-    patch.setattr(leadership, "snapshot", snapshot)
+    patch.setattr(leadership, "take_snapshot", snapshot)
 
 
 @mutant
@@ -301,12 +328,12 @@ def the_leader_does_not_wait_for_metadata(patch: Patch) -> None:
 
 @mutant
 def nobody_remembers_what_existed(patch: Patch) -> None:
-    patch.setattr(leadership, "existed_by_now", lambda *_: {})
+    patch.setattr(leadership, "update_initial_counts", lambda *_: {})
 
 
 @mutant
 def everything_existed_always(patch: Patch) -> None:
-    patch.setattr(leadership, "new_partitions", lambda added, existed: frozenset())
+    patch.setattr(leadership, "find_new_partitions", lambda added, existed: frozenset())
 
 
 @mutant

@@ -1,25 +1,16 @@
-"""The table and the edges, and what holds after any events in any order."""
+"""What holds for a member after any events in any order."""
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.group.classic import member as machine
 from kproto.group.classic.member import (
-    EDGES,
-    TABLE,
     Close,
     CommitAnswered,
     CoordinatorFound,
     CoordinatorLost,
     Failed,
-    MemberEvent,
     MemberState,
     Metadata,
     PollBegan,
@@ -36,65 +27,9 @@ from kproto.group.subscription import Assignment
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kproto.messages.leave_group import LeaveGroupResponse
-from kproto.messages.metadata import MetadataRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.wire.message import Message
 from tests.group.classic.member.stage import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
-
-SOURCES = sorted(Path(machine.__file__).parent.glob("*.py"))
-
-
-# The table
-
-
-def test_the_table_says_what_every_event_does_in_every_state() -> None:
-    assert all(row.keys() == set(MemberState) for row in TABLE.values())
-
-
-def test_the_table_has_a_row_for_every_event() -> None:
-    events = {one.__name__ for one in MemberEvent.__args__} - {"Received"}
-    asked = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")
-    answers = {f"{api}Answered" for api in asked}
-    assert TABLE.keys() == events | answers
-
-
-@pytest.mark.parametrize("event", ["Tick", Tick, MetadataRequest(topics=[])])
-def test_what_is_no_event_is_told(event: Any) -> None:
-    with pytest.raises(TypeError, match=r"event=.*: a member hears Subscribe, "):
-        machine.step(Solo().member, event, 0)
-
-
-def test_one_topic_is_not_taken_for_the_topics_of_its_letters() -> None:
-    topics: Any = "flights"
-    with pytest.raises(TypeError, match=r"topics='flights': .* frozenset\(\{'flights'\}\)"):
-        machine.step(Solo().member, Subscribe(topics), 0)
-
-
-def test_every_state_has_its_edges() -> None:
-    assert EDGES.keys() == set(MemberState)
-
-
-def test_every_state_can_be_left_for_the_end() -> None:
-    def reaches(state: MemberState, seen: frozenset[MemberState]) -> bool:
-        if state is MemberState.closed:
-            return True
-        return any(reaches(to, seen | {state}) for to in EDGES[state] if to not in seen)
-
-    assert [state for state in MemberState if not reaches(state, frozenset())] == []
-
-
-def test_only_move_assigns_the_state() -> None:
-    found: list[str] = []
-    for path in SOURCES:
-        for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef):
-                for node in ast.walk(function):
-                    targets = node.targets if isinstance(node, ast.Assign) else []
-                    flat = [t for target in targets for t in getattr(target, "elts", [target])]
-                    if any(isinstance(t, ast.Attribute) and t.attr == "state" for t in flat):
-                        found.append(function.name)
-    assert sorted(found) == ["__init__", "move"]
-
 
 # Anything in any order
 
@@ -171,14 +106,16 @@ class Fuzzed(Solo):
 
     def check(self) -> None:
         who = self.member
-        assert set(who.letting_go or ()) <= set(who.owned)
-        assert (who.state in (MemberState.releasing, MemberState.adopting)) <= (who.letting_go is not None)
-        assert (who.open is not None) <= (who.rebalancing or who.state.value in ("unsubscribing", "closing"))
+        assert set(who.unreleased or ()) <= set(who.owned)
+        assert (who.state in (MemberState.RELEASING, MemberState.ADOPTING)) <= (who.unreleased is not None)
+        assert (who.rebalance_request is not None) <= (
+            who.is_rebalancing or who.state.value in ("unsubscribing", "closing")
+        )
         opened = [a for a in self.all if isinstance(a, Revoke | Lose)]
-        assert (who.letting_go is not None) <= bool(opened)
+        assert (who.unreleased is not None) <= bool(opened)
         if who.identity is not None:
             assert who.identity.generation >= 0
-        if who.state is MemberState.fenced:
+        if who.state is MemberState.FENCED:
             assert who.identity is None
 
 
@@ -192,7 +129,7 @@ def test_anything_may_happen_and_close_still_ends_in_time(
     solo.play(moves)
     solo.tell(Close(timeout_ms=1_000))
     solo.wait(1_000)
-    assert solo.state is MemberState.closed
+    assert solo.state is MemberState.CLOSED
     assert sum(isinstance(action, Left) for action in solo.all) == 1
 
 
@@ -214,21 +151,21 @@ def test_a_member_that_is_told_the_truth_again_becomes_stable_again(moves: list[
     solo.said.clear()
     solo.subscribe("t")
     for _ in range(60):
-        if solo.state is MemberState.stable and not solo.member.rejoin_needed:
+        if solo.state is MemberState.STABLE and not solo.member.rejoin_needed:
             break
         solo.poll()
-        if solo.member.finding:
+        if solo.member.is_finding_coordinator:
             solo.find()
-        if solo.member.letting_go is not None:
+        if solo.member.unreleased is not None:
             solo.let_go()
-        if solo.member.open is not None:
-            request = solo.member.open
+        if solo.member.rebalance_request is not None:
+            request = solo.member.rebalance_request
             solo.generation += isinstance(request, JoinGroupRequest)
             solo.tell(Received(request, answer(request, 0, solo.generation, 0)))
-        if solo.state is MemberState.planning:
+        if solo.state is MemberState.ASSIGNING:
             solo.tell(Metadata({"t": 3, "u": 1}))
         solo.wait(1_000)
-    assert solo.state in (MemberState.stable, MemberState.fenced)
+    assert solo.state in (MemberState.STABLE, MemberState.FENCED)
 
 
 def test_a_tick_that_is_too_early_does_nothing() -> None:

@@ -173,7 +173,7 @@ def test_a_follower_sends_an_empty_sync_and_owns_what_it_gets() -> None:
     solo.answer_sync(*parts("t", 0, 2), request=request)
     assign = solo.take(Assign)
     assert (assign.added, assign.owned, assign.generation) == (parts("t", 0, 2), parts("t", 0, 2), 4)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 def test_an_empty_assignment_is_told_too() -> None:
@@ -227,7 +227,7 @@ def test_the_answer_to_an_older_join_is_ignored() -> None:
     solo.find()
     solo.wait(BACKOFF)
     solo.answer_join(generation=9, request=old)
-    assert solo.state is MemberState.joining
+    assert solo.state is MemberState.JOINING
     assert solo.member.generation is None
 
 
@@ -244,7 +244,7 @@ def test_the_answer_to_an_older_join_is_ignored() -> None:
 def test_a_wrong_coordinator_is_looked_up_again_and_asked_after_a_backoff(code: ErrorCode, name: str) -> None:
     solo = Solo().joining()
     solo.said.clear()
-    request = solo.member.open
+    request = solo.member.rebalance_request
     assert isinstance(request, JoinGroupRequest)
     solo.answer_join(code, request=request)
     solo.take(FindCoordinator)
@@ -347,7 +347,7 @@ def test_a_coordinator_that_assigns_something_else_for_ever_is_asked_less_and_le
             solo.wait(1)
         at.append(solo.now - start)
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
-    assert solo.state is MemberState.joining
+    assert solo.state is MemberState.JOINING
     solo.answer_join()
     solo.answer_sync(*parts("t", 1))  # the same again: it stays
     solo.tell(RequestRejoin("because"))
@@ -444,7 +444,7 @@ def test_an_absent_protocol_type_is_accepted() -> None:
     """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().joining()
     solo.answer_join(protocol_type=None)
-    assert solo.state is MemberState.syncing
+    assert solo.state is MemberState.SYNCING
 
 
 @pytest.mark.parametrize("assignors", BOTH)
@@ -579,14 +579,14 @@ def test_a_heartbeat_that_resets_the_member_while_the_sync_is_open_makes_its_ans
     again = solo.request(JoinGroupRequest)
     solo.answer_sync(*parts("t", 0), request=request, protocol="range")
     assert not solo.says(Assign)
-    assert (solo.state, again.member_id) == (MemberState.joining, "")
+    assert (solo.state, again.member_id) == (MemberState.JOINING, "")
 
 
 def test_an_assignment_that_can_not_be_read_is_fatal() -> None:
     solo = Solo().syncing()
     solo.tell(Received(solo.request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"\0")))
     assert solo.says(Fatal)
-    assert solo.state is MemberState.failed
+    assert solo.state is MemberState.FAILED
 
 
 def test_no_bytes_are_an_empty_assignment() -> None:
@@ -656,7 +656,7 @@ def test_a_pattern_follower_takes_topics_that_it_has_not_met() -> None:
     solo.answer_join()
     solo.answer_sync(*parts("t1", 0), *parts("t2", 0))
     assert solo.take(Assign).owned == parts("t1", 0) + parts("t2", 0)
-    assert solo.state is MemberState.stable
+    assert solo.state is MemberState.STABLE
 
 
 def test_a_pattern_has_to_match_the_whole_name() -> None:

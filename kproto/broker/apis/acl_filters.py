@@ -1,0 +1,42 @@
+"""What the ACL requests share: filters, and the checks of their enum values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...messages.delete_acls import DeleteAclsFilter
+from ...messages.describe_acls import DescribeAclsRequest
+from ..security.acls import AclFilter
+
+# Reason for which the connection is closed: Kafka fails to parse such a request.
+UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
+NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
+_UNKNOWN: Final = 0  # of ResourceType, PatternType, AclOperation and AclPermissionType
+
+
+def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """Return the filter that a request describes."""
+    return AclFilter(
+        requested.resource_type_filter,
+        requested.resource_name_filter,
+        requested.pattern_type_filter,
+        requested.principal_filter,
+        requested.host_filter,
+        requested.operation,
+        requested.permission_type,
+    )
+
+
+def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> bool:
+    """Return whether one of the enums of a filter is UNKNOWN."""
+    return has_unknown(
+        requested.resource_type_filter,
+        requested.pattern_type_filter,
+        requested.operation,
+        requested.permission_type,
+    )
+
+
+def has_unknown(*enum_values: int) -> bool:
+    """Return whether one of the values is UNKNOWN (0); Kafka does parse numbers that it does not know."""
+    return _UNKNOWN in enum_values

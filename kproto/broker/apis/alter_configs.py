@@ -1,0 +1,90 @@
+"""AlterConfigs (key 33): replace all configs of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...error_codes import ErrorCode
+from ...messages import incremental_alter_configs as incremental
+from ...messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, Access, Authorization, Authorized
+from .config_changes import ChangeType, alter_resources, is_refused_before_authorization
+from .configs import ResourceType, config_error, config_requirements
+
+
+def handle_alter_configs(broker: Broker, call: Call) -> Result:
+    """Replace the configs of each resource, or validate the request only."""
+    request = call.request
+    assert isinstance(request, AlterConfigsRequest)
+    changes = [_as_changes(broker, resource) for resource in request.resources]
+    outcomes = alter_resources(broker, changes, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=[
+            _response(resource, error, message)
+            for resource, (error, message) in zip(request.resources, outcomes, strict=True)
+        ],
+    )
+
+
+def _as_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.AlterConfigsResource:
+    """Return the incremental changes that leave a resource with exactly the named configs."""
+    if resource.resource_type == ResourceType.BROKER:
+        current: Iterable[str] = broker.cluster.dynamic.given(resource.resource_name)
+    else:
+        topic = broker.topics.named(resource.resource_name)
+        current = topic.configs if topic is not None else ()
+    removed = sorted({*current} - {config.name for config in resource.configs})
+    return incremental.AlterConfigsResource(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            *(_change(config.name, ChangeType.SET, config.value) for config in resource.configs),
+            *(_change(name, ChangeType.DELETE, None) for name in removed),
+        ],
+    )
+
+
+def _change(name: str, change_type: ChangeType, value: str | None) -> incremental.AlterableConfig:
+    return incremental.AlterableConfig(name=name, config_operation=change_type, value=value)
+
+
+def _response(
+    resource: AlterConfigsResource, error: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
+    permitted: list[AlterConfigsResource] = []
+    refusals: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        error = None
+        if not is_refused_before_authorization(access.broker, request.resources, resource, legacy=True):
+            error = config_error(access, Operation.ALTER_CONFIGS, resource)
+        if error is None:
+            permitted.append(resource)
+        else:
+            refusals.append(_response(resource, error, AUTHORIZATION_FAILED))
+    return access.narrow(lambda response: response.responses.extend(refusals), resources=permitted)
+
+
+API = Api(
+    request=AlterConfigsRequest,
+    handle=handle_alter_configs,
+    authorization=Authorization(config_requirements(Operation.ALTER_CONFIGS), _authorize),
+)

@@ -1,0 +1,108 @@
+"""AlterUserScramCredentials (key 51): set or delete SCRAM credentials (KIP-554).
+
+Clients send salted passwords, never the passwords themselves.
+"""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ...security.scram import LEAST_ITERATIONS, credential
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from ..security.users import MOST_ITERATIONS, NUMBERS
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, on_cluster
+
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+Fault = tuple[ErrorCode, str]
+
+
+def handle_alter_user_scram_credentials(broker: Broker, call: Call) -> Result:
+    """Apply the changes, except all those of a user for whom one is invalid."""
+    request = call.request
+    assert isinstance(request, AlterUserScramCredentialsRequest)
+    faults = _faults(broker, request)
+    for change in _changes(request):
+        if change.name in faults:
+            continue
+        mechanism = NUMBERS[change.mechanism]
+        created = None
+        if isinstance(change, ScramCredentialUpsertion):
+            password, salt = bytes(change.salted_password), bytes(change.salt)
+            created = credential(mechanism, password, salt, change.iterations)
+        broker.users.alter(mechanism, change.name, created)
+    return AlterUserScramCredentialsResponse(
+        throttle_time_ms=0, results=[_result(name, *faults.get(name, (0, None))) for name in _names(request)]
+    )
+
+
+def _changes(request: AlterUserScramCredentialsRequest) -> list[Change]:
+    return [*request.deletions, *request.upsertions]
+
+
+def _names(request: AlterUserScramCredentialsRequest) -> list[str]:
+    return list(dict.fromkeys(change.name for change in _changes(request)))
+
+
+def _result(name: str, error: int, message: str | None) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(user=name, error_code=error, error_message=message)
+
+
+def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
+    """Return the users whose changes are refused, each with its first fault."""
+    faults: dict[str, Fault] = {}
+    checked: set[str] = set()
+    for change in _changes(request):
+        if change.name in faults:
+            continue
+        if change.name in checked:
+            message = "A user credential cannot be altered twice in the same request"
+            faults[change.name] = ErrorCode.DUPLICATE_RESOURCE, message
+        elif (fault := _fault(broker, change)) is not None:
+            faults[change.name] = fault
+        checked.add(change.name)
+    for upsertion in request.upsertions:
+        if upsertion.name not in faults and not upsertion.salted_password:
+            # Java cannot make an HMAC key of no bytes.
+            faults[upsertion.name] = ErrorCode.UNKNOWN_SERVER_ERROR, "Empty key"
+    return faults
+
+
+def _fault(broker: Broker, change: Change) -> Fault | None:
+    """Return the error and Kafka's message for an invalid change, or None."""
+    if not change.name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    if change.mechanism not in NUMBERS:
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    if not isinstance(change, ScramCredentialUpsertion):
+        if broker.users.credential(NUMBERS[change.mechanism], change.name) is None:
+            return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+    elif change.iterations < LEAST_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
+    elif change.iterations > MOST_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+    return None
+
+
+def refuse(
+    request: AlterUserScramCredentialsRequest, error: ErrorCode, version: int
+) -> AlterUserScramCredentialsResponse:
+    """Refuse the changes of every user."""
+    results = [_result(name, error, AUTHORIZATION_FAILED) for name in _names(request)]
+    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
+
+
+API = Api(
+    request=AlterUserScramCredentialsRequest,
+    handle=handle_alter_user_scram_credentials,
+    authorization=on_cluster(Operation.ALTER),
+    refuse=refuse,
+)

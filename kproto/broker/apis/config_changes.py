@@ -1,0 +1,171 @@
+"""Changes of topic and broker configs, for AlterConfigs and IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+from ...error_codes import ErrorCode
+from ...messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+from ..broker import Broker
+from ..dynamic_config import refusal
+from ..topic_configs import TOPIC_DEFAULTS, check_topic_configs
+from ..topics import Topic, bad_name
+from .configs import LISTS, ResourceType, broker_name_fault
+
+Outcome = tuple[ErrorCode, str | None]
+
+
+class ChangeType(IntEnum):
+    """AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def alter_resources(
+    broker: Broker, resources: Sequence[AlterConfigsResource], *, validate_only: bool
+) -> list[Outcome]:
+    """Apply the changes of each resource, unless they are only to be validated; returns an outcome for each.
+
+    An unknown type of change fails all resources that passed the first checks, as in Kafka's controller.
+    """
+    faults = _faults_before_controller(resources)
+    checked = [resource for resource in resources if _key(resource) not in faults]
+    if any(
+        change.config_operation not in {*ChangeType} for resource in checked for change in resource.configs
+    ):
+        unknown: Outcome = (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation")
+        faults |= {_key(resource): unknown for resource in checked}
+    outcomes: list[Outcome] = []
+    for resource in resources:
+        fault = faults.get(_key(resource))
+        if fault is not None:
+            outcomes.append(fault)
+        elif resource.resource_type == ResourceType.BROKER:
+            outcomes.append(_alter_broker(broker, resource, validate_only=validate_only))
+        else:
+            outcomes.append(_alter_topic(broker, resource, validate_only=validate_only))
+    return outcomes
+
+
+def is_refused_before_authorization(
+    broker: Broker, resources: Sequence[Any], resource: Any, *, legacy: bool
+) -> bool:
+    """Return whether the broker refuses a resource before it checks the caller's permission."""
+    if resource.resource_type == ResourceType.BROKER_LOGGER and legacy:
+        return True
+    is_broker = resource.resource_type == ResourceType.BROKER
+    if is_broker and broker_name_fault(broker, resource.resource_name) is not None:
+        return True
+    return sum(_key(listed) == _key(resource) for listed in resources) > 1
+
+
+def _key(resource: Any) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _faults_before_controller(
+    resources: Sequence[AlterConfigsResource],
+) -> dict[tuple[int, str], Outcome]:
+    """Return the resources that a broker refuses without its controller (ConfigAdminManager.preprocess)."""
+    times = Counter(map(_key, resources))
+    faults: dict[tuple[int, str], Outcome] = {}
+    for resource in resources:
+        without_value = [
+            change.name
+            for change in resource.configs
+            if change.value is None and change.config_operation != ChangeType.DELETE
+        ]
+        message: str | None = None
+        if times[_key(resource)] > 1:
+            message = "Each resource must appear at most once."
+        elif len({change.name for change in resource.configs}) < len(resource.configs):
+            message = "Error due to duplicate config keys"
+        elif without_value:
+            message = f"Null value not supported for : {', '.join(without_value)}"
+        elif resource.resource_type not in (ResourceType.TOPIC, ResourceType.BROKER):
+            message = "Only configs of topics and brokers can be altered on this broker."
+        if message is not None:
+            faults[_key(resource)] = ErrorCode.INVALID_REQUEST, message
+    return faults
+
+
+def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
+    """Alter a topic; checks in Kafka's order: lists, the name, the values, the topic's existence."""
+    name = resource.resource_name
+    topic = broker.topics.named(name)
+    configs = dict(topic.configs) if topic is not None else {}
+    for change in resource.configs:
+        if change.config_operation == ChangeType.DELETE:
+            configs.pop(change.name, None)
+            continue
+        value = _changed_value(topic, change)
+        if value is None:
+            return ErrorCode.INVALID_CONFIG, f"{change.name} is no list"
+        configs[change.name] = value
+    if not name:
+        return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+    if (fault := bad_name(name)) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, fault
+    if (fault := check_topic_configs(configs)) is not None:
+        return ErrorCode.INVALID_CONFIG, fault
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+    if not validate_only:
+        topic.configs = configs
+    return ErrorCode.NONE, None
+
+
+def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
+    """Return the new value of a config, or None if the change is for lists and the config is not one."""
+    if change.config_operation == ChangeType.SET:
+        return change.value
+    if change.name not in LISTS or change.value is None:
+        return None
+    # A topic without the config starts from Kafka's default, not from the broker's config.
+    value = topic.configs.get(change.name) if topic is not None else None
+    items = [item for item in _split(TOPIC_DEFAULTS[change.name] if value is None else value) if item]
+    for item in _split(change.value):
+        if change.config_operation == ChangeType.SUBTRACT and item in items:
+            items.remove(item)
+        elif change.config_operation == ChangeType.APPEND and item not in items:
+            items.append(item)
+    return ",".join(items)
+
+
+def _split(value: str) -> list[str]:
+    """Split at commas as Java's String.split does: without empty items at the end."""
+    items = value.split(",")
+    while len(items) > 1 and not items[-1]:
+        items.pop()
+    return [] if items == [""] and value else items
+
+
+def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
+    """Alter the dynamic configs of one broker, or of all (no name)."""
+    name = resource.resource_name
+    if (fault := broker_name_fault(broker, name)) is not None:
+        return ErrorCode.INVALID_REQUEST, fault
+    dynamic = broker.cluster.dynamic
+    values = dynamic.given(name)
+    for change in resource.configs:
+        if change.config_operation == ChangeType.DELETE:
+            values.pop(change.name, None)
+        elif change.config_operation != ChangeType.SET:
+            verb = ChangeType(change.config_operation).name.lower()
+            message = f"Config value {verb} is not allowed for config key: {change.name}"
+            return ErrorCode.INVALID_CONFIG, message
+        else:
+            values[change.name] = change.value or ""
+    if (fault := refusal(values)) is not None:
+        return ErrorCode.INVALID_REQUEST, fault
+    if not validate_only:
+        dynamic.set(name, values)
+        for other in broker.cluster.brokers.values():
+            other.settings = dynamic.settings(other.node.id)
+    return ErrorCode.NONE, None

@@ -1,0 +1,98 @@
+"""CreateAcls (key 30)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ..broker import Broker
+from ..call import Call, CloseConnection, Result
+from ..security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from .acl_filters import NO_AUTHORIZER, UNKNOWN_ELEMENTS, has_unknown
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, on_cluster
+
+_ANY: Final = 1  # of ResourceType, AclOperation and AclPermissionType
+
+
+def handle_create_acls(broker: Broker, call: Call) -> Result:
+    """Create ACLs; each is refused on its own, except that a filter value fails the whole request."""
+    request = call.request
+    assert isinstance(request, CreateAclsRequest)
+    if any(map(_is_unparsable, request.creations)):
+        return CloseConnection(UNKNOWN_ELEMENTS)
+    if broker.acls is not None and any(map(_has_filter_value, request.creations)):
+        return refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, call.version, None)
+    return CreateAclsResponse(
+        throttle_time_ms=0, results=[_create(broker, creation) for creation in request.creations]
+    )
+
+
+def _create(broker: Broker, creation: AclCreation) -> AclCreationResult:
+    if broker.acls is None:
+        return AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    fault = _fault(creation)
+    if fault is not None:
+        return AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=fault)
+    broker.acls.add(
+        Acl(
+            creation.resource_type,
+            creation.resource_name,
+            creation.resource_pattern_type,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+    )
+    return AclCreationResult(error_code=ErrorCode.NONE, error_message="")
+
+
+def refuse(
+    request: CreateAclsRequest, error: ErrorCode, version: int, message: str | None = AUTHORIZATION_FAILED
+) -> CreateAclsResponse:
+    """Refuse every ACL of the request."""
+    results = [AclCreationResult(error_code=error, error_message=message) for _ in request.creations]
+    return CreateAclsResponse(throttle_time_ms=0, results=results)
+
+
+def _is_unparsable(creation: AclCreation) -> bool:
+    return has_unknown(
+        creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type
+    )
+
+
+def _has_filter_value(creation: AclCreation) -> bool:
+    """Return whether an ACL has ANY or MATCH, which are for filters; Kafka then creates none of the ACLs."""
+    if creation.resource_pattern_type in (Pattern.ANY, Pattern.MATCH):
+        return True
+    return _ANY in (creation.resource_type, creation.operation, creation.permission_type)
+
+
+def _fault(creation: AclCreation) -> str | None:
+    """Return Kafka's message for an invalid ACL, or None."""
+    if creation.resource_type == Resource.CLUSTER and creation.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not creation.resource_name:
+        return "Invalid empty resource name"
+    if creation.resource_type not in {*Resource}:
+        return "Invalid resourceType UNKNOWN"
+    if creation.resource_pattern_type not in {*Pattern}:
+        return "Invalid patternType UNKNOWN"
+    if creation.operation not in {*Operation}:
+        return "Invalid operation UNKNOWN"
+    if creation.permission_type not in {*Permission}:
+        return "Invalid permissionType UNKNOWN"
+    if ":" in creation.principal:
+        return None
+    missing = "no colon is present separating the principal type from the principal name"
+    return f"Could not parse principal from `{creation.principal}` ({missing})"
+
+
+API = Api(
+    request=CreateAclsRequest,
+    handle=handle_create_acls,
+    authorization=on_cluster(Operation.ALTER),
+    refuse=refuse,
+)

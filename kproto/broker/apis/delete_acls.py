@@ -1,0 +1,86 @@
+"""DeleteAcls (key 31)."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from ..broker import Broker
+from ..call import Call, CloseConnection, Result
+from ..security.acls import Acl, Operation, Pattern, Permission, Resource
+from .acl_filters import NO_AUTHORIZER, UNKNOWN_ELEMENTS, acl_filter, is_unparsable_filter
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, on_cluster
+
+
+def handle_delete_acls(broker: Broker, call: Call) -> Result:
+    """Delete the ACLs that match the filters; an ACL is reported by every filter that matches it."""
+    request = call.request
+    assert isinstance(request, DeleteAclsRequest)
+    if any(map(is_unparsable_filter, request.filters)):
+        return CloseConnection(UNKNOWN_ELEMENTS)
+    if broker.acls is None:
+        return refuse(request, ErrorCode.SECURITY_DISABLED, call.version, NO_AUTHORIZER)
+    results: list[DeleteAclsFilterResult] = []
+    removed: list[Acl] = []
+    for requested in request.filters:
+        fault = _fault(requested)
+        if fault is not None:
+            results.append(_refuse_filter(ErrorCode.INVALID_REQUEST, fault))
+            continue
+        matching = broker.acls.matching(acl_filter(requested))
+        removed.extend(matching)
+        results.append(
+            DeleteAclsFilterResult(
+                error_code=0, error_message=None, matching_acls=[_describe(acl) for acl in matching]
+            )
+        )
+    broker.acls.remove(removed)
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+
+
+def refuse(
+    request: DeleteAclsRequest, error: ErrorCode, version: int, message: str = AUTHORIZATION_FAILED
+) -> DeleteAclsResponse:
+    """Refuse every filter of the request."""
+    results = [_refuse_filter(error, message) for _ in request.filters]
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+
+
+def _refuse_filter(error: ErrorCode, message: str) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_code=error, error_message=message, matching_acls=[])
+
+
+def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=0,
+        error_message=None,
+        resource_type=acl.resource,
+        resource_name=acl.name,
+        pattern_type=acl.pattern,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def _fault(requested: DeleteAclsFilter) -> str | None:
+    """Return Kafka's message for a filter with unknown numbers, or None; DescribeAcls accepts them."""
+    if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {*Pattern}:
+        return "Unknown patternFilter."
+    known = requested.operation in {*Operation} and requested.permission_type in {*Permission}
+    return None if known else "Unknown entryFilter."
+
+
+API = Api(
+    request=DeleteAclsRequest,
+    handle=handle_delete_acls,
+    authorization=on_cluster(Operation.ALTER),
+    refuse=refuse,
+)

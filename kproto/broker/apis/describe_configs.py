@@ -1,0 +1,126 @@
+"""DescribeConfigs (key 32): the configs of topics and brokers."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..dynamic_config import DYNAMIC
+from ..security.acls import Operation
+from ..topic_configs import ACTED_ON, shown
+from ..topics import bad_name
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, Access, Authorization, Authorized
+from .configs import (
+    ResourceType,
+    broker_name_fault,
+    config_error,
+    config_requirements,
+    describe_broker_configs,
+    describe_topic_configs,
+)
+
+
+def handle_describe_configs(broker: Broker, call: Call) -> Result:
+    """Describe the configs of each resource; an unknown resource type fails the whole request."""
+    request = call.request
+    assert isinstance(request, DescribeConfigsRequest)
+    if _has_unknown_type(request):
+        return call.refuse(ErrorCode.INVALID_REQUEST)
+    results = [_describe(broker, resource) for resource in request.resources]
+    for result in results:
+        for config in result.configs:
+            if not request.include_synonyms:
+                config.synonyms = []
+            if request.include_documentation:
+                config.documentation = _documentation(result.resource_type, config.name)
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
+    return any(resource.resource_type not in {*ResourceType} for resource in request.resources)
+
+
+def _documentation(resource_type: int, name: str) -> str:
+    """Return what a config does on this broker, in place of Kafka's documentation."""
+    if resource_type == ResourceType.BROKER:
+        return "It takes effect at once." if name in DYNAMIC else "It is read when the broker starts."
+    return "It acts as in Kafka." if name in ACTED_ON else "It is kept and shown, and does nothing here."
+
+
+def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    resource_type, name = resource.resource_type, resource.resource_name
+    error, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
+    topic = broker.topics.named(name)
+    if resource_type == ResourceType.TOPIC and topic is not None:
+        configs = describe_topic_configs(broker, topic)
+        for config in configs:
+            config.value = None if config.value is None else shown(config.name, config.value)
+    elif resource_type == ResourceType.TOPIC:
+        invalid = bad_name(name)
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if invalid is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        message = invalid or ""
+    elif resource_type == ResourceType.BROKER:
+        message = broker_name_fault(broker, name) or ""
+        error = ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE
+        configs = [] if message else describe_broker_configs(broker, name)
+    else:
+        error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
+    if resource.configuration_keys:  # null and the empty list request all configs
+        configs = [config for config in configs if config.name in resource.configuration_keys]
+    return DescribeConfigsResult(
+        error_code=error,
+        error_message=message,
+        resource_type=resource_type,
+        resource_name=name,
+        configs=configs,
+    )
+
+
+def _refuse_resource(
+    resource: DescribeConfigsResource, error: ErrorCode, message: str
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+def refuse(request: DescribeConfigsRequest, error: ErrorCode, version: int) -> DescribeConfigsResponse:
+    """Refuse every resource, as Kafka does if one of them is of an unknown type."""
+    results = [
+        _refuse_resource(resource, error, "Unexpected resource type") for resource in request.resources
+    ]
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _authorize(access: Access, request: DescribeConfigsRequest) -> Authorized:
+    if _has_unknown_type(request):
+        return access.call
+    permitted: list[DescribeConfigsResource] = []
+    refusals: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        error = config_error(access, Operation.DESCRIBE_CONFIGS, resource)
+        if error is None:
+            permitted.append(resource)
+        else:
+            refusals.append(_refuse_resource(resource, error, AUTHORIZATION_FAILED))
+    return access.narrow(lambda response: response.results.extend(refusals), resources=permitted)
+
+
+API = Api(
+    request=DescribeConfigsRequest,
+    handle=handle_describe_configs,
+    authorization=Authorization(config_requirements(Operation.DESCRIBE_CONFIGS), _authorize),
+    refuse=refuse,
+)

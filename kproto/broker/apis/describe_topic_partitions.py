@@ -1,0 +1,142 @@
+"""DescribeTopicPartitions (key 75): topics in the order of their names, page by page (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from ..topics import NO_ID, Topic, bad_name
+from .api import Api
+from .authorization import (
+    TOPIC_FAILED,
+    TOPIC_OPERATIONS,
+    Access,
+    Authorization,
+    Authorized,
+    restrict_topic_operations,
+    topic_requirement,
+)
+from .partitions import partition_replicas
+
+MAX_PARTITIONS_PER_RESPONSE: Final = 2000  # Kafka's default of max.request.partition.size.limit
+
+
+def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
+    """Describe the requested topics, or all; the cursor of a response starts the next page."""
+    request = call.request
+    assert isinstance(request, DescribeTopicPartitionsRequest)
+    if any(not topic.name for topic in request.topics):
+        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics}
+    cursor = request.cursor
+    if cursor is not None:
+        names = {name for name in names | {cursor.topic_name} if name >= cursor.topic_name}
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_RESPONSE))
+    response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
+    for name in sorted(names):
+        start = 0
+        if cursor is not None and name == cursor.topic_name:
+            start = max(cursor.partition_index, 0)
+        if room == 0:
+            response.next_cursor = _cursor(name, start)
+            break
+        topic = broker.topics.named(name)
+        if topic is None:
+            response.topics.append(_describe_missing(name))
+            continue
+        stop = min(len(topic.partitions), start + room)
+        response.topics.append(_describe_topic(broker, topic, range(start, stop)))
+        room -= max(stop - start, 0)
+        if stop < len(topic.partitions):
+            response.next_cursor = _cursor(name, stop)
+            break
+    return response
+
+
+def _cursor(topic_name: str, index: int) -> DescribeTopicPartitionsResponseCursor:
+    return DescribeTopicPartitionsResponseCursor(topic_name=topic_name, partition_index=index)
+
+
+def _describe_missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    valid = bad_name(name) is None
+    topic = _refuse_topic(
+        name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return topic
+
+
+def _describe_topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[_describe_partition(broker, topic, index) for index in indexes],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe_partition(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
+    partition = topic.partitions[index]
+    state = partition_replicas(broker, partition, index)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=state.error,
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=partition.log.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.in_sync,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=state.offline,
+    )
+
+
+def _refuse_topic(name: str | None, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_id=NO_ID, partitions=[])
+
+
+def refuse(
+    request: DescribeTopicPartitionsRequest, error: ErrorCode, version: int
+) -> DescribeTopicPartitionsResponse:
+    """Refuse every topic of the request."""
+    return DescribeTopicPartitionsResponse(
+        throttle_time_ms=0, topics=[_refuse_topic(topic.name, error) for topic in request.topics]
+    )
+
+
+def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Authorized:
+    requested = [topic.name for topic in request.topics]
+    names = requested or [topic.name for topic in access.broker.topics]
+    permitted = [name for name in names if access.allows_topic(Operation.DESCRIBE, name)]
+    denied = dict.fromkeys(name for name in requested if name not in permitted)
+
+    def restrict(response: DescribeTopicPartitionsResponse) -> None:
+        for topic in response.topics:
+            restrict_topic_operations(access, topic)
+        response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
+
+    if not permitted:  # an empty list in the narrowed request would mean all topics
+        response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
+        restrict(response)
+        return response
+    return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted])
+
+
+API = Api(
+    request=DescribeTopicPartitionsRequest,
+    handle=handle_describe_topic_partitions,
+    authorization=Authorization((topic_requirement(Operation.DESCRIBE),), _authorize),
+    refuse=refuse,
+)

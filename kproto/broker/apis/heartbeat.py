@@ -1,0 +1,15 @@
+"""Heartbeat (key 12)."""
+
+from __future__ import annotations
+
+from ...messages.heartbeat import HeartbeatRequest
+from ..security.acls import Operation
+from .api import Api
+from .authorization import on_group
+from .group_coordinator import handle_group_request
+
+API = Api(
+    request=HeartbeatRequest,
+    handle=handle_group_request,
+    authorization=on_group(Operation.READ),
+)

@@ -1,0 +1,15 @@
+"""JoinGroup (key 11)."""
+
+from __future__ import annotations
+
+from ...messages.join_group import JoinGroupRequest
+from ..security.acls import Operation
+from .api import Api
+from .authorization import on_group
+from .group_coordinator import handle_group_request
+
+API = Api(
+    request=JoinGroupRequest,
+    handle=handle_group_request,
+    authorization=on_group(Operation.READ),
+)

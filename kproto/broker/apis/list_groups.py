@@ -1,0 +1,52 @@
+"""ListGroups (key 16): a node lists the groups that it coordinates, and none while it is loading some."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation, Resource
+from .api import Api
+from .authorization import Access, Authorization, Authorized, omission
+from .group_coordinator import send_to_coordinator
+
+
+def handle_list_groups(broker: Broker, call: Call) -> Result:
+    """Pass the request to the group coordinator; groups of other nodes are removed from its response."""
+    cluster, node_id = broker.cluster, broker.node.id
+    if cluster.needs_routing:
+        loading = [group_id for group_id, until in cluster.loading.items() if until > call.now]
+        if any(cluster.group_coordinator_of(group_id) == node_id for group_id in loading):
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+
+        def keep_own_groups(response: ListGroupsResponse) -> None:
+            response.groups = [
+                group for group in response.groups if cluster.group_coordinator_of(group.group_id) == node_id
+            ]
+
+        call = broker.replace_call(call, keep_own_groups)
+    return send_to_coordinator(broker, call)
+
+
+def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
+    """List all groups to a caller that may DESCRIBE the cluster; to others, groups that they may DESCRIBE."""
+    if access.allows_cluster(Operation.DESCRIBE):
+        return access.call
+
+    def remove_denied(response: ListGroupsResponse) -> None:
+        response.groups = [
+            group for group in response.groups if access.allows_group(Operation.DESCRIBE, group.group_id)
+        ]
+
+    return access.narrow(remove_denied)
+
+
+API = Api(
+    request=ListGroupsRequest,
+    handle=handle_list_groups,
+    authorization=Authorization(
+        (omission(Operation.DESCRIBE, Resource.CLUSTER), omission(Operation.DESCRIBE, Resource.GROUP)),
+        _authorize,
+    ),
+)

@@ -1,0 +1,44 @@
+"""SaslHandshake (key 17): select a SASL mechanism; see `security.authenticator`."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ...wire.message import Message
+from ..broker import Broker
+from ..call import Call, CloseConnection, RespondThenClose, Result
+from ..security.authenticator import SaslState
+from .api import Api
+
+
+def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
+    """Select the mechanism; a second handshake re-authenticates, which only sessions that expire allow."""
+    request = call.request
+    assert isinstance(request, SaslHandshakeRequest)
+    authenticator = broker.connections[call.conn].authenticator
+    if authenticator is None or not authenticator.is_handshake_allowed(call.now):
+        refusal = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        if authenticator is None or authenticator.state is not SaslState.AUTHENTICATE:
+            return refusal
+        return fail_login(broker, call, refusal)
+    mechanisms = list(authenticator.mechanisms)
+    reauthenticates = authenticator.state is SaslState.COMPLETE
+    nonce, raw = call.random_id.hex, call.version == 0
+    if not authenticator.select_mechanism(request.mechanism, nonce, call.now, raw=raw):
+        reason = f"a mechanism that is not enabled: {request.mechanism[:50]!r}"
+        if reauthenticates:
+            return CloseConnection(reason)
+        refusal = SaslHandshakeResponse(
+            error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
+        )
+        return RespondThenClose(refusal, reason, call.now)
+    return SaslHandshakeResponse(error_code=0, mechanisms=mechanisms)
+
+
+def fail_login(broker: Broker, call: Call, refusal: Message) -> RespondThenClose:
+    """Refuse a request that interrupts a login, and end the login."""
+    delay = broker.settings.connection_failed_authentication_delay_ms
+    return RespondThenClose(refusal, "a request in the middle of a login", call.now + delay)
+
+
+API = Api(request=SaslHandshakeRequest, handle=handle_sasl_handshake)

@@ -1,0 +1,83 @@
+"""Requests to the transaction coordinator, which answers them itself; and the questions of those that write.
+
+Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
+
+* X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
+  Newer clients add a partition by writing to it, older ones with AddPartitionsToTxn. After the first record
+  or offset the partition knows the transaction itself. The coordinator is not asked again, whatever
+  transactional id a request carries.
+* A fenced producer is answered INVALID_PRODUCER_EPOCH here. TRANSACTION_ABORTABLE is answered only to clients
+  that know it, INVALID_TXN_STATE to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from ...transactions import Partition as TxnPartition
+from ...transactions import Received, Reply
+from ..broker import Broker
+from ..call import PARKED, Call, Result
+
+_BROKER_VERSION: Final = 5  # of AddPartitionsToTxn, as brokers send it
+
+
+def send_to_coordinator(broker: Broker, call: Call, transactional_ids: Iterable[str | None] = ()) -> Result:
+    """Pass a request to the transaction coordinator, if this node coordinates all of the ids."""
+    cluster = broker.cluster
+    for transactional_id in transactional_ids:
+        if transactional_id and cluster.transaction_coordinator_of(transactional_id) != broker.node.id:
+            return call.refuse(ErrorCode.NOT_COORDINATOR)
+    broker.step_transaction_coordinator(Received(call.conn, call.request, call.version), call.now)
+    return PARKED
+
+
+def verify_partitions(
+    broker: Broker,
+    call: Call,
+    transactional_id: str,
+    producer: tuple[int, int],
+    partitions: Iterable[TxnPartition],
+    *,
+    adds: bool,
+    knows_abortable: bool,
+) -> dict[TxnPartition, ErrorCode]:
+    """Ask whether a producer (id and epoch) may write to these partitions in its transaction.
+
+    `adds`: partitions that are not in the transaction are added to it. Returns an error for each partition,
+    or NONE.
+    """
+    if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
+        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    topics: dict[str, list[int]] = {}
+    for name, index in partitions:
+        topics.setdefault(name, []).append(index)
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        verify_only=not adds,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+    request = AddPartitionsToTxnRequest(transactions=[transaction])
+    actions = broker.step_transaction_coordinator(Received(None, request, _BROKER_VERSION), call.now)
+    (response,) = (action.response for action in actions if isinstance(action, Reply))
+    assert isinstance(response, AddPartitionsToTxnResponse)
+    errors: dict[TxnPartition, ErrorCode] = {}
+    for topic in response.results_by_transaction[0].topic_results:
+        for partition in topic.results_by_partition:
+            error = ErrorCode(partition.partition_error_code)
+            if error is ErrorCode.PRODUCER_FENCED:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            elif error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+                error = ErrorCode.INVALID_TXN_STATE
+            errors[topic.name, partition.partition_index] = error
+    return errors

@@ -1,0 +1,105 @@
+"""TxnOffsetCommit (key 28): offsets that become valid when their transaction is committed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from .api import Api
+from .authorization import (
+    GROUP_FAILED,
+    TRANSACTIONAL_ID_FAILED,
+    Access,
+    Authorization,
+    Authorized,
+    group_requirement,
+    narrow_commit,
+    topic_requirement,
+    transactional_id_requirement,
+)
+from .group_coordinator import handle_group_request
+from .partitions import find_partition
+from .transaction_coordinator import verify_partitions
+
+ADDS_SINCE: Final = 5  # KIP-890: the commit adds the group to the transaction
+KNOWS_ABORTABLE_SINCE: Final = 4  # KIP-890: clients know TRANSACTION_ABORTABLE
+
+
+def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
+    """Verify that the transaction contains the group, then let the group coordinator store the offsets."""
+    request = call.request
+    assert isinstance(request, TxnOffsetCommitRequest)
+    partitions = [
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
+    known = {
+        (name, index) for name, index in partitions if find_partition(broker.topics, name, index) is not None
+    }
+    if not known or not request.group_id:
+        return handle_group_request(broker, call)
+    error = ErrorCode.NONE
+    if not broker.cluster.has_pending_offsets(request.group_id, request.producer_id, request.producer_epoch):
+        (error,) = verify_partitions(
+            broker,
+            call,
+            request.transactional_id,
+            (request.producer_id, request.producer_epoch),
+            [broker.cluster.offsets_partition_of(request.group_id)],
+            adds=call.version >= ADDS_SINCE,
+            knows_abortable=call.version >= KNOWS_ABORTABLE_SINCE,
+        ).values()
+    if error is ErrorCode.NONE:
+        result = handle_group_request(broker, call)
+        broker.cluster.note_pending_offsets(request.group_id, request.producer_id, request.producer_epoch)
+        return result
+    unknown = [partition for partition in partitions if partition not in known]
+    if not unknown:
+        return call.refuse(error)
+    return _refuse_partitions(unknown, [partition for partition in partitions if partition in known], error)
+
+
+def _refuse_partitions(
+    unknown: list[tuple[str, int]], known: list[tuple[str, int]], error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    """Answer unknown partitions first, with one entry for each topic (TxnOffsetCommitResponse.Builder)."""
+    topics: dict[str, TxnOffsetCommitResponseTopic] = {}
+    errors = [
+        *((partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in unknown),
+        *((partition, error) for partition in known),
+    ]
+    for (name, index), code in errors:
+        topic = topics.setdefault(name, TxnOffsetCommitResponseTopic(name=name, partitions=[]))
+        topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(topics.values()))
+
+
+def _authorize(access: Access, request: TxnOffsetCommitRequest) -> Authorized:
+    if not access.allows_transactional_id(Operation.WRITE, request.transactional_id):
+        return access.call.refuse(TRANSACTIONAL_ID_FAILED)
+    if not access.allows_group(Operation.READ, request.group_id):
+        return access.call.refuse(GROUP_FAILED)
+    permitted, denied = access.split_topics(Operation.READ, request.topics)
+    return narrow_commit(access, permitted, denied)
+
+
+API = Api(
+    request=TxnOffsetCommitRequest,
+    handle=handle_txn_offset_commit,
+    authorization=Authorization(
+        (
+            transactional_id_requirement(Operation.WRITE),
+            group_requirement(Operation.READ),
+            topic_requirement(Operation.READ),
+        ),
+        _authorize,
+    ),
+)

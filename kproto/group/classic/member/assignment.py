@@ -1,0 +1,211 @@
+"""The assignment: the leader computes it, SyncGroup delivers it, the member adopts it."""
+
+from __future__ import annotations
+
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, KprotoError
+from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ...protocol import Assign, Metadata, Purpose, Received, Released, Send
+from ...subscription import Assignment
+from . import leadership
+from .membership import assignor_failed, broker_error, fail, fence, join_later, lose_coordinator, reset
+from .reasons import (
+    FAILED_WITH,
+    JAVA_EXCEPTIONS,
+    JAVA_OTHER,
+    NOT_OUR_SUBSCRIPTION,
+    REVOKED_SOME,
+    java_name,
+)
+from .revocation import finish_release, revoke
+from .state import (
+    PROTOCOL_TYPE,
+    Actions,
+    Member,
+    S,
+    back_off_from_repeated_joins,
+    is_subscribed,
+    move,
+    request_rejoin,
+)
+
+# The leader
+
+
+def on_metadata(member: Member, event: Metadata, now: int, out: Actions) -> None:
+    """Keep the metadata; partial metadata replaces only the requested topics."""
+    if event.asked is None:
+        member.metadata = event
+        return
+    old = member.metadata
+    kept = {topic: count for topic, count in old.partitions.items() if topic not in event.asked}
+    member.metadata = Metadata(
+        {**kept, **event.partitions},
+        complete=event.complete,
+        ids={**old.ids, **event.ids},
+        racks={**old.racks, **event.racks},
+    )
+
+
+def on_metadata_assigning(member: Member, event: Metadata, now: int, out: Actions) -> None:
+    """Assign as soon as the metadata of all members' topics is known (M80)."""
+    on_metadata(member, event, now, out)
+    topics = leadership.topics_of(member.subscriptions)
+    if event.asked is None or topics <= event.asked or topics <= member.metadata.partitions.keys():
+        assign_group(member, out)
+
+
+def assign_group(member: Member, out: Actions) -> None:
+    """Run the assignor, take the snapshot that later metadata is compared with, and send SyncGroup (M80).
+
+    A static leader that has restarted sends no assignment: the group keeps the previous one (KIP-814).
+    """
+    topics = leadership.topics_of(member.subscriptions)
+    member.initial_counts = leadership.update_initial_counts(
+        member.initial_counts, topics, member.metadata, member.assignment_metadata, member.generation == 1
+    )
+    if not member.skips_assignment:
+        member.inherits_assignment, member.assignment_metadata = False, member.metadata
+    elif member.assignment_metadata is None:
+        # Another process made the assignment, with metadata that this one does not know.
+        member.inherits_assignment = member.policy.check_inherited_plan
+        member.assignment_metadata = member.metadata
+    with_racks = member.config.rack_id is not None
+    member.assignment_snapshot = leadership.take_snapshot(topics, member.assignment_metadata, with_racks)
+    assignments: list[SyncGroupRequestAssignment] = []
+    if not member.skips_assignment:
+        assignor = next(assignor for assignor in member.assignors if assignor.name == member.protocol)
+        try:
+            assignments = leadership.assign(
+                assignor, member.subscriptions, member.metadata, member.initial_counts
+            )
+        except Exception as error:
+            assignor_failed(member, assignor, error, out)
+            return
+    send_sync(member, assignments, out)
+
+
+# SyncGroup
+
+
+def send_sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Actions) -> None:
+    """Send SyncGroup. Only the leader has assignments."""
+    assert member.generation is not None
+    request = SyncGroupRequest(
+        group_id=member.config.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.config.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=member.protocol,
+        assignments=assignments,
+    )
+    member.rebalance_request = request
+    out.append(Send(request, purpose=Purpose.SYNC))
+    move(member, S.SYNCING)
+
+
+def on_sync_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Adopt the assignment (M9), or handle the error (M47 to M54).
+
+    The response to a SyncGroup that the member has given up is ignored (M10).
+    """
+    if event.request is not member.rebalance_request:
+        return
+    response = event.response
+    assert isinstance(response, SyncGroupResponse)
+    member.rebalance_request = None
+    code = response.error_code
+    if code == ErrorCode.NONE:
+        _on_synced(member, response, out)
+    elif code == ErrorCode.FENCED_INSTANCE_ID:
+        fence(member, "SyncGroup", out)
+    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        reason = FAILED_WITH.format(java_name(code))
+        reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+        join_later(member, java_name(code), now, 0)
+    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+        lose_coordinator(member, now)
+    elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        # Java raises this error to the application (M53).
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+    else:
+        # Java names no other exception class for errors of SyncGroup.
+        name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
+        fail(member, broker_error(code, "SyncGroup", member.config), name, out)
+    back_off_from_repeated_joins(member, now)
+
+
+def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> None:
+    """Check the assignment, revoke what is not in it (M84), and adopt it."""
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    protocol_type = response.protocol_type or PROTOCOL_TYPE
+    protocol_name = response.protocol_name or member.protocol
+    if (protocol_type, protocol_name) != (PROTOCOL_TYPE, member.protocol):
+        detail = (
+            f"the group uses {protocol_type} {protocol_name}, but this member joined with {member.protocol}"
+        )
+        fail(member, BrokerError(code, "SyncGroup", detail), JAVA_EXCEPTIONS[code], out)
+        return
+    try:
+        assignment = Assignment.decode(response.assignment)
+    except KprotoError as error:
+        fail(member, error, JAVA_OTHER, out)
+        return
+    member.rejoin_needed, member.is_prepared, member.rejoin_reason = False, False, ""
+    member.assigned_identity = member.joined_identity
+    topics = {partition.topic for partition in assignment.partitions}
+    if not all(is_subscribed(member, topic) for topic in topics):
+        request_rejoin(member, NOT_OUR_SUBSCRIPTION)
+        move(member, S.STABLE)
+        return
+    initial_counts = leadership.decode_initial_counts(assignment.user_data)
+    if initial_counts is not None:
+        member.initial_counts = initial_counts
+    if member.pattern is not None:
+        # The leader may know topics that this member's metadata does not have yet (M85).
+        member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
+    if member.assigned_generation != member.generation:
+        member.assigned_generation = member.generation
+        # If the member was removed before, the assignment was made from the partitions of its last JoinGroup.
+        if not (member.was_reset and member.cooperative):
+            member.revoked_since_assignment = set()
+    member.was_reset = False
+    unowned = member.revoked_since_assignment.difference(assignment.partitions)
+    revoked = set(member.owned).difference(assignment.partitions)
+    if revoked:
+        member.pending_assignment = assignment
+        revoke(member, revoked, REVOKED_SOME, out)
+        move(member, S.ADOPTING)
+        return
+    adopt(member, assignment, out)
+    if unowned and member.policy.finish_revocations:
+        request_rejoin(member, REVOKED_SOME)
+    else:
+        member.joins = 0
+
+
+def on_released_adopting(member: Member, event: Released, now: int, out: Actions) -> None:
+    """Adopt the assignment, then rejoin, so that the revoked partitions get an owner (M84, M91)."""
+    finish_release(member)
+    assert member.pending_assignment is not None
+    adopt(member, member.pending_assignment, out)
+    request_rejoin(member, REVOKED_SOME)
+    back_off_from_repeated_joins(member, now)
+
+
+def adopt(member: Member, assignment: Assignment, out: Actions) -> None:
+    """Own the assigned partitions and run the assigned callback, even without new ones (M89)."""
+    assert member.generation is not None
+    owned = tuple(sorted(set(assignment.partitions)))
+    previous = set(member.owned)
+    added = tuple(partition for partition in owned if partition not in previous)
+    new = leadership.find_new_partitions(added, member.initial_counts)
+    member.owned, member.pending_assignment = owned, None
+    member.last_assigned, member.last_generation = owned, member.generation
+    move(member, S.STABLE)
+    out.append(
+        Assign(added, owned, member.generation, member.generation == 1, new, dict(member.initial_counts))
+    )

@@ -1,0 +1,70 @@
+"""The coordinator of the group: found, lost, and requests that fail or cannot be sent."""
+
+from __future__ import annotations
+
+from ....messages.describe_groups import DescribeGroupsRequest
+from ...protocol import CoordinatorFound, CoordinatorLost, Failed, FindCoordinator, MemberEvent, Refused
+from .leave import close_now
+from .membership import fail, lose_coordinator
+from .reasons import METADATA_CHANGED
+from .state import Actions, Member, S, backoff, request_rejoin, retry_heartbeat
+
+
+def find_coordinator(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
+    """Look up the coordinator if it is unknown, one lookup at a time, with a growing backoff (M28)."""
+    if member.coordinator is not None or member.is_finding_coordinator:
+        return
+    if member.lookup_at is None or now >= member.lookup_at:
+        member.is_finding_coordinator = True
+        out.append(FindCoordinator())
+
+
+def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out: Actions) -> None:
+    """Use this coordinator. Java's session timeout starts again (M30); ours continues."""
+    member.coordinator, member.is_finding_coordinator, member.lookup_at = event.node, False, None
+    member.failed_lookups = 0
+    if member.session_ends_at is not None and not member.policy.lose_on_session_timeout:
+        member.session_ends_at = now + member.config.session_timeout_ms
+
+
+def on_coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
+    """Look the coordinator up again: after a backoff if the lookup failed, otherwise at once (M26, M28)."""
+    if member.is_finding_coordinator:
+        member.is_finding_coordinator = False
+        member.lookup_at = now + backoff(member, member.failed_lookups)
+        member.failed_lookups += 1
+        return
+    lose_coordinator(member, now)
+
+
+def on_coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
+    """Close without waiting for the response to LeaveGroup."""
+    close_now(member, out)
+
+
+def on_failed(member: Member, event: Failed, now: int, out: Actions) -> None:
+    """Look the coordinator up again after a request without a response (M26).
+
+    A Heartbeat that failed while JoinGroup is in flight used another connection: JoinGroup still waits.
+    """
+    if event.request is member.heartbeat_request:
+        retry_heartbeat(member, now)
+        if member.state is S.JOINING:
+            member.heartbeat_request = None
+        else:
+            lose_coordinator(member, now)
+    elif event.request is member.rebalance_request:
+        lose_coordinator(member, now)
+
+
+def on_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+    """Report that JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
+    if event.request is member.rebalance_request:
+        member.rebalance_request = None
+        fail(member, event.error, type(event.error).__name__, out)
+
+
+def on_describe_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+    """Rejoin if DescribeGroups cannot check the inherited assignment."""
+    if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
+        request_rejoin(member, METADATA_CHANGED)

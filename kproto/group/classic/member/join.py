@@ -1,0 +1,235 @@
+"""Joining: notice that a rejoin is due, release partitions, send JoinGroup, and handle its response."""
+
+from __future__ import annotations
+
+import re
+
+from ....error_codes import ErrorCode
+from ....errors import BrokerError
+from ....messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ...assignors import Assignor
+from ...protocol import MemberEvent, Purpose, Received, Rejoining, Send, WantMetadata
+from ...subscription import Subscription
+from . import leadership
+from .assignment import assign_group, send_sync
+from .coordinator import find_coordinator
+from .membership import assignor_failed, broker_error, fail, fence, join_later, lose_coordinator, reset
+from .reasons import (
+    FAILED_WITH,
+    GET_MEMBER_ID,
+    JAVA_EXCEPTIONS,
+    JAVA_OTHER,
+    MAX_REASON,
+    METADATA_CHANGED,
+    NOT_OUR_SUBSCRIPTION,
+    REVOKED_SOME,
+    SUBSCRIPTION_CHANGED,
+    java_name,
+)
+from .revocation import revoke
+from .state import (
+    PROTOCOL_TYPE,
+    Actions,
+    Member,
+    S,
+    back_off_from_repeated_joins,
+    is_subscribed,
+    move,
+    request_rejoin,
+    restart_poll_interval,
+)
+
+UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# AbstractCoordinator.JOIN_GROUP_TIMEOUT_LAPSE.
+JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
+
+
+def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
+    """Prepare the join as soon as the coordinator is known and the backoff is over (M21)."""
+    if member.coordinator is None:
+        find_coordinator(member, event, now, out)
+    elif member.join_at is None or now >= member.join_at:
+        prepare_join(member, out)
+
+
+def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
+    """Prepare a join if metadata, subscription or the coordinator require it (M92)."""
+    rejoin_after_changes(member)
+    if member.coordinator is None:
+        find_coordinator(member, event, now, out)
+    elif member.rejoin_needed:
+        join_if_due(member, event, now, out)
+
+
+def rejoin_after_changes(member: Member) -> None:
+    """Request a rejoin if metadata or subscription have changed. The first reason is kept (M19, M92)."""
+    if member.assignment_snapshot is not None and not member.rejoin_needed:
+        with_racks = member.config.rack_id is not None
+        topics = leadership.topics_of(member.subscriptions) if member.is_leader else member.joined_topics
+        if leadership.take_snapshot(topics, member.metadata, with_racks) != member.assignment_snapshot:
+            request_rejoin(member, METADATA_CHANGED)
+    if member.joined_topics != member.topics and not member.rejoin_needed:
+        request_rejoin(member, SUBSCRIPTION_CHANGED)
+
+
+def prepare_join(member: Member, out: Actions) -> None:
+    """Have the partitions released that cannot be kept over the join, then send JoinGroup (M21).
+
+    An eager member releases all of them (M77), a cooperative one those of unsubscribed topics (M78).
+    """
+    if not member.is_prepared:
+        member.is_leader, member.subscriptions = False, {}
+        revoked = member.owned
+        if member.cooperative:
+            topics = {partition.topic for partition in member.owned}
+            unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
+            revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
+        # An eager member of Java runs the callback without partitions, too, except before the first
+        # generation.
+        if member.generation is not None and (revoked or not member.cooperative):
+            revoke(member, revoked, member.rejoin_reason, out, precedes_join_or_close=True)
+            move(member, S.RELEASING)
+            return
+        member.is_prepared = True
+    send_join(member, out)
+
+
+def send_join(member: Member, out: Actions) -> None:
+    """Send JoinGroup with one subscription for each assignor (M6, M24, M74)."""
+    config = member.config
+    protocols: list[JoinGroupRequestProtocol] = []
+    for assignor in member.assignors:
+        try:
+            metadata = _subscription(member, assignor).encode()
+        except Exception as error:
+            assignor_failed(member, assignor, error, out)
+            return
+        protocols.append(JoinGroupRequestProtocol(name=assignor.name, metadata=metadata))
+    member.joined_topics = member.topics
+    member.joins += 1
+    request = JoinGroupRequest(
+        group_id=config.group_id,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        member_id=member.member_id,
+        group_instance_id=config.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=protocols,
+        reason=member.rejoin_reason[:MAX_REASON],
+    )
+    member.rebalance_request, member.join_at = request, None
+    if not member.policy.lose_on_session_timeout:
+        member.session_ends_at = member.poll_ends_at = None
+    moves_again = member.rejoin_reason == REVOKED_SOME and member.is_rejoining_repeatedly
+    is_unusable = member.rejoin_reason == NOT_OUR_SUBSCRIPTION or moves_again
+    out.append(Rejoining(member.rejoin_reason, is_unusable))
+    timeout_ms = config.rebalance_timeout_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
+    out.append(Send(request, timeout_ms=timeout_ms, purpose=Purpose.JOIN))
+    move(member, S.JOINING)
+
+
+def _subscription(member: Member, assignor: Assignor) -> Subscription:
+    return Subscription(
+        topics=tuple(member.topics),
+        user_data=assignor.user_data(member.last_assigned, member.last_generation),
+        owned=member.owned,
+        generation=member.generation,
+        rack_id=member.config.rack_id,
+    )
+
+
+def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
+    """Continue with the assignment (M7), or handle the error (M35 to M46).
+
+    The response to a JoinGroup that the member has given up is ignored (M8).
+    """
+    if event.request is not member.rebalance_request:
+        return
+    response = event.response
+    assert isinstance(response, JoinGroupResponse)
+    member.rebalance_request = None
+    code = response.error_code
+    if code == ErrorCode.NONE:
+        _on_joined(member, response, now, out)
+    elif code == ErrorCode.MEMBER_ID_REQUIRED:
+        member.generation, member.member_id, member.protocol = None, response.member_id, None
+        request_rejoin(member, GET_MEMBER_ID.format(response.member_id))
+        move(member, S.UNJOINED)
+    elif code == ErrorCode.FENCED_INSTANCE_ID:
+        fence(member, "JoinGroup", out)
+    elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+        reset(member, FAILED_WITH.format(java_name(code)), out, keep_id=False)
+    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+        lose_coordinator(member, now)
+    elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+        join_later(member, java_name(code), now, 0)
+    else:
+        fail(member, broker_error(code, "JoinGroup", member.config), java_name(code), out)
+    back_off_from_repeated_joins(member, now)
+
+
+def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actions) -> None:
+    """Adopt the generation and restart the timers (M7, M117); then assign as leader, or send SyncGroup."""
+    names = {assignor.name for assignor in member.assignors}
+    protocol_type = response.protocol_type or PROTOCOL_TYPE
+    if protocol_type != PROTOCOL_TYPE or response.protocol_name not in names:
+        detail = (
+            f"the group uses {protocol_type} {response.protocol_name}, "
+            f"this member {PROTOCOL_TYPE} {sorted(names)}"
+        )
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        fail(member, BrokerError(code, "JoinGroup", detail), JAVA_EXCEPTIONS[code], out)
+        return
+    config, policy = member.config, member.policy
+    leads_unannounced = _leads_unannounced(member, response)
+    leads = leads_unannounced or response.leader == response.member_id
+    may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
+    skips = leads_unannounced or (response.skip_assignment and may_skip)
+    if leads and not skips and all(m.member_id != response.member_id for m in response.members):
+        # Java assigns to the listed members, and owns nothing itself.
+        detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
+        fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
+        return
+    member.generation = response.generation_id
+    member.member_id = response.member_id
+    member.protocol = response.protocol_name
+    member.failed_heartbeats = 0
+    member.heartbeat_at = now + config.heartbeat_interval_ms
+    member.session_ends_at = now + config.session_timeout_ms
+    restart_poll_interval(member, now)
+    member.is_leader = leads
+    member.assignment_snapshot = None
+    if not member.is_leader:
+        # Another member has assigned since.
+        member.inherits_assignment = False
+        if policy.every_member_watches:
+            member.assignment_snapshot = leadership.take_snapshot(
+                member.topics, member.metadata, config.rack_id is not None
+            )
+        send_sync(member, [], out)
+        return
+    member.subscriptions = leadership.decode_subscriptions(
+        (m.member_id, m.group_instance_id, m.metadata) for m in response.members
+    ) or {member.member_id: Subscription(topics=tuple(member.joined_topics))}
+    member.skips_assignment = skips
+    topics = leadership.topics_of(member.subscriptions)
+    move(member, S.ASSIGNING)
+    if topics <= member.metadata.partitions.keys():
+        assign_group(member, out)
+    else:
+        out.append(WantMetadata(topics))
+
+
+def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
+    """Return whether a restarted static member leads although JoinGroup below v9 does not say so.
+
+    The response names as leader the member id that the process before this one had.
+    """
+    instance_id = member.config.group_instance_id
+    if instance_id is None or not member.policy.check_inherited_plan:
+        return False
+    former_id = re.fullmatch(re.escape(instance_id) + "-" + UUID, response.leader)
+    return former_id is not None and response.leader != response.member_id

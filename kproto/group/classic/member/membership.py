@@ -1,0 +1,115 @@
+"""Losing the membership or the coordinator: resets, errors for the application, fencing."""
+
+from __future__ import annotations
+
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, Fenced, IllegalState, KprotoError, NotAuthorized
+from ...assignors import Assignor
+from ...protocol import Fatal, MemberConfig
+from .reasons import ENCOUNTERED, FAILED_WITH, JAVA_EXCEPTIONS
+from .revocation import lose_all
+from .state import Actions, Member, S, move, request_rejoin
+
+
+def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
+    """Reset the generation, and the member id unless `keep_id` (M13).
+
+    `reason` is that of the next JoinGroup.
+    """
+    member.generation, member.protocol = None, None
+    member.was_reset = member.config.group_instance_id is not None
+    if not keep_id:
+        member.member_id = ""
+    request_rejoin(member, reason)
+    member.is_prepared = True
+    member.rebalance_request, member.heartbeat_request, member.pending_assignment = None, None, None
+    member.heartbeat_at = member.session_ends_at = member.poll_ends_at = member.join_at = None
+    member.is_leader, member.subscriptions, member.assignment_snapshot = False, {}, None
+
+
+def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
+    """Lose the membership and all partitions, then join again (M13, M76)."""
+    forget_membership(member, reason, keep_id=keep_id)
+    lose_all(member, reason, out)
+    if member.state in (S.UNSUBSCRIBING, S.CLOSING):
+        return
+    move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)
+
+
+def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
+    """Reset because the coordinator does not know this generation or member id (M59)."""
+    if member.state is S.JOINING and not member.owned:
+        return  # there is nothing to lose, and the response to the JoinGroup in flight brings the same error
+    reason = ENCOUNTERED.format(ErrorCode(code).name, request)
+    reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+
+
+def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
+    """Report an error that only the application can mend. The next poll tries again with the same member id.
+
+    Java keeps the partitions and sends no heartbeats. Here they are lost, because the group reassigns them.
+    """
+    forget_membership(member, FAILED_WITH.format(reason), keep_id=True)
+    lose_all(member, member.rejoin_reason, out)
+    move(member, S.FAILED)
+    out.append(Fatal(error))
+
+
+def fence(member: Member, request: str, out: Actions) -> None:
+    """Stop: another process has joined with this group.instance.id (FENCED_INSTANCE_ID).
+
+    With `Policy.fenced_join_again` the next poll joins again and fences the other process, as in Java.
+    """
+    code = ErrorCode.FENCED_INSTANCE_ID
+    final = not member.policy.fenced_join_again
+    reason = FAILED_WITH.format(JAVA_EXCEPTIONS[code])
+    # Java keeps its member id after a fenced JoinGroup or SyncGroup (M42, M51), not after a Heartbeat (M59).
+    in_rebalance = request != "Heartbeat"
+    if not final and not in_rebalance:
+        reason = ENCOUNTERED.format(code.name, "HEARTBEAT")
+    forget_membership(member, reason, keep_id=not final and in_rebalance)
+    lose_all(member, member.rejoin_reason, out)
+    if member.state is S.CLOSING:
+        pass  # it closes as soon as the partitions are released
+    elif final:
+        move(member, S.FENCED)
+    elif member.state is not S.UNSUBSCRIBING:
+        move(member, S.FAILED)
+    detail = (
+        f"another process joined as group.instance.id {member.config.group_instance_id!r}; this one must stop"
+    )
+    out.append(Fatal(Fenced(code, request, detail), final=final))
+
+
+def join_later(member: Member, reason: str, now: int, backoff_ms: int) -> None:
+    """Give up the current join and start another one after `backoff_ms`; the generation is kept (M22)."""
+    request_rejoin(member, FAILED_WITH.format(reason))
+    member.rebalance_request = None
+    member.join_at = now + backoff_ms if backoff_ms else None
+    move(member, S.UNJOINED)
+
+
+def lose_coordinator(member: Member, now: int) -> None:
+    """Look the coordinator up again. Its requests have failed, the membership is kept (M20, M26)."""
+    member.coordinator, member.heartbeat_request, member.rebalance_request = None, None, None
+    if member.is_rebalancing:
+        join_later(member, "DisconnectException", now, member.config.retry_backoff_ms)
+
+
+def broker_error(code: int, request: str, config: MemberConfig) -> BrokerError:
+    """Return the exception for an error code of a group request."""
+    detail = f"group {config.group_id!r}"
+    if code == ErrorCode.INVALID_SESSION_TIMEOUT:
+        limits = "its group.min.session.timeout.ms and group.max.session.timeout.ms"
+        detail += (
+            f", session.timeout.ms={config.session_timeout_ms}: the broker allows values between {limits}"
+        )
+    kind = NotAuthorized if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else BrokerError
+    return kind(code, request, detail)
+
+
+def assignor_failed(member: Member, assignor: Assignor, error: Exception, out: Actions) -> None:
+    """Report the exception of an assignor, which may be the application's own (M55)."""
+    failure = IllegalState(f"the assignor {assignor.name!r} failed: {error!r}")
+    failure.__cause__ = error
+    fail(member, failure, type(error).__name__, out)

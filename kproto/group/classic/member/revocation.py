@@ -1,0 +1,58 @@
+"""Revoking and losing partitions. Only one `Revoke` or `Lose` is unanswered; a `Lose` replaces a `Revoke`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...protocol import Lose, Released, Revoke
+from ...subscription import TopicPartition
+from .state import Actions, Member, S, move
+
+
+def revoke(
+    member: Member,
+    partitions: Iterable[TopicPartition],
+    reason: str,
+    out: Actions,
+    *,
+    precedes_join_or_close: bool = False,
+) -> None:
+    """Have the application commit and release `partitions`. It answers `Released`."""
+    out.append(Revoke(_start_release(member, partitions), reason, precedes_join_or_close))
+
+
+def lose(member: Member, partitions: Iterable[TopicPartition], reason: str, out: Actions) -> None:
+    """Have the application drop `partitions` without a commit. It answers `Released`."""
+    out.append(Lose(_start_release(member, partitions), reason))
+
+
+def lose_all(member: Member, reason: str, out: Actions) -> None:
+    """Lose all owned partitions. Without any there is no callback (M76)."""
+    if member.owned:
+        lose(member, member.owned, reason, out)
+
+
+def _start_release(member: Member, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    unreleased = tuple(sorted(partitions))
+    member.unreleased = unreleased
+    member.revoked_since_assignment.update(unreleased)
+    return unreleased
+
+
+def finish_release(member: Member) -> None:
+    """Remove the released partitions from the owned ones, after the callback has returned (M79)."""
+    released = set(member.unreleased or ())
+    member.owned = tuple(partition for partition in member.owned if partition not in released)
+    member.unreleased = None
+
+
+def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
+    """Disown the lost partitions; the next poll decides how to go on."""
+    finish_release(member)
+
+
+def on_released_before_join(member: Member, event: Released, now: int, out: Actions) -> None:
+    """Disown the partitions, then send JoinGroup."""
+    finish_release(member)
+    member.is_prepared = True
+    move(member, S.UNJOINED)

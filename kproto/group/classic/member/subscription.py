@@ -1,0 +1,24 @@
+"""What the application wants: topics, a pattern, or a rebalance."""
+
+from __future__ import annotations
+
+from ...protocol import RequestRejoin, Subscribe
+from .reasons import METADATA_CHANGED
+from .state import Actions, Member, S, move, request_rejoin
+
+
+def on_subscribe(member: Member, event: Subscribe, now: int, out: Actions) -> None:
+    """Replace the subscription; a change makes a stable member rejoin (M92, M100)."""
+    is_same_pattern = event.pattern is not None and event.pattern == member.pattern
+    matches_changed = is_same_pattern and event.topics != member.topics
+    if matches_changed and member.is_leader and member.state is S.STABLE:
+        # Other topics match because the metadata changed. Java looks at the metadata first.
+        request_rejoin(member, METADATA_CHANGED)
+    member.topics, member.pattern = event.topics, event.pattern
+    if member.state is S.IDLE:
+        move(member, S.UNJOINED)
+
+
+def on_request_rejoin(member: Member, event: RequestRejoin, now: int, out: Actions) -> None:
+    """Rejoin for the application's reason."""
+    request_rejoin(member, event.reason)

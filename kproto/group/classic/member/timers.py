@@ -1,0 +1,107 @@
+"""Deadlines: heartbeats, the session timeout, max.poll.interval.ms, backoffs and the end of `Close`."""
+
+from __future__ import annotations
+
+from ...protocol import POLL_TIMEOUT, PollBegan, PollEnded, Tick
+from .heartbeat import on_session_timeout, send_heartbeat
+from .leave import close_now, send_leave
+from .membership import forget_membership
+from .reasons import BEING_CLOSED, LEFT_BY_ITSELF
+from .revocation import lose_all
+from .state import (
+    NEEDS_COORDINATOR,
+    POLL_TIMED,
+    STABLE,
+    TIMED_WHILE_JOINING,
+    UNJOINED,
+    Actions,
+    Member,
+    S,
+    keeps_partitions,
+    move,
+    restart_poll_interval,
+    sends_heartbeats,
+)
+
+
+def next_deadline(member: Member) -> int | None:
+    """Return the time of the next `Tick`, or None if only another event can change the member."""
+    has_coordinator = member.coordinator is not None
+    deadlines: list[int | None] = [member.close_ends_at, session_end(member)]
+    if has_coordinator and member.heartbeat_request is None and sends_heartbeats(member):
+        deadlines.append(member.heartbeat_at)
+    if _is_poll_timed(member):
+        deadlines.append(member.poll_ends_at)
+    if has_coordinator and (member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)):
+        deadlines.append(member.join_at)
+    if not has_coordinator and not member.is_finding_coordinator and member.state in NEEDS_COORDINATOR:
+        deadlines.append(member.lookup_at)
+    soonest = None
+    for deadline in deadlines:
+        if deadline is not None and (soonest is None or deadline < soonest):
+            soonest = deadline
+    return soonest
+
+
+def session_end(member: Member) -> int | None:
+    """Return when the session timeout acts, or None while it does not run.
+
+    The coordinator is looked up again then. With `Policy.lose_on_session_timeout` all partitions are lost.
+    """
+    loses = member.policy.lose_on_session_timeout
+    if sends_heartbeats(member):
+        return member.session_ends_at if loses or member.coordinator is not None else None
+    return member.session_ends_at if member.state is UNJOINED and keeps_partitions(member) else None
+
+
+def _is_poll_timed(member: Member) -> bool:
+    """Return whether max.poll.interval.ms runs in this state."""
+    while_joining = member.policy.lose_on_session_timeout and member.state in TIMED_WHILE_JOINING
+    return while_joining or member.state in POLL_TIMED
+
+
+def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
+    """Act on the first deadline that has passed: close, poll interval, session, heartbeat (M107)."""
+    if member.close_ends_at is not None and now >= member.close_ends_at:
+        if member.state is S.CLOSING and member.leaves_on_close:
+            # Nothing waits for the response.
+            send_leave(member, BEING_CLOSED, out)
+        close_now(member, out)
+        return
+    if _is_poll_timed(member) and member.poll_ends_at is not None and now >= member.poll_ends_at:
+        _expire(member, out)
+        return
+    ends_at = session_end(member)
+    if ends_at is not None and now >= ends_at:
+        on_session_timeout(member, now, out)
+        return
+    is_due = member.heartbeat_at is not None and now >= member.heartbeat_at
+    can_send = member.heartbeat_request is None and member.coordinator is not None
+    if is_due and can_send and sends_heartbeats(member):
+        send_heartbeat(member, now, out)
+
+
+def _expire(member: Member, out: Actions) -> None:
+    """Leave the group: the application has not polled for max.poll.interval.ms (M16, M110)."""
+    send_leave(member, POLL_TIMEOUT, out)
+    forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
+    lose_all(member, POLL_TIMEOUT, out)
+    move(member, S.EXPIRED)
+
+
+def on_poll_began(member: Member, event: PollBegan, now: int, out: Actions) -> None:
+    """Stop max.poll.interval.ms: the application is alive, however long the poll waits (M112)."""
+    member.is_polling = True
+    restart_poll_interval(member, now)
+
+
+def on_poll_ended(member: Member, event: PollEnded, now: int, out: Actions) -> None:
+    """Start max.poll.interval.ms."""
+    member.is_polling = False
+    restart_poll_interval(member, now)
+
+
+def on_poll_began_again(member: Member, event: PollBegan, now: int, out: Actions) -> None:
+    """Join again: the application polls, or has seen the error of `Fatal` (M110)."""
+    member.is_polling = True
+    move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)
