@@ -38,7 +38,7 @@ class Row(NamedTuple):
     client_id: str
 
     def __str__(self) -> str:
-        return " ".join(str(one) for one in self)
+        return " ".join(str(column) for column in self)
 
 
 def describe(world: World, group: str) -> list[Row]:

@@ -72,10 +72,10 @@ def _seen(act: Act) -> Iterator[Seen]:
         )
 
 
-def shortened(found: Sequence[Moment]) -> list[Moment]:
+def shortened(moments: Sequence[Moment]) -> list[Moment]:
     """Keep the first and last of several commits in a row."""
     shown: list[Moment] = []
-    for (who, number), group in groupby(enumerate(found), lambda pair: (pair[1].who, _run(*pair))):
+    for (who, number), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run(*pair))):
         same = [moment for _, moment in group]
         shown.append(same[0])
         if number < 0 and len(same) > 2:

@@ -21,11 +21,11 @@ def _to_whoever_lacks_it(
 ) -> dict[str, list[TopicPartition]]:
     """A leader's own assignor: range, but t2 goes to the member that hasn't seen it yet."""
     plan = ASSIGNORS["range"].assign(partitions, members, racks)
-    late = [name for name, one in members.items() if "t2" not in one.topics]
+    late = [name for name, subscription in members.items() if "t2" not in subscription.topics]
     if not late:
         return plan
-    t2 = [tp for found in plan.values() for tp in found if tp.topic == "t2"]
-    mine = {name: [tp for tp in found if tp.topic != "t2"] for name, found in plan.items()}
+    t2 = [tp for owned in plan.values() for tp in owned if tp.topic == "t2"]
+    mine = {name: [tp for tp in owned if tp.topic != "t2"] for name, owned in plan.items()}
     return {**mine, late[0]: mine[late[0]] + t2}
 
 
@@ -52,8 +52,8 @@ def extended(run: ScenarioRun) -> None:
     run.moment("makes the topic t2", "operator")
     world.write("t2", 0, "x")
     world.run(3_000, until=lambda: bool(member.owned))
-    asked: JoinGroupRequest = world.asked(member, JoinGroupRequest)[-1]
-    subscribed = Subscription.decode(asked.protocols[0].metadata).topics
+    request: JoinGroupRequest = world.asked(member, JoinGroupRequest)[-1]
+    subscribed = Subscription.decode(request.protocols[0].metadata).topics
     joins = joins_of(world, member)
     run.result(
         "subscribed to when it joined, and assigned", [list(subscribed), sorted(map(str, member.owned))]
@@ -77,25 +77,25 @@ def extended(run: ScenarioRun) -> None:
 )
 def assignor_raises(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    heard: list[int] = []
+    counts: list[int] = []
 
     def on_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
-        heard.append(len(assigned))
-        if len(heard) == 1:
+        counts.append(len(assigned))
+        if len(counts) == 1:
             raise RuntimeException("a bug in the assignor")
 
     own = OwnAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
     member = member_of(world, extra={"partition.assignment.strategy": (own,)})
     produce(world, "t", (0, 1), 20, 5_000)
     run.result("poll throws", member.errors)
-    run.result("onAssignment with", heard)
+    run.result("onAssignment with", counts)
     run.result("callbacks", called(member))
     cause = f"{CALLBACK}; caused by RuntimeException: a bug in the assignor"
     run.claim("KafkaException around it", member.errors == [("KafkaException", cause)])
     run.claim(
         "the listener was called, and once more with nothing", called(member) == ["assigned 2", "assigned 0"]
     )
-    run.claim("onAssignment as often, each time with all", heard == [2, 2])
+    run.claim("onAssignment as often, each time with all", counts == [2, 2])
     run.claim("it reads both", {record.partition for record in member.records} == {T0, T1})
 
 
@@ -114,8 +114,12 @@ def timer(run: ScenarioRun) -> None:
         produce(world, "t", (0, 1), 20, 8_000)
         member_of(world, "b", auto_commit=False, assignors=COOPERATIVE)
         produce(world, "t", (0, 1), 20, 12_000)
-        assigned = max(one.at for one in world.seen if one.who == "a" and one.what == "assigned")
-        commits = [one.at - assigned for one in world.seen if one.what == "stored"]
+        assigned = max(
+            observation.at
+            for observation in world.seen
+            if observation.who == "a" and observation.what == "assigned"
+        )
+        commits = [observation.at - assigned for observation in world.seen if observation.what == "stored"]
         run.result(f"auto commit {auto}: commits, from the assignment on", [f"{at} ms" for at in commits])
         if auto:
             after = min(at for at in commits if at > 0)
@@ -140,22 +144,30 @@ def positions(run: ScenarioRun) -> None:
     first = member_of(world, "a", assignors=COOPERATIVE, auto_commit=False)
     second = member_of(world, "b", assignors=COOPERATIVE, auto_commit=False)
     world.run(10_000)
-    kept = set(first.owned)
+    retained = set(first.owned)
     produce(world, "t", range(4), 20, 3_000)
     fetched = len(world.asked(first, OffsetFetchRequest))
     second.close()
     produce(world, "t", range(4), 20, 5_000)
-    asked = {
+    fetched_partitions = {
         TopicPartition(topic.name, number)
         for request in world.asked(first, OffsetFetchRequest)[fetched:]
         for topic in request.topics
         for number in topic.partition_indexes
     }
-    given = {tp: offsets(first, tp) for tp in world.partitions()}
-    run.result("kept, asked for", [sorted(map(str, kept)), sorted(map(str, asked))])
-    run.claim("it asks for what it got, and for nothing else", asked == set(world.partitions()) - kept)
-    run.claim("what it kept is read on, once", all(given[tp] == list(range(len(given[tp]))) for tp in kept))
-    run.claim("what it got is read from the beginning", all(given[tp][:1] == [0] for tp in asked))
+    received = {tp: offsets(first, tp) for tp in world.partitions()}
+    run.result("kept, asked for", [sorted(map(str, retained)), sorted(map(str, fetched_partitions))])
+    run.claim(
+        "it asks for what it got, and for nothing else",
+        fetched_partitions == set(world.partitions()) - retained,
+    )
+    run.claim(
+        "what it kept is read on, once",
+        all(received[tp] == list(range(len(received[tp]))) for tp in retained),
+    )
+    run.claim(
+        "what it got is read from the beginning", all(received[tp][:1] == [0] for tp in fetched_partitions)
+    )
     run.claim("it owns all four", first.owned == set(world.partitions()))
 
 
@@ -172,7 +184,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
     members = [member_of(world, name) for name in ("a", "b")]
     world.run(10_000)
     idle = next(member for member in members if not member.owned)
-    run.result("callbacks of the idle one", [f"{call} {len(found)}" for call, found in idle.calls])
+    run.result("callbacks of the idle one", [f"{call} {len(partitions)}" for call, partitions in idle.calls])
     run.claim("its last callback is assigned, with nothing", idle.calls[-1] == ("assigned", ()))
 
 
@@ -210,10 +222,10 @@ def first_of_several(run: ScenarioRun) -> None:
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
     """A listener that raises each of these once."""
-    left = dict(causes)
+    pending = dict(causes)
 
     def call(kind: str, partitions: object) -> None:
-        if kind in left:
-            raise left.pop(kind)
+        if kind in pending:
+            raise pending.pop(kind)
 
     return call

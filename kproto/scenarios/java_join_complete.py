@@ -39,9 +39,9 @@ def snapshot(run: ScenarioRun) -> None:
     world.grow("t", 4)
     run.moment("the topic grows", "operator")
     world.run(5_000)
-    seen = len(first.state.cluster.topics["t"])
-    run.result("the follower sees partitions, and joins", [seen, joins_of(world, first) - joins])
-    run.claim("the follower has seen it", seen == 4)
+    partition_count = len(first.state.cluster.topics["t"])
+    run.result("the follower sees partitions, and joins", [partition_count, joins_of(world, first) - joins])
+    run.claim("the follower has seen it", partition_count == 4)
     run.claim("and hasn't joined for it", joins_of(world, first) == joins)
     world.run(40_000)
     run.result("partitions in the end", [len(first.owned), len(second.owned)])
@@ -86,7 +86,7 @@ def unknown_assignor(run: ScenarioRun) -> None:
     run.result("polls that threw, and what", [len(member.errors), sorted(thrown)])
     run.result(
         "JoinGroups, SyncGroups",
-        [len(world.asked(member, one)) for one in (JoinGroupRequest, SyncGroupRequest)],
+        [len(world.asked(member, kind)) for kind in (JoinGroupRequest, SyncGroupRequest)],
     )
     text = "Coordinator selected invalid assignment protocol: best"
     run.claim("IllegalStateException, in Java's words", thrown == {("IllegalStateException", text)})
@@ -111,10 +111,10 @@ def group_metadata(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
     first = member_of(world)
     world.run(4_000)
-    heard: list[tuple[str, int]] = []
+    callbacks: list[tuple[str, int]] = []
 
     def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
-        heard.append((kind, first.state.group_metadata.number))
+        callbacks.append((kind, first.state.group_metadata.number))
 
     first.listener = listener
     member_of(world, "b")
@@ -122,9 +122,9 @@ def group_metadata(run: ScenarioRun) -> None:
     between: tuple[int, int] = (first.state.generation.number, first.state.group_metadata.number)
     world.run(5_000)
     run.result("JoinGroup answered: generation, groupMetadata", list(between))
-    run.result("groupMetadata in callbacks", heard)
+    run.result("groupMetadata in callbacks", callbacks)
     run.claim("not before the join is completed", between == (2, 1))
-    run.claim("in onPartitionsAssigned it is the new one", heard == [("revoked", 1), ("assigned", 2)])
+    run.claim("in onPartitionsAssigned it is the new one", callbacks == [("revoked", 1), ("assigned", 2)])
     now: Generation = first.state.group_metadata
     run.claim("with the member's id", now.member_id == first.state.generation.member_id)
 
@@ -179,11 +179,14 @@ def mismatch(run: ScenarioRun) -> None:
     run.moment("subscribes to u while its SyncGroup is open", "a")
     world.run(2_000)
     run.result(
-        "callbacks", [f"{kind} {', '.join(map(str, found)) or 'nothing'}" for kind, found in member.calls]
+        "callbacks",
+        [f"{kind} {', '.join(map(str, partitions)) or 'nothing'}" for kind, partitions in member.calls],
     )
     run.result("warnings", [report.text for report in member.reports])
     run.claim("there is a warning", [report.name for report in member.reports] == ["WARN"])
-    run.claim("nobody heard of t", all(tp.topic == "u" for _, found in member.calls for tp in found))
+    run.claim(
+        "nobody heard of t", all(tp.topic == "u" for _, partitions in member.calls for tp in partitions)
+    )
     run.claim("it has joined once more", joins_of(world, member) == joins + 1)
     run.claim("and owns u", member.owned == {TopicPartition("u", 0)})
 
@@ -204,12 +207,14 @@ def added(run: ScenarioRun) -> None:
     first = member_of(world, "a", assignors=COOPERATIVE)
     second = member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
-    kept = set(first.owned)
+    retained = set(first.owned)
     second.close()
     world.run(8_000)
-    last = next(set(found) for call, found in reversed(first.calls) if call == "assigned" and found)
-    run.result("had, was told", [len(kept), sorted(map(str, last))])
-    run.claim("only what was added is told", last == set(world.partitions()) - kept)
+    last = next(
+        set(partitions) for call, partitions in reversed(first.calls) if call == "assigned" and partitions
+    )
+    run.result("had, was told", [len(retained), sorted(map(str, last))])
+    run.claim("only what was added is told", last == set(world.partitions()) - retained)
     run.claim("it owns all four", first.owned == set(world.partitions()))
 
 
@@ -229,9 +234,9 @@ def cooperative(run: ScenarioRun) -> None:
     member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
     revoked = [partitions for call, partitions in first.calls if call == "revoked"]
-    run.result("revoked", [str(tp) for found in revoked for tp in found])
+    run.result("revoked", [str(tp) for call in revoked for tp in call])
     run.result("JoinGroups", len(world.asked(first, JoinGroupRequest)) - joins)
-    run.claim("two partitions were revoked, once", [len(found) for found in revoked] == [2])
+    run.claim("two partitions were revoked, once", [len(call) for call in revoked] == [2])
     run.claim("it joined twice", len(world.asked(first, JoinGroupRequest)) - joins == 2)
 
 
@@ -252,7 +257,7 @@ def nothing_to_revoke(run: ScenarioRun) -> None:
     second.close()
     world.run(8_000)
     calls = first.calls[before:]
-    run.result("callbacks", [f"{kind} {len(found)}" for kind, found in calls])
+    run.result("callbacks", [f"{kind} {len(partitions)}" for kind, partitions in calls])
     run.result("JoinGroups", joins_of(world, first) - joins)
     run.claim(
         "it was told of what was added, and of nothing else", [kind for kind, _ in calls] == ["assigned"]
@@ -291,7 +296,7 @@ def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
     world.run(100)
     calls, joins, joined = len(first.calls), joins_of(world, first), list[int]()
 
-    def listen(kind: str, found: object) -> None:
+    def listen(kind: str, partitions: object) -> None:
         if kind == "revoked":
             joined.append(joins_of(world, first))
 

@@ -59,9 +59,9 @@ def one_thread(run: ScenarioRun) -> None:
     world.run(500)
     second = member.machine.step(member.state, contract.PollCalled(), world.now)
     run.moment("another thread polls", "a")
-    run.result("the second thread", [(one.name, one.text) for one in second])
+    run.result("the second thread", [(call.name, call.text) for call in second])
     run.claim(
-        "the second thread is refused", [one.name for one in second] == ["ConcurrentModificationException"]
+        "the second thread is refused", [call.name for call in second] == ["ConcurrentModificationException"]
     )
     run.claim("the first one still waits", member.polling)
     world.write("t", 0, "x")
@@ -76,10 +76,11 @@ def one_thread(run: ScenarioRun) -> None:
     member.close()
     world.run(2_000)
     after = member.machine.step(member.state, contract.PollCalled(), world.now)
-    run.result("after close", [one.error for one in after])
+    run.result("after close", [call.error for call in after])
     run.claim(
         "after close it says that it is closed",
-        [one.error for one in after] == [("IllegalStateException", "This consumer has already been closed.")],
+        [call.error for call in after]
+        == [("IllegalStateException", "This consumer has already been closed.")],
     )
 
 
@@ -183,7 +184,9 @@ def patient(run: ScenarioRun) -> None:
         world.run(60)
         begun = world.now
         took = _poll(world, member, timeout, patient=True)
-        assigned = next((one.at - begun for one in world.seen if one.what == "assigned"), None)
+        assigned = next(
+            (observation.at - begun for observation in world.seen if observation.what == "assigned"), None
+        )
         run.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
         run.claim(f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned)
         beyond = took - (assigned or 0)
@@ -273,11 +276,11 @@ def goes_round(run: ScenarioRun) -> None:
     member = _by_hand(world)
     before = len(world.asked(member, FetchRequest))
     took = _poll(world, member, 1_000)
-    asked = len(world.asked(member, FetchRequest)) - before
-    run.result("empty: took, fetches", [f"{took} ms", asked])
+    fetches = len(world.asked(member, FetchRequest)) - before
+    run.result("empty: took, fetches", [f"{took} ms", fetches])
     run.claim("it took its time", took == 1_000)
     run.claim("it was empty", not member.records)
-    run.claim("it asked again and again", asked >= 8)
+    run.claim("it asked again and again", fetches >= 8)
     world.later(300, lambda: world.write("t", 0, "x"))
     took = _poll(world, member, 1_000)
     run.result("with a message after 300 ms: took", f"{took} ms")
@@ -298,13 +301,13 @@ def measured(run: ScenarioRun) -> None:
     for _ in range(90):
         _poll(world, member, 100)
         world.run(900)
-    found = member.state.polls.metrics(world.now)
-    for name, value in found.items():
+    metrics = member.state.polls.metrics(world.now)
+    for name, value in metrics.items():
         run.result(name, round(value, 3))
-    between = (found["time-between-poll-avg"], found["time-between-poll-max"])
+    between = (metrics["time-between-poll-avg"], metrics["time-between-poll-max"])
     run.claim("polls are a second apart", between == (1_000, 1_000))
-    run.claim("about a tenth of the time is spent in poll", 0.08 <= found["poll-idle-ratio-avg"] <= 0.12)
-    run.claim("the last poll was a second ago", found["last-poll-seconds-ago"] == 1)
+    run.claim("about a tenth of the time is spent in poll", 0.08 <= metrics["poll-idle-ratio-avg"] <= 0.12)
+    run.claim("the last poll was a second ago", metrics["last-poll-seconds-ago"] == 1)
     ended = sum(sample.count for sample in member.state.polls.idle.samples)
     member.wakeup()
     _poll(world, member, 100)
@@ -350,16 +353,16 @@ def in_poll(run: ScenarioRun) -> None:
 
 def _refuse_commits(world: World, *codes: int) -> list[int]:
     """The times at which commits came; the first ones are answered with these codes."""
-    left = list(codes)
+    pending = list(codes)
     times: list[int] = []
 
     def tamper(client: Client, request: Message, version: int) -> Message | None:
         if not isinstance(request, OffsetCommitRequest):
             return None
         times.append(world.now)
-        if not left:
+        if not pending:
             return None
-        code = left.pop(0)
+        code = pending.pop(0)
         topics = [
             OffsetCommitResponseTopic(
                 name=topic.name,

@@ -33,13 +33,13 @@ def triggers(run: ScenarioRun) -> None:
     def generation() -> int:
         return world.cluster.classic_coordinator.groups["g"].generation
 
-    def after(what: str, ms: int) -> None:
+    def after(trigger: str, ms: int) -> None:
         before = generation()
-        run.moment(what, "operator")
+        run.moment(trigger, "operator")
         world.run(ms)
-        run.result(what, f"{generation() - before} more generations")
-        run.claim(f"{what}: the group rebalanced", generation() > before)
-        run.claim(f"{what}: it settled", world.is_stable("g"))
+        run.result(trigger, f"{generation() - before} more generations")
+        run.claim(f"{trigger}: the group rebalanced", generation() > before)
+        run.claim(f"{trigger}: it settled", world.is_stable("g"))
 
     second = join(world, "b", OLD, topics=(), **USUAL)
     second.subscribe(pattern="t.*")
@@ -79,7 +79,7 @@ def no_gap(run: ScenarioRun) -> None:
         newcomer = member_of(world, "c", NOW, assignors=(assignor,))
         produce(world, "t", range(6), 20, 6_000)
         stayed = {tp: member for member in members for tp in kept_before[member.name] & member.owned}
-        gaps = [_gap(world, one.name, tp, begun) for tp, one in stayed.items()]
+        gaps = [_gap(world, owner.name, tp, begun) for tp, owner in stayed.items()]
         longest[assignor] = max(gaps)
         run.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
         run.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
@@ -89,7 +89,9 @@ def no_gap(run: ScenarioRun) -> None:
 
 def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
     times = [
-        one.at for one in world.seen if one.what == "delivered" and one.who == who and tp in one.partitions
+        observation.at
+        for observation in world.seen
+        if observation.what == "delivered" and observation.who == who and tp in observation.partitions
     ]
     late = [at for at in times if at >= begun - 200]
     return max((later - earlier for earlier, later in pairwise(late)), default=0)
@@ -134,17 +136,17 @@ def lost(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
         for code in (22, 25):
             world = run.world({"t": 2})
-            left = [code]
+            pending = [code]
 
             def tamper(
                 client: Client,
                 request: Message,
                 version: int,
-                left: list[int] = left,
+                pending: list[int] = pending,
                 world: World = world,
             ) -> Message | None:
                 late = isinstance(request, HeartbeatRequest) and world.now > run.started + 4_000
-                return HeartbeatResponse(error_code=left.pop()) if late and left else None
+                return HeartbeatResponse(error_code=pending.pop()) if late and pending else None
 
             world.tamper = tamper
             member = member_of(world, "a", kind, auto_commit_ms=60_000, session_ms=6_000)
@@ -197,10 +199,10 @@ def no_longer_wanted(run: ScenarioRun) -> None:
     member.subscribe("t")
     world.run(6_000)
     revoked = [partitions for call, partitions in member.calls if call == "revoked"]
-    run.result("revoked", [str(tp) for found in revoked for tp in found])
+    run.result("revoked", [str(tp) for call in revoked for tp in call])
     run.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
-    asked: JoinGroupRequest = world.asked(member, JoinGroupRequest)[joins]
-    owned = Subscription.decode(asked.protocols[0].metadata).owned
+    request: JoinGroupRequest = world.asked(member, JoinGroupRequest)[joins]
+    owned = Subscription.decode(request.protocols[0].metadata).owned
     run.result("owned, as its JoinGroup says", [str(tp) for tp in owned])
     run.claim("before the join: its JoinGroup doesn't claim it", set(owned) == {T0, T1})
     run.claim("t is still there", member.owned == {T0, T1})
@@ -236,8 +238,8 @@ def leads_nobody(run: ScenarioRun) -> None:
 
 def _topics_asked_for(world: World, member: Any) -> set[str]:
     """By its last request for metadata."""
-    asked = world.asked(member, MetadataRequest)[-1]
-    return {topic.name for topic in asked.topics}
+    request = world.asked(member, MetadataRequest)[-1]
+    return {topic.name for topic in request.topics}
 
 
 @scenario(
@@ -259,11 +261,11 @@ def _callback_raises(run: ScenarioRun, kind: str) -> None:
     world = run.world({"t": 4})
     first = member_of(world, "a", kind, assignors=("range",))
     world.run(4_000)
-    left = [RuntimeException("the database is away")]
+    pending = [RuntimeException("the database is away")]
 
     def listener(call: str, partitions: object) -> None:
-        if call == "revoked" and left:
-            raise left.pop()
+        if call == "revoked" and pending:
+            raise pending.pop()
 
     first.listener = listener
     second = member_of(world, "b", kind, assignors=("range",))

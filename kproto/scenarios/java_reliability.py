@@ -24,21 +24,21 @@ from .scenario import ScenarioRun, join, lost_and_doubled, offsets, produce, rea
 
 def _auto_commit(run: ScenarioRun, **options: Any) -> object:
     try:
-        found: object = consumer_options(options).enable_auto_commit
+        value: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:
-        found = f"refused: {error}"
-    run.result("enable.auto.commit", found)
-    return found
+        value = f"refused: {error}"
+    run.result("enable.auto.commit", value)
+    return value
 
 
 def _config(
-    number: int, given: str, then: str
+    number: int, case: str, then: str
 ) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     return scenario(
         f"S2-{number}",
-        f"maybeOverrideEnableAutoCommit: {given}",
+        f"maybeOverrideEnableAutoCommit: {case}",
         says="Without a group id enable.auto.commit is false unless it was set; set to true, it is an error.",
-        given=given,
+        given=case,
         when="a consumer is made",
         then=then,
     )
@@ -102,11 +102,11 @@ def interval(run: ScenarioRun) -> None:
     then="the document's paths come out",
 )
 def paths(run: ScenarioRun) -> None:
-    found = [zk.ids_path("g"), zk.topic_path("t"), zk.offset_path("g", "t", 0)]
-    run.result("paths", found)
+    zookeeper_paths = [zk.ids_path("g"), zk.topic_path("t"), zk.offset_path("g", "t", 0)]
+    run.result("paths", zookeeper_paths)
     run.claim(
         "as the document has them",
-        found == ["/consumers/g/ids", "/brokers/topics/t", "/consumers/g/offsets/t/0"],
+        zookeeper_paths == ["/consumers/g/ids", "/brokers/topics/t", "/consumers/g/offsets/t/0"],
     )
 
 
@@ -136,15 +136,15 @@ def zookeeper(run: ScenarioRun) -> None:
             run.moment(_told(action), action.consumer, run.started + now)
         return sum(isinstance(action, zk.Conflict) for action in actions)
 
-    for at, event, what in [*events, (90_000, zk.Tick(), "")]:
+    for at, event, text in [*events, (90_000, zk.Tick(), "")]:
         while (due := zk.next_deadline(state)) is not None and due <= at:
             now = due
             conflicts += note(zk.step(state, zk.Tick(), now))
         now = at
-        if what:
-            run.moment(what, "operator", run.started + now)
+        if text:
+            run.moment(text, "operator", run.started + now)
         conflicts += note(zk.step(state, event, now))
-    owners = [zk.owner(state, TopicPartition("t", one)) for one in range(8)]
+    owners = [zk.owner(state, TopicPartition("t", partition)) for partition in range(8)]
     run.result("owners", owners)
     run.result("conflicts", conflicts)
     run.result("rebalances for 5 changes", state.rebalances)
@@ -209,9 +209,9 @@ def rebalance_timeout(run: ScenarioRun) -> None:
         member = join(world, "a", OLD, reset="earliest", **config)
         world.run(2_000)
         request = world.asked(member, JoinGroupRequest)[-1]
-        said = (request.rebalance_timeout_ms, request.session_timeout_ms)
-        run.result(f"{config or 'defaults'}: rebalance and session timeout", list(said))
-        run.claim(f"{config or 'defaults'}: {wanted}", said == wanted)
+        timeouts = (request.rebalance_timeout_ms, request.session_timeout_ms)
+        run.result(f"{config or 'defaults'}: rebalance and session timeout", list(timeouts))
+        run.claim(f"{config or 'defaults'}: {wanted}", timeouts == wanted)
 
 
 # -- reliability ------------------------------------------------------------------------------------------
@@ -231,11 +231,11 @@ def at_least_once(run: ScenarioRun) -> None:
         first = member_of(world, "a", auto_commit=auto, auto_commit_ms=60_000)
         produce(world, "t", (0,), 100, 1_000)
         world.run(1_000)
-        given = len(read(first, "t"))
+        received = len(read(first, "t"))
         world.kill(first)
         second = member_of(world, "b", auto_commit=auto)
         world.run(30_000)
         missing, doubled = lost_and_doubled(world, [first, second], [T0])
-        run.result(f"auto commit {auto}: read, lost, read again", [given, missing, doubled])
+        run.result(f"auto commit {auto}: read, lost, read again", [received, missing, doubled])
         run.claim(f"auto commit {auto}: none is lost, the 100 come again", (missing, doubled) == (0, 100))
         run.claim(f"auto commit {auto}: in order", offsets(second, T0) == list(range(100)))

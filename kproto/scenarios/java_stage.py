@@ -34,7 +34,7 @@ def member_of(world: World, name: str = "a", kind: str = OLD, **config: Any) -> 
 
 def stored(world: World) -> list[dict[TopicPartition, int]]:
     """The offsets of each commit that the coordinator took."""
-    return [one.detail for one in world.seen if one.what == "stored"]
+    return [observation.detail for observation in world.seen if observation.what == "stored"]
 
 
 def joins_of(world: World, member: Any) -> int:

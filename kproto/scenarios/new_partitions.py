@@ -23,37 +23,39 @@ WINDOW = ("client", "reset", *GROWTH)
 
 def asked(run: ScenarioRun) -> dict[str, Any]:
     """`GROWTH` as a story is told with it."""
-    given = {name: getattr(run.parameters, name) for name in GROWTH}
-    return {name: one for name, one in given.items() if one is not None}
+    chosen = {name: getattr(run.parameters, name) for name in GROWTH}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
     """The run that most of this document is about, by the story's parameters; `world`: one that was begun."""
-    said = run.parameters
+    parameters = run.parameters
     stage = world or run.world({"t": 2}, trace=False)
     run.moment(
         "the topic grows from 2 to 4; records come at once",
         "operator",
-        stage.now + (said.grow_at_ms or 7_300),
+        stage.now + (parameters.grow_at_ms or 7_300),
     )
-    found = loss(said.client or kind, reset=said.reset or reset, world=stage, **asked(run))
-    run.result("client", found.client)
-    run.result("policy", found.reset)
-    run.result("written into new partitions", found.written)
-    run.result("lost", found.lost)
-    run.result("read twice", found.doubled)
-    seen = found.seen_after_ms
-    run.result("new partitions seen after", "never" if seen is None else f"{seen / 1000:.1f} s")
-    return found
+    result = loss(parameters.client or kind, reset=parameters.reset or reset, world=stage, **asked(run))
+    run.result("client", result.client)
+    run.result("policy", result.reset)
+    run.result("written into new partitions", result.written)
+    run.result("lost", result.lost)
+    run.result("read twice", result.doubled)
+    seen_after_ms = result.seen_after_ms
+    run.result(
+        "new partitions seen after", "never" if seen_after_ms is None else f"{seen_after_ms / 1000:.1f} s"
+    )
+    return result
 
 
-def claim_lost(run: ScenarioRun, found: Loss, text: str = "records are lost") -> None:
+def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -> None:
     """Records are lost, unless there was none before the new partitions were assigned."""
-    seen = found.seen_after_ms
-    if seen is None:
-        run.claim("nobody sees them, and everything in them is lost", found.lost == found.written)
-    elif found.stood_there(seen):
-        run.claim(text, found.lost >= found.stood_there(seen))
+    seen_after_ms = result.seen_after_ms
+    if seen_after_ms is None:
+        run.claim("nobody sees them, and everything in them is lost", result.lost == result.written)
+    elif result.stood_there(seen_after_ms):
+        run.claim(text, result.lost >= result.stood_there(seen_after_ms))
 
 
 @scenario(
@@ -114,11 +116,11 @@ _SEEN_BY = {
     takes=WINDOW,
 )
 def sarama_in_a_loop(run: ScenarioRun) -> None:
-    found = grown(run, "sarama", reset="earliest")
-    sees = found.client != "sarama-cluster"
+    result = grown(run, "sarama", reset="earliest")
+    sees = result.client != "sarama-cluster"
     text = "the new partitions were claimed" if sees else "nobody saw the new partitions"
-    run.claim(text, (found.seen_after_ms is not None) == sees)
-    run.why(_SEEN_BY[found.client])
+    run.claim(text, (result.seen_after_ms is not None) == sees)
+    run.why(_SEEN_BY[result.client])
 
 
 @scenario(
@@ -141,16 +143,16 @@ def sarama_once(run: ScenarioRun) -> None:
     run.grow("t", 4)
     world.run(10_000)
     run.moment("Consume has returned", "a")
-    here = len(member.records)
+    read_before = len(member.records)
     produce(world, "t", (0, 1, 2, 3), 50, 5_000)
     world.run(5_000)
     returned = [report for report in member.reports if report.kind == "returned"]
     run.result("read before the growth", before)
     run.result("Consume returned", len(returned))
-    run.result("read after Consume returned", len(member.records) - here)
+    run.result("read after Consume returned", len(member.records) - read_before)
     run.claim("something was read before", before > 0)
     run.claim("Consume returned once", len(returned) == 1)
-    run.claim("nothing is read any more", len(member.records) == here)
+    run.claim("nothing is read any more", len(member.records) == read_before)
 
 
 @scenario(
@@ -192,11 +194,11 @@ def sarama_pauses(run: ScenarioRun) -> None:
     calls = len(member.calls)
     member.pause(*world.partitions())
     world.run(1_000)
-    here = len(member.records)
+    read_before = len(member.records)
     run.moment("consuming is switched off", "a")
     written += produce(world, "t", (0, 1), 50, 5_000)
-    run.result("read while paused", len(member.records) - here)
-    run.claim("nothing is read while paused", len(member.records) == here)
+    run.result("read while paused", len(member.records) - read_before)
+    run.claim("nothing is read while paused", len(member.records) == read_before)
     member.resume(*world.partitions())
     run.moment("consuming is switched on", "a")
     world.run(5_000)
@@ -250,10 +252,10 @@ def sarama_cluster_is_blind(run: ScenarioRun) -> None:
 def kafka_go_watches(run: ScenarioRun) -> None:
     blind = loss("kafka-go", reset="earliest", watch=False, **asked(run))
     run.result("without the watcher, read of new partitions", blind.written - blind.lost)
-    found = grown(run, "kafka-go", reset="earliest")
+    result = grown(run, "kafka-go", reset="earliest")
     run.claim("without the watcher the new partitions are never seen", blind.seen_after_ms is None)
-    run.claim("with the watcher they are", found.seen_after_ms is not None)
-    run.claim("with earliest nothing is lost then", found.lost == 0)
+    run.claim("with the watcher they are", result.seen_after_ms is not None)
+    run.claim("with earliest nothing is lost then", result.lost == 0)
 
 
 @scenario(
@@ -281,7 +283,7 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     member.go_on_polling()
     world.run(3_000)
     run.claim("everything is read, in order", offsets(member, TopicPartition("t", 0)) == list(range(200)))
-    stored = [one for one in world.seen if one.what == "stored"]
+    stored = [observation for observation in world.seen if observation.what == "stored"]
     run.claim("the last commit is the end of the log", stored[-1].detail == {TopicPartition("t", 0): 200})
 
 
@@ -296,9 +298,9 @@ def kafka_go_reader(run: ScenarioRun) -> None:
 )
 def kafka_go_start(run: ScenarioRun) -> None:
     first = loss("kafka-go", reset="earliest", **asked(run))
-    found = grown(run, "kafka-go", reset="latest")
+    result = grown(run, "kafka-go", reset="latest")
     run.result("lost with FirstOffset", first.lost)
-    claim_lost(run, found, "with LastOffset records are lost")
+    claim_lost(run, result, "with LastOffset records are lost")
     run.claim("with FirstOffset none is", first.lost == 0)
 
 
@@ -312,9 +314,9 @@ def kafka_go_start(run: ScenarioRun) -> None:
     takes=GROWTH,
 )
 def confluent(run: ScenarioRun) -> None:
-    found = grown(run, "librdkafka", reset="earliest")
-    run.claim("the new partitions were assigned", found.seen_after_ms is not None)
-    run.claim("nothing was lost", found.lost == 0)
+    result = grown(run, "librdkafka", reset="earliest")
+    run.claim("the new partitions were assigned", result.seen_after_ms is not None)
+    run.claim("nothing was lost", result.lost == 0)
 
 
 @scenario(
@@ -331,8 +333,8 @@ def confluent(run: ScenarioRun) -> None:
 def who_sees(run: ScenarioRun) -> None:
     blind = {"kafka-go", "sarama-cluster"}
     for kind in clients():
-        found = loss(kind, watch=False, refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
-        sees = found.seen_after_ms is not None
+        result = loss(kind, watch=False, refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
+        sees = result.seen_after_ms is not None
         run.result(kind, "sees them" if sees else "never sees them")
         run.claim(
             f"{kind} {'does not see' if kind in blind else 'sees'} the new partitions",
@@ -388,7 +390,7 @@ def closes(run: ScenarioRun) -> None:
         world.run(1_000)
         member.close()
         world.run(3_000)
-        stored = [one.detail for one in world.seen if one.what == "stored"]
+        stored = [observation.detail for observation in world.seen if observation.what == "stored"]
         run.result(f"{kind} committed", stored[-1] if stored else "nothing")
         run.claim(f"{kind}: 40 are committed", bool(stored) and stored[-1] == {TopicPartition("t", 0): 40})
         run.claim(

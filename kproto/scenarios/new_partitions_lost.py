@@ -21,18 +21,18 @@ from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, pro
     takes=WINDOW,
 )
 def loss_window(run: ScenarioRun) -> None:
-    found = grown(run, "sarama", reset="latest")
-    seen = found.seen_after_ms
-    if seen is None:
-        claim_lost(run, found)
-    elif found.client == "kproto" or found.reset == "earliest":
-        run.claim("nothing is lost", found.lost == 0)
+    result = grown(run, "sarama", reset="latest")
+    seen_after_ms = result.seen_after_ms
+    if seen_after_ms is None:
+        claim_lost(run, result)
+    elif result.client == "kproto" or result.reset == "earliest":
+        run.claim("nothing is lost", result.lost == 0)
     else:
-        because = f"{found.rate}/s x {found.new} partitions x {seen / 1000:.2f} s"
-        run.result("lost by the formula", f"{found.formula} = {because}")
-        near = found.stood_there(seen) <= found.lost <= found.stood_there(seen + 500)
+        because = f"{result.rate}/s x {result.new} partitions x {seen_after_ms / 1000:.2f} s"
+        run.result("lost by the formula", f"{result.formula} = {because}")
+        near = result.stood_there(seen_after_ms) <= result.lost <= result.stood_there(seen_after_ms + 500)
         run.claim("blind until the new assignment, give or take what was written at once", near)
-        claim_lost(run, found)
+        claim_lost(run, result)
     run.why(
         "A partition without a commit starts where the policy says at the moment when it is asked: "
         "latest is the "
@@ -54,9 +54,9 @@ def loss_window(run: ScenarioRun) -> None:
 def earliest(run: ScenarioRun) -> None:
     for kind in clients():
         if kind != "sarama-cluster":
-            found = loss(kind, reset="earliest", refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
-            run.result(f"lost with {kind}", found.lost)
-            run.claim(f"{kind} loses nothing", found.lost == 0)
+            result = loss(kind, reset="earliest", refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
+            run.result(f"lost with {kind}", result.lost)
+            run.claim(f"{kind} loses nothing", result.lost == 0)
 
 
 @scenario(
@@ -70,12 +70,12 @@ def earliest(run: ScenarioRun) -> None:
 )
 def ours(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
-    for one in (0, 1):
-        world.write("t", one, *["old"] * 30)
-    found = grown(run, "kproto", reset="latest", world=world)
+    for partition in (0, 1):
+        world.write("t", partition, *["old"] * 30)
+    result = grown(run, "kproto", reset="latest", world=world)
     old = read(world.clients["a"], "t", 0) + read(world.clients["a"], "t", 1)
     run.claim("what was there before the group is not read", not old)
-    run.claim("nothing of the new partitions is lost or read twice", found.lost == found.doubled == 0)
+    run.claim("nothing of the new partitions is lost or read twice", result.lost == result.doubled == 0)
 
 
 @scenario(
@@ -104,14 +104,14 @@ def crash_before_commit(run: ScenarioRun) -> None:
         owner = next(member for member in members if new in member.owned)
         world.write("t", 1, *["x"] * 100)
         world.run(1_000)
-        given = len(offsets(owner, new))
-        run.moment(f"dies after {given} records, without a commit", owner.name)
+        received = len(offsets(owner, new))
+        run.moment(f"dies after {received} records, without a commit", owner.name)
         world.kill(owner)
         world.write("t", 1, *["y"] * 200)
         world.run(20_000)
         lost, _ = lost_and_doubled(world, members, [new])
         run.result(f"lost with {kind}", lost)
-        run.claim(f"{kind} read of the new partition first", given == 100)
+        run.claim(f"{kind} read of the new partition first", received == 100)
         run.claim(
             f"{kind} loses {'nothing' if kind == 'kproto' else 'the 200'}",
             lost == (0 if kind == "kproto" else 200),

@@ -79,12 +79,12 @@ def cluster_config(run: ScenarioRun) -> None:
 
 def _times(world: World, member: Any, name: str, since: int) -> list[int]:
     """When a client's requests of one kind came to a broker."""
-    found: list[int] = []
+    times: list[int] = []
     for entry in world.entries:
         if entry.at >= since and entry.who == member.name and entry.what == "asks":
             key = int.from_bytes(entry.data.body[:2], "big")
-            found += [entry.at] * (API_NAMES[key] == name)
-    return found
+            times += [entry.at] * (API_NAMES[key] == name)
+    return times
 
 
 @scenario(
@@ -112,17 +112,17 @@ def two_loops(run: ScenarioRun) -> None:
             world.later(5_000, tick)
 
     world.later(5_000, tick)
-    for one in (0, 1):
-        world.write("t", one, *["x"] * 10)
+    for partition in (0, 1):
+        world.write("t", partition, *["x"] * 10)
     world.run(6_000)
     run.moment("the sink blocks", "a")
     member.pause_polling()
     world.run(100)
-    for one in (0, 1):
-        world.write("t", one, *["y"] * 10)
+    for partition in (0, 1):
+        world.write("t", partition, *["y"] * 10)
     handled, beats, begun = len(member.records), len(world.asked(member, HeartbeatRequest)), world.now
     world.run(5_000)
-    other = join(world, "b", "sarama-cluster", **USUAL)
+    second = join(world, "b", "sarama-cluster", **USUAL)
     world.run(15_000)
     during = [tick for tick in ticks if tick > begun]
     run.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
@@ -143,9 +143,11 @@ def two_loops(run: ScenarioRun) -> None:
     member.close()
     world.run(8_000)
     read_all = {
-        tp: sorted({offset for who in (member, other) for offset in offsets(who, tp)}) for tp in (T0, T1)
+        tp: sorted({offset for who in (member, second) for offset in offsets(who, tp)}) for tp in (T0, T1)
     }
-    run.claim("everything is read in the end", all(one == list(range(20)) for one in read_all.values()))
+    run.claim(
+        "everything is read in the end", all(partition == list(range(20)) for partition in read_all.values())
+    )
     run.why(
         "Both channels are closed by Close. The example asks `if ok` and goes on: a receive from a closed "
         "channel "
@@ -232,7 +234,7 @@ def read_message(run: ScenarioRun) -> None:
     world.write("t", 0, "x")
     third = [program() for _ in range(5)]
     world.tamper = _no_reading
-    again = [program() for _ in range(5)]
+    third_refusal = [program() for _ in range(5)]
     world.tamper = None
     run.result("while reading is forbidden", _runs(second))
     run.result("afterwards", _runs(third))
@@ -241,7 +243,7 @@ def read_message(run: ScenarioRun) -> None:
         second.count("TOPIC_AUTHORIZATION_FAILED") == 1 and set(second[-3:]) == {"_TIMED_OUT"},
     )
     run.claim("then messages come again", "message" in third)
-    run.claim("also a second time it is one error", again.count("TOPIC_AUTHORIZATION_FAILED") == 1)
+    run.claim("also a second time it is one error", third_refusal.count("TOPIC_AUTHORIZATION_FAILED") == 1)
 
     world = run.world({"t": 1})
     program = ReadMessage(world, instance="one", heartbeat_ms=500)
@@ -261,8 +263,8 @@ def read_message(run: ScenarioRun) -> None:
     run.claim("each later call says it again", later == ["_FATAL", "_FATAL"])
 
 
-def _runs(said: list[str]) -> list[str]:
-    return [f"{len(list(group))} x {one}" for one, group in groupby(said)]
+def _runs(results: list[str]) -> list[str]:
+    return [f"{len(list(group))} x {result}" for result, group in groupby(results)]
 
 
 def _no_reading(client: Client, request: Message, version: int) -> Message | None:
@@ -291,26 +293,33 @@ def _no_reading(client: Client, request: Message, version: int) -> Message | Non
     "are",
 )
 def sasl_properties(run: ScenarioRun) -> None:
-    found = conf.read(CONFLUENT)
-    run.result("properties", {name: one for name, one in found.properties.items() if name != "sasl.password"})
-    run.claim("all seven are taken", len(found.properties) == 7)
-    alias = {name.replace("mechanisms", "mechanism"): one for name, one in CONFLUENT.items()}
-    run.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == found.properties)
-    token = sasl.token(str(found.properties["sasl.username"]), str(found.properties["sasl.password"]))
+    properties = conf.read(CONFLUENT)
+    run.result(
+        "properties",
+        {name: value for name, value in properties.properties.items() if name != "sasl.password"},
+    )
+    run.claim("all seven are taken", len(properties.properties) == 7)
+    alias = {name.replace("mechanisms", "mechanism"): value for name, value in CONFLUENT.items()}
+    run.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == properties.properties)
+    token = sasl.token(
+        str(properties.properties["sasl.username"]), str(properties.properties["sasl.password"])
+    )
     run.result("token", repr(token))
     run.claim("the token is RFC 4616's", token == b"\0adEngine\0secret")
     world = run.world({"t": 1})
     world.write("t", 0, *["x"] * 5)
-    member: Member = world.join("a", librdkafka, topics=["t"], **conf.as_options(found) | {"client_id": "a"})
+    member: Member = world.join(
+        "a", librdkafka, topics=["t"], **conf.as_options(properties) | {"client_id": "a"}
+    )
     world.run(5_000)
     run.claim("it reads from the beginning", offsets(member, T0) == list(range(5)))
-    said = ""
+    message = ""
     try:
         conf.read({**CONFLUENT, "security.protocol": "SASL"})
     except ConfigError as error:
-        said = str(error)
-    run.result("security.protocol=SASL", said)
-    run.claim("a wrong protocol is refused", "sasl_plaintext" in said)
+        message = str(error)
+    run.result("security.protocol=SASL", message)
+    run.claim("a wrong protocol is refused", "sasl_plaintext" in message)
 
 
 # -- the libraries ----------------------------------------------------------------------------------------
@@ -350,31 +359,33 @@ def libraries(run: ScenarioRun) -> None:
         run.result(
             kind,
             f"JoinGroup {versions[kind][11]}, Fetch {versions[kind][1]}; "
-            + ", ".join(name for name, found in can[kind].items() if found),
+            + ", ".join(name for name, able in can[kind].items() if able),
         )
     run.claim(
         "sarama-cluster speaks nothing newer than sarama",
         all(version <= versions["sarama"][key] for key, version in versions["sarama-cluster"].items()),
     )
-    more = {name for name, found in can["sarama-cluster"].items() if found and not can["sarama"][name]}
+    more = {name for name, able in can["sarama-cluster"].items() if able and not can["sarama"][name]}
     run.result("sarama-cluster has, and sarama has not", more)
     run.claim("of what sarama-cluster can, sarama lacks the whitelist only", more == {"pattern"})
-    static = {kind for kind, found in can.items() if found["static member"]}
+    static = {kind for kind, able in can.items() if able["static member"]}
     run.claim("static members", static == {"java", "java-2.6", "sarama", "librdkafka"})
-    reading = {kind for kind, found in can.items() if found["read_committed"]}
+    reading = {kind for kind, able in can.items() if able["read_committed"]}
     run.claim("librdkafka alone leaves out aborted transactions by itself", reading == {"librdkafka"})
 
 
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
-    """What a client does when it is asked to: what it refuses it reports, or says nothing of in its "
-    "requests."""
-    found: dict[str, bool] = {}
+    """Return what the client does when its application asks for each feature.
+
+    A feature counts as missing if the client reports an error, or if its requests show nothing of it.
+    """
+    abilities: dict[str, bool] = {}
     world = run.world({"t": 1})
     member: Member = join(world, "a", kind, **USUAL, instance="one")
     world.run(3_000)
     joined = world.asked(member, JoinGroupRequest)
-    found["static member"] = any(one.group_instance_id == "one" for one in joined)
-    found["read_committed"] = all(
+    abilities["static member"] = any(join_request.group_instance_id == "one" for join_request in joined)
+    abilities["read_committed"] = all(
         request.isolation_level == 1 for request in world.asked(member, FetchRequest)
     )
     for name, event in ACTS.items():
@@ -390,7 +401,7 @@ def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
         world.write("t", 0, "x")
         world.run(4_000)
         refused = any(report.kind == "error" for report in member.reports) or bool(member.errors)
-        found[name] = not refused and (name in ("pause", "rebalance", "seek") or bool(member.records))
+        abilities[name] = not refused and (name in ("pause", "rebalance", "seek") or bool(member.records))
         if name == "pause":
-            found[name] = found[name] and not member.records
-    return found
+            abilities[name] = abilities[name] and not member.records
+    return abilities

@@ -65,8 +65,8 @@ class Program:
         self.member.poll_timeout_ms = 500
         self.world.later(10, self._look)
 
-    def say(self, what: str) -> None:
-        self.run.moment(what, self.name)
+    def say(self, text: str) -> None:
+        self.run.moment(text, self.name)
 
     def _look(self) -> None:
         for kind, _ in self.member.calls[self._called :]:
@@ -145,11 +145,11 @@ def sarama_main(run: ScenarioRun) -> None:
         run.grow("t", 4)
         world.run(8_000)
         run.claim(f"{way}: growth is another session, and no error", (main.returns, main.setups) == (1, 2))
-        other: Member = join(world, "other", "sarama", **USUAL)
+        second: Member = join(world, "other", "sarama", **USUAL)
         world.run(8_000)
         produce(world, "t", range(4), 20, 1_000)
         world.run(500)
-        was, asked = world.now, len(world.asked(main.member, LeaveGroupRequest))
+        was, leaves_before = world.now, len(world.asked(main.member, LeaveGroupRequest))
         if way == "signal":
             main.signal()
         else:
@@ -157,15 +157,15 @@ def sarama_main(run: ScenarioRun) -> None:
             world.run(15_000, until=lambda main=main: bool(main.panic))  # type: ignore[misc]
             world.tamper = None
             was = world.now
-        held = world.run(30_000, until=lambda other=other: len(other.owned) == 4)  # type: ignore[misc]
+        held = world.run(30_000, until=lambda second=second: len(second.owned) == 4)  # type: ignore[misc]
         took = world.now - was
-        left = len(world.asked(main.member, LeaveGroupRequest)) - asked
+        leaves = len(world.asked(main.member, LeaveGroupRequest)) - leaves_before
         run.result(f"{way}: panic", main.panic or "none")
         run.result(f"{way}: the other one has everything after", f"{took} ms")
         run.claim(
             f"{way}: {'a panic' if way == 'error' else 'no panic'}", bool(main.panic) == (way == "error")
         )
-        run.claim(f"{way}: {'says nothing' if way == 'error' else 'leaves'}", left == (way == "signal"))
+        run.claim(f"{way}: {'says nothing' if way == 'error' else 'leaves'}", leaves == (way == "signal"))
         run.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
 
 
@@ -199,8 +199,8 @@ def _no_access(member: Member) -> Callable[[Client, Message, int], Message | Non
 def sarama_handler(run: ScenarioRun) -> None:
     for remakes in (True, False):
         world = run.world({"t": 2})
-        for one in (0, 1):
-            world.write("t", one, *["x"] * 400)
+        for observation in (0, 1):
+            world.write("t", observation, *["x"] * 400)
         main = Program(run, world, remakes_ready=remakes, commit_ms=60_000)
         main.member.works_ms, main.member.limit = 1_000, 100
         world.run(1_000)
@@ -217,18 +217,22 @@ def sarama_handler(run: ScenarioRun) -> None:
             continue
         run.claim("Setup and Cleanup take turns", kinds == ["assigned", "revoked"] * 2)
         run.result("commits", len(world.asked(main.member, OffsetCommitRequest)))
-        given = [offsets(main.member, tp) for tp in (T0, T1)]
-        run.claim("each message comes once, in order", given == [list(range(400))] * 2)
+        received = [offsets(main.member, tp) for tp in (T0, T1)]
+        run.claim("each message comes once, in order", received == [list(range(400))] * 2)
         commits = [
             (part.partition_index, part.committed_offset, part.committed_metadata)
             for request in world.asked(main.member, OffsetCommitRequest)
             for topic in request.topics
             for part in topic.partitions
         ]
-        last = {index: (at, said) for index, at, said in commits}
+        last = {index: (at, metadata) for index, at, metadata in commits}
         run.result("last commit of each partition", {str(index): at for index, (at, _) in last.items()})
         run.claim("offset plus one, and no metadata", last == {0: (400, ""), 1: (400, "")})
-        ends = [one.what for one in world.seen if one.what in ("revoking", "revoked", "delivered", "stored")]
+        ends = [
+            observation.what
+            for observation in world.seen
+            if observation.what in ("revoking", "revoked", "delivered", "stored")
+        ]
         at = ends.index("revoking")
         run.claim("nothing is given between Cleanup's begin and its end", ends[at + 1] == "revoked")
         run.claim("and what was marked is committed behind it", ends[at + 2] == "stored")
@@ -249,7 +253,7 @@ class Old:
         return sarama.start(config)
 
     def step(self, state: sarama.State, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]:
-        return [self._lifted(one) for one in sarama.step(state, event, now)]
+        return [self._lifted(action) for action in sarama.step(state, event, now)]
 
     def next_deadline(self, state: sarama.State) -> int | None:
         return sarama.next_deadline(state)
@@ -289,7 +293,7 @@ def sarama_config(run: ScenarioRun) -> None:
     world.run(3_000)
     spoken = {
         _name(kind): version
-        for kind, version in sorted(machine.spoken.items(), key=lambda one: _name(one[0]))
+        for kind, version in sorted(machine.spoken.items(), key=lambda item: _name(item[0]))
     }
     run.result("versions", spoken)
     run.claim(
@@ -310,13 +314,13 @@ def sarama_config(run: ScenarioRun) -> None:
     run.result("SASL that a broker of 0.10.2 offers", offered)
     for release, handshake in (("1.38.1", 0), ("1.41", 1)):
         first, second = sasl.opening(handshake, "adEngine", "secret", "sarama")
-        said = {_name(type(one.request)): one.version for one in [decode_request(first[4:])]}
+        versions = {_name(type(item.request)): item.version for item in [decode_request(first[4:])]}
         bare = second[4:] == sasl.token("adEngine", "secret")
         if not bare:
             envelope = decode_request(second[4:])
-            said[_name(type(envelope.request))] = envelope.version
-        works = all(offered.get(name, -1) >= version for name, version in said.items())
-        run.result(f"sarama {release} says", [said, "and a bare token" if bare else "and no bare token"])
+            versions[_name(type(envelope.request))] = envelope.version
+        works = all(offered.get(name, -1) >= version for name, version in versions.items())
+        run.result(f"sarama {release} says", [versions, "and a bare token" if bare else "and no bare token"])
         run.claim(
             f"sarama {release} {'works' if works else 'does not work'} there", works == (release == "1.38.1")
         )
@@ -343,4 +347,6 @@ def _name(kind: type[Message]) -> str:
 
 
 def _lowest(name: str) -> int:
-    return request_class(next(key for key, one in API_NAMES.items() if one == name)).__versions__.min
+    return request_class(
+        next(key for key, api_name in API_NAMES.items() if api_name == name)
+    ).__versions__.min

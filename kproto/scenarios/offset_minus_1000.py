@@ -113,8 +113,8 @@ class Handler:
 
         Raises ConfigError for more than `LONGEST_MS`.
         """
-        said = self.run.parameters
-        polls, timeout_ms = said.polls or polls, said.poll_timeout_ms or timeout_ms
+        parameters = self.run.parameters
+        polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
         if polls * timeout_ms > LONGEST_MS:
             most = f"at most {LONGEST_MS // timeout_ms} polls of {timeout_ms / 1000:g} s"
             raise ConfigError("polls", polls, f"{most}: ten minutes for a request")
@@ -127,13 +127,13 @@ class Handler:
         for number in range(1, polls + 1):
             event = self.poll(timeout_ms)
             prints.append((self.assigned(), event))
-            if [_kind(one) for one in prints[-2:-1]] != [_kind(prints[-1])]:
+            if [_kind(line) for line in prints[-2:-1]] != [_kind(prints[-1])]:
                 self.run.moment(f"poll {number} prints {_printed(self.assigned())}, {event}", "handler")
-        given = self.app.records[before:]
-        first = given[0].offset if given else None
-        found = Request(self.assigned(), first, refused[0] if refused else "ok", tuple(prints))
-        self.requests.append(found)
-        return found
+        received = self.app.records[before:]
+        first = received[0].offset if received else None
+        request = Request(self.assigned(), first, refused[0] if refused else "ok", tuple(prints))
+        self.requests.append(request)
+        return request
 
 
 def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
@@ -161,9 +161,9 @@ REVOKED = (
 )
 
 
-def _why(found: Request) -> str:
+def _why(request: Request) -> str:
     """Of a request, by where its partition is assigned at in the end."""
-    return {None: REVOKED, WANTED: LATER}.get(found.assigned, EVENT)
+    return {None: REVOKED, WANTED: LATER}.get(request.assigned, EVENT)
 
 
 @scenario(
@@ -178,11 +178,11 @@ def _why(found: Request) -> str:
 def outside(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000)
     handler.subscribe()
-    found = handler.request()
-    run.result("request 1", found)
+    request = handler.request()
+    run.result("request 1", request)
     if run.as_written:
-        run.claim("messages come from 2", found == GOOD)
-    run.why(_why(found))
+        run.claim("messages come from 2", request == GOOD)
+    run.why(_why(request))
 
 
 @scenario(
@@ -197,10 +197,10 @@ def outside(run: ScenarioRun) -> None:
 def inside_first(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000)
     handler.subscribe()
-    found = handler.request()
-    run.result("request 1", found)
+    request = handler.request()
+    run.result("request 1", request)
     if run.as_written:
-        run.claim("messages come from 2", found == GOOD)
+        run.claim("messages come from 2", request == GOOD)
 
 
 @scenario(
@@ -221,13 +221,15 @@ def inside_second(run: ScenarioRun) -> None:
     handler.wait(4_000)
     handler.subscribe()
     handler.wait(10)
-    found = handler.request()
-    run.result("request 2", found)
+    request = handler.request()
+    run.result("request 2", request)
     if run.as_written:
-        run.claim("the seek of request 2 gave no error", found.seek == "ok")
+        run.claim("the seek of request 2 gave no error", request.seek == "ok")
         wanted = (STORED, COMMITTED)
-        run.claim("the assignment is STORED and messages go on at 5", (found.assigned, found.first) == wanted)
-    run.why(_why(found))
+        run.claim(
+            "the assignment is STORED and messages go on at 5", (request.assigned, request.first) == wanted
+        )
+    run.why(_why(request))
 
 
 @scenario(
@@ -242,9 +244,9 @@ def sleep_served(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0)
     handler.subscribe()
     handler.poll(400)
-    found = handler.request()
-    run.result("request", found)
-    run.claim("messages come from 2", (found.assigned, found.first) == (WANTED, WANTED))
+    request = handler.request()
+    run.result("request", request)
+    run.claim("messages come from 2", (request.assigned, request.first) == (WANTED, WANTED))
 
 
 @scenario(
@@ -259,9 +261,9 @@ def sleep_unserved(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0)
     handler.subscribe()
     handler.wait(100)
-    found = handler.request()
-    run.result("request", found)
-    run.claim("the assignment is STORED and messages come from 5", found == BAD)
+    request = handler.request()
+    run.result("request", request)
+    run.claim("the assignment is STORED and messages come from 5", request == BAD)
     run.why(EVENT)
 
 
@@ -283,9 +285,9 @@ def again(run: ScenarioRun) -> None:
         handler.wait(2_000)
         handler.subscribe()
         handler.wait(2_000)
-        heard = [kind for kind, _ in handler.app.calls]
-        run.result(assignor, heard)
-        run.claim(f"{assignor}: {', '.join(calls)}", heard == calls)
+        callbacks = [kind for kind, _ in handler.app.calls]
+        run.result(assignor, callbacks)
+        run.claim(f"{assignor}: {', '.join(calls)}", callbacks == calls)
 
 
 @scenario(
@@ -316,8 +318,8 @@ def postponed(run: ScenarioRun) -> None:
 
 def _joins(handler: Handler) -> int:
     return sum(
-        type(said).__name__ == "JoinGroupRequest"
-        for who, said, _ in handler.world.requests
+        type(request).__name__ == "JoinGroupRequest"
+        for who, request, _ in handler.world.requests
         if who is handler.app
     )
 
@@ -395,7 +397,7 @@ def untouched(run: ScenarioRun) -> None:
     handler.request()
     handler.app.close()
     handler.wait(1_000)
-    stored = [one for one in handler.world.seen if one.what == "stored"]
+    stored = [observation for observation in handler.world.seen if observation.what == "stored"]
     last = stored[-1].detail[TP] if stored else COMMITTED
     end = handler.world.log(TP).end_offset
     run.result("committed, end, lag", [last, end, end - last])
@@ -421,7 +423,9 @@ def both_flags(run: ScenarioRun) -> None:
             handler.app.close()
             handler.wait(1_000)
             stored = [
-                one.detail[TP] for one in handler.world.seen if one.what == "stored" and one.who == "test"
+                observation.detail[TP]
+                for observation in handler.world.seen
+                if observation.what == "stored" and observation.who == "test"
             ]
             last = max([COMMITTED, *stored])
             run.result(f"commit {'on' if commit else 'off'}, store {'on' if store else 'off'}", last)
@@ -444,10 +448,12 @@ def stored(run: ScenarioRun) -> None:
     handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
     handler.poll(400)
-    kept = handler.app.state.partitions[TP].stored.offset
+    stored_offset = handler.app.state.partitions[TP].stored.offset
     run.result("read", offsets(handler.app, TP))
-    run.result("stored", kept)
-    run.claim("the stored offset is one more than the message's", kept == offsets(handler.app, TP)[-1] + 1)
+    run.result("stored", stored_offset)
+    run.claim(
+        "the stored offset is one more than the message's", stored_offset == offsets(handler.app, TP)[-1] + 1
+    )
 
 
 @scenario(

@@ -124,9 +124,9 @@ def every_order(run: ScenarioRun) -> None:
     wanted = list(range(SOUGHT, END))
     overridden = 0
     for order in orders:
-        given, _ = _play(run, order, "librdkafka")
+        received, _ = _play(run, order, "librdkafka")
         last = max(("subscribe", "assign", "seek"), key=order.index)
-        overridden += last == "seek" and given != wanted
+        overridden += last == "seek" and received != wanted
     run.result("orders", len(orders))
     run.result("librdkafka: the last call was the seek, and messages come from elsewhere", overridden)
     run.claim(
@@ -134,25 +134,27 @@ def every_order(run: ScenarioRun) -> None:
     )
     ours = {order: _play(run, order, "kproto") for order in orders}
     refused = sum(len(words) for _, words in ours.values())
-    run.result("kproto: messages come from 3", sum(given == wanted for given, _ in ours.values()))
+    run.result("kproto: messages come from 3", sum(received == wanted for received, _ in ours.values()))
     run.result("kproto: calls refused", refused)
     run.claim(
         "kproto: the last call that was taken wins in every order",
-        all(one == wanted for one, _ in ours.values()),
+        all(offsets_read == wanted for offsets_read, _ in ours.values()),
     )
     run.claim(
         "kproto refuses one call in each: assign beside subscribe, or the other way", refused == len(orders)
     )
     later = map(" ".join, permutations(("joined", "unsubscribe", "assign", "seek", "poll")))
-    again = [one for one in later if one.index("unsub") < one.index("assign") < one.index("seek")]
-    after = [_play(run, f"subscribe {order}", "kproto") for order in again]
+    rejoined = [
+        order for order in later if order.index("unsub") < order.index("assign") < order.index("seek")
+    ]
+    after = [_play(run, f"subscribe {order}", "kproto") for order in rejoined]
     run.result(
         "kproto: unsubscribed first, orders and calls refused",
-        [len(again), sum(len(one) for _, one in after)],
+        [len(rejoined), sum(len(order) for _, order in after)],
     )
     run.claim(
         "what the group had to say is dropped with the subscription",
-        all(one == (wanted, []) for one in after),
+        all(order == (wanted, []) for order in after),
     )
 
 
@@ -170,16 +172,16 @@ def every_order(run: ScenarioRun) -> None:
     "two names mean one property; the last two are refused, with what is allowed",
 )
 def properties(run: ScenarioRun) -> None:
-    found = conf.read(GET_CONSUMER)
-    run.result("getConsumer", {name: found.properties[name] for name in sorted(found.properties)})
+    settings = conf.read(GET_CONSUMER)
+    run.result("getConsumer", {name: settings.properties[name] for name in sorted(settings.properties)})
     world = run.world({"test": 1})
     _committed(world)
-    seen = len(world.seen)
-    member = world.join("handler", librdkafka, topics=["test"], **_options(found))
+    observed_before = len(world.seen)
+    member = world.join("handler", librdkafka, topics=["test"], **_options(settings))
     world.run(5_000)
     member.close()
     world.run(1_000)
-    stored = [one for one in world.seen[seen:] if one.what == "stored"]
+    stored = [observation for observation in world.seen[observed_before:] if observation.what == "stored"]
     ends = [report.name for report in member.reports if report.name == "_PARTITION_EOF"]
     run.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
     run.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
@@ -187,22 +189,24 @@ def properties(run: ScenarioRun) -> None:
     contexts: Any = conf.read({"debug": CONTEXTS}).properties["debug"]
     run.result("debug contexts", contexts)
     run.claim("each context of the comment is one", len(contexts) == 20 and type(contexts) is tuple)
-    other = {
+    later_settings = {
         name.replace("metadata.broker.list", "bootstrap.servers"): GET_CONSUMER[name] for name in GET_CONSUMER
     }
-    run.claim("metadata.broker.list is bootstrap.servers", conf.read(other).bootstrap == found.bootstrap)
+    run.claim(
+        "metadata.broker.list is bootstrap.servers", conf.read(later_settings).bootstrap == settings.bootstrap
+    )
     for name, value in (
         ("metadata.brokers.list", "localhost"),
         ("enable.auto.commit", "no"),
         ("debug", "mesg"),
     ):
-        said = _refused(name, value)
-        run.result(f"{name}={value}", textwrap.shorten(said, 90, placeholder=" ..."))
-        run.claim(f"{name}={value} is refused by its name", name in said)
+        message = _refused(name, value)
+        run.result(f"{name}={value}", textwrap.shorten(message, 90, placeholder=" ..."))
+        run.claim(f"{name}={value} is refused by its name", name in message)
 
 
-def _options(found: conf.Conf) -> dict[str, Any]:
-    return {name: one for name, one in conf.as_options(found).items() if name != "client_id"}
+def _options(settings: conf.Conf) -> dict[str, Any]:
+    return {name: value for name, value in conf.as_options(settings).items() if name != "client_id"}
 
 
 def _refused(name: str, value: object) -> str:
@@ -248,14 +252,14 @@ def pure_python(run: ScenarioRun) -> None:
 )
 def printed(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0, extra={"enable.partition.eof": False})
-    said: list[str] = []
+    lines: list[str] = []
 
     def call(name: str, event: contract.ModelEvent) -> None:
         before = len(handler.app.reports)
         handler.app.do(event)
         new = [report.name for report in handler.app.reports[before:]]
-        said.append(f"{name}: {', '.join(new) or '<nil>'}")
-        run.moment(f"prints {said[-1]}", "handler")
+        lines.append(f"{name}: {', '.join(new) or '<nil>'}")
+        run.moment(f"prints {lines[-1]}", "handler")
 
     call("subscribe", contract.SubscribeCalled(("test", "test")))
     call("assign", contract.AssignCalled({TP: -5}))
@@ -266,10 +270,10 @@ def printed(run: ScenarioRun) -> None:
         before = len(handler.app.records)
         handler.poll(400)
         events.append(str(len(handler.app.records) - before or "nil"))
-    run.result("printed", said)
+    run.result("printed", lines)
     run.result("messages of each poll", events)
     refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _UNKNOWN_PARTITION", "assign: <nil>"]
-    run.claim("each refused call has its error, and the next one goes through", said == refused)
+    run.claim("each refused call has its error, and the next one goes through", lines == refused)
     run.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
     run.claim("then there is nothing", events[-1] == "nil")
 
@@ -302,9 +306,9 @@ def two_requests(run: ScenarioRun) -> None:
     run.result("librdkafka gave", got)
     run.claim("no call failed", not [report for report in handler.app.reports if report.kind == "error"])
     run.claim("nobody got what A wanted", offsets(handler.app, TP) == [7, 8])
-    said = _second_thread()
-    run.result("kproto says", said)
-    run.claim("kproto's second thread is refused", "another thread is inside poll()" in said)
+    message = _second_thread()
+    run.result("kproto says", message)
+    run.claim("kproto's second thread is refused", "another thread is inside poll()" in message)
 
 
 def _second_thread() -> str:

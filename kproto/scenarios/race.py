@@ -43,19 +43,19 @@ PROGRAMS: Final = {
 
 def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
     """The application when all is over, and what its last request saw."""
-    told = ScenarioRun(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
-    handler = Handler(told, join_ms=program.join_ms)
+    run = ScenarioRun(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
+    handler = Handler(run, join_ms=program.join_ms)
     if not program.inside:
         handler.subscribe()
-    found: Request | None = None
+    last_request: Request | None = None
     for wait in program.waits:
         handler.wait(wait)
         if program.inside:
             handler.subscribe()
             handler.wait(program.sleep_ms)
-        found = handler.request(program.polls)
-    assert found is not None  # each program asks once at least
-    return handler, found
+        last_request = handler.request(program.polls)
+    assert last_request is not None  # each program asks once at least
+    return handler, last_request
 
 
 def races(seed: int = 7) -> Iterator[tuple[str, Request]]:

@@ -56,13 +56,17 @@ class Watched:
 
     def sent(self, kind: type[Any]) -> list[tuple[int, Any]]:
         return [
-            (at, one.request)
-            for at, what, one in self.lines
-            if what == "Send" and isinstance(one.request, kind)
+            (at, exchange.request)
+            for at, direction, exchange in self.lines
+            if direction == "Send" and isinstance(exchange.request, kind)
         ]
 
     def ended(self, kind: type[Any], how: str = "ResponseReceived") -> list[tuple[int, Any]]:
-        return [(at, one) for at, what, one in self.lines if what == how and isinstance(one.request, kind)]
+        return [
+            (at, exchange)
+            for at, direction, exchange in self.lines
+            if direction == how and isinstance(exchange.request, kind)
+        ]
 
 
 def _named(request: FetchRequest) -> dict[TopicPartition, int]:
@@ -82,8 +86,8 @@ def _brought(answer: FetchResponse) -> list[int]:
 def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> tuple[Watched, Member]:
     """A sarama member, and its machine."""
     machine = Watched()
-    said = {**USUAL, **config}
-    return machine, world.join("a", machine, topics=list(topics), group_id="g", **said)
+    options = {**USUAL, **config}
+    return machine, world.join("a", machine, topics=list(topics), group_id="g", **options)
 
 
 @scenario(
@@ -114,7 +118,7 @@ def subscription_consumer(run: ScenarioRun) -> None:
     for tp in (T0, T1):
         world.write("t", tp.partition, *["x"] * 40)
     world.run(2_000)
-    fed = next(at for at, one in machine.ended(FetchRequest) if _brought(one.response))
+    fed = next(at for at, fetch in machine.ended(FetchRequest) if _brought(fetch.response))
     held = next((at for at, _ in machine.sent(FetchRequest) if at >= fed), world.now) - fed
     run.result("no Fetch while partitions are fed, for", f"{held} ms")
     run.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
@@ -129,11 +133,11 @@ def subscription_consumer(run: ScenarioRun) -> None:
         world.write("t", tp.partition, *["y"] * 10)
     world.run(6_000)
     errors = [report.name for report in member.reports[before:] if report.kind == "error"]
-    again = next(request for request in machine.sent(FetchRequest) if request[0] > broke + 1)
+    retry = next(request for request in machine.sent(FetchRequest) if request[0] > broke + 1)
     run.result("errors", errors)
-    run.result("next Fetch after", f"{again[0] - broke} ms")
+    run.result("next Fetch after", f"{retry[0] - broke} ms")
     run.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
-    run.claim("the next Fetch comes after the backoff", 2_000 <= again[0] - broke <= 2_500)
+    run.claim("the next Fetch comes after the backoff", 2_000 <= retry[0] - broke <= 2_500)
     run.claim("nothing is lost or read twice", all(offsets(member, tp) == list(range(50)) for tp in (T0, T1)))
 
 
@@ -157,8 +161,8 @@ def split(run: ScenarioRun) -> None:
     run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
     run.claim("one answer brought all four", brought == [[0, 1, 2, 3]])
     for tp in world.partitions():
-        given = [record.value for record in member.records if record.partition == tp]
-        run.claim(f"{tp} got its own records", given == [str(tp).encode()] * (tp.partition + 1))
+        received = [record.value for record in member.records if record.partition == tp]
+        run.claim(f"{tp} got its own records", received == [str(tp).encode()] * (tp.partition + 1))
 
 
 @scenario(
@@ -184,17 +188,17 @@ def consume_partition(run: ScenarioRun) -> None:
     member.assign({T0: -1})
     member.assign({T1: -2})
     world.run(2_000)
-    asked = [
+    begun = [
         (TopicPartition(topic.name, part.partition_index), part.timestamp)
         for _, request in machine.sent(ListOffsetsRequest)
         for topic in request.topics
         for part in topic.partitions
     ]
-    run.result("ListOffsets", [f"{tp} {'newest' if at == -1 else 'oldest'}" for tp, at in asked])
-    run.claim("both ends are asked for", sorted(asked) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
+    run.result("ListOffsets", [f"{tp} {'newest' if at == -1 else 'oldest'}" for tp, at in begun])
+    run.claim("both ends are asked for", sorted(begun) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
     first: dict[TopicPartition, tuple[str, int]] = {}
-    for _, what, send in machine.lines:
-        if what == "Send" and isinstance(send.request, FetchRequest):
+    for _, direction, send in machine.lines:
+        if direction == "Send" and isinstance(send.request, FetchRequest):
             for tp, offset in _named(send.request).items():
                 first.setdefault(tp, (send.to.host, offset))
     run.result("first Fetch of each", {str(tp): f"{host}, offset {at}" for tp, (host, at) in first.items()})
@@ -248,11 +252,11 @@ def construct_request(run: ScenarioRun) -> None:
         sent = [
             (
                 version,
-                one.retention_time_ms,
-                [part.partition_index for topic in one.topics for part in topic.partitions],
+                commit.retention_time_ms,
+                [part.partition_index for topic in commit.topics for part in topic.partitions],
             )
-            for who, one, version in world.requests
-            if who is member and isinstance(one, OffsetCommitRequest)
+            for who, commit, version in world.requests
+            if who is member and isinstance(commit, OffsetCommitRequest)
         ]
         run.result(name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent])
         run.claim(
@@ -292,7 +296,7 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     run.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
     world.network.heal(slow)
     world.run(6_000)
-    stored = [one.detail[T0] for one in world.seen if one.what == "stored"]
+    stored = [observation.detail[T0] for observation in world.seen if observation.what == "stored"]
     run.result("committed", stored)
     run.claim("50, and 80 by itself", stored == [50, 80])
     managed.reset(80, "a note")
@@ -334,16 +338,16 @@ def describe_group(run: ScenarioRun) -> None:
         "their owner is the member", {owner.consumer_id, own["test32"].consumer_id} == {member.member_id}
     )
     run.claim("client id and host are shown", owner.client_id == "sarama" and owner.host.startswith("/"))
-    left = own["test0"]
-    run.claim("test has no owner, and no lag", (left[3:], left.lag) == ((4, 4, 0, "-", "-", "-"), 0))
+    unread = own["test0"]
+    run.claim("test has no owner, and no lag", (unread[3:], unread.lag) == ((4, 4, 0, "-", "-", "-"), 0))
     member.pause_polling()
     world.run(200)
     for number in range(5):
         console.deliver("test3", f"line {11 + number}", partition=number % 3)
     world.run(2_000)
     later = describe(world, "g1")
-    run.result("lag later", [one.lag for one in later])
-    run.claim("the lag is what was not read", sum(one.lag for one in later) == 5)
+    run.result("lag later", [partition_lag.lag for partition_lag in later])
+    run.claim("the lag is what was not read", sum(partition_lag.lag for partition_lag in later) == 5)
 
 
 # -- the producer -----------------------------------------------------------------------------------------
@@ -376,10 +380,10 @@ def sync_producer(run: ScenarioRun) -> None:
         producer = world.producer(client_id=f"acks-{acks}", acks=acks, enable_idempotence=False, linger_ms=0)
         sent = [producer.deliver("t", "v1", key="k1") for _ in range(2)]
         world.run(1_000)
-        found = [request.result() for request in sent]
-        places |= {one.partition for one in found}
-        run.result(f"acks {acks}", [f"{one.partition}/{one.offset}" for one in found])
-        known = [one.offset is not None and one.offset >= 0 for one in found]
+        deliveries = [request.result() for request in sent]
+        places |= {delivery.partition for delivery in deliveries}
+        run.result(f"acks {acks}", [f"{delivery.partition}/{delivery.offset}" for delivery in deliveries])
+        known = [delivery.offset is not None and delivery.offset >= 0 for delivery in deliveries]
         run.claim(f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2)
     run.claim("one partition for the key, whoever sends", len(places) == 1)
     run.result("sarama's own hash of k1", fnv1a(b"k1", 3))
@@ -398,17 +402,17 @@ def sync_producer(run: ScenarioRun) -> None:
 
 def fnv1a(key: bytes, partitions: int) -> int:
     """The partition that sarama's HashPartitioner takes: a signed remainder, without its sign."""
-    found = 0x811C9DC5
+    hash_value = 0x811C9DC5
     for byte in key:
-        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return (found if found < 1 << 31 else (1 << 32) - found) % partitions
+        hash_value = (hash_value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return (hash_value if hash_value < 1 << 31 else (1 << 32) - hash_value) % partitions
 
 
 def producer_of(world: World) -> Producer:
     """The one that waits for all replicas."""
-    found = world.clients["acks-all"]
-    assert isinstance(found, Producer)
-    return found
+    client = world.clients["acks-all"]
+    assert isinstance(client, Producer)
+    return client
 
 
 def _no_writing(client: Client, request: Message, version: int) -> Message | None:
@@ -421,8 +425,8 @@ def _no_writing(client: Client, request: Message, version: int) -> Message | Non
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
-                    for one in topic.partition_data
+                    PartitionProduceResponse(index=partition.index, error_code=code, base_offset=-1)
+                    for partition in topic.partition_data
                 ],
             )
             for topic in request.topic_data

@@ -41,7 +41,7 @@ def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
 
 def _assigned(world: World, since: int) -> int:
     """How long it took until somebody was assigned something, in ms; -1: never."""
-    return next((one.at - since for one in world.seen if one.what == "assigned"), -1)
+    return next((observation.at - since for observation in world.seen if observation.what == "assigned"), -1)
 
 
 def ids_of(world: World, member: Member) -> list[str]:
@@ -252,10 +252,13 @@ def empty(run: ScenarioRun) -> None:
     members = [sarama(world, name) for name in ("a", "b", "c")]
     world.run(20_000)
     idle = [member for member in members if not member.owned]
-    run.result("without claims", [one.name for one in idle])
+    run.result("without claims", [without.name for without in idle])
     run.claim("one has none", len(idle) == 1)
-    run.claim("it was told of its empty assignment", [one.calls[-1:] for one in idle] == [[("assigned", ())]])
-    run.claim("it is a member", all(one.is_stable() for one in idle))
+    run.claim(
+        "it was told of its empty assignment",
+        [without.calls[-1:] for without in idle] == [[("assigned", ())]],
+    )
+    run.claim("it is a member", all(without.is_stable() for without in idle))
 
 
 @_branch(
@@ -284,14 +287,17 @@ def broken(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, {"group.initial.rebalance.delay.ms": 3_000})
     member = sarama(world)
     world.run(1_500)
-    asked = len(world.asked(member, JoinGroupRequest))
+    joins_before = len(world.asked(member, JoinGroupRequest))
     run.moment("breaks all connections", "network")
     world.fault("cut", member, lasts=1)
     world.run(40_000)
-    run.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
+    run.result(
+        "JoinGroups before and after",
+        [joins_before, len(world.asked(member, JoinGroupRequest)) - joins_before],
+    )
     run.result("member ids of the JoinGroups", ids_of(world, member))
     run.result("the application hears", [f"{report.kind} {report.name}" for report in member.reports])
-    run.claim("a JoinGroup was open", asked > 0)
+    run.claim("a JoinGroup was open", joins_before > 0)
     run.claim("Consume returned one error", [report.kind for report in member.reports] == ["error"])
     run.claim("it joined in the end", member.owned == {T0, T1})
 
@@ -310,7 +316,7 @@ def sync_broken(run: ScenarioRun) -> None:
     wires = set(member.wires)
     run.moment("breaks all connections", "network")
     world.fault("cut", member)
-    broke, asked = world.now, len(world.asked(member, JoinGroupRequest))
+    broke, joins_before = world.now, len(world.asked(member, JoinGroupRequest))
     world.run(10_000)
     errors = [report.name for report in member.reports if report.kind == "error"]
     run.result("the application hears", errors)
@@ -319,7 +325,10 @@ def sync_broken(run: ScenarioRun) -> None:
     run.claim(
         "Consume returned one error, which no broker said", len(errors) == 1 and "KError" not in errors[0]
     )
-    run.claim("the next JoinGroup has the same id", len(ids) == asked + 1 and ids[-1] == ids[asked - 1] != "")
+    run.claim(
+        "the next JoinGroup has the same id",
+        len(ids) == joins_before + 1 and ids[-1] == ids[joins_before - 1] != "",
+    )
     assigned = _assigned(world, broke)
     run.result("assigned after", f"{assigned} ms")
     run.claim("without newSession's backoff of 2 s", 0 <= assigned < 2_000)
@@ -340,9 +349,9 @@ def new_session(run: ScenarioRun) -> None:
     member: Member = sarama(world)
     member.callback_ms = 1_200
     world.run(1_000)
-    said = [type(one).__name__.removesuffix("Request") for _, one, _ in world.requests]
-    begun = said[said.index("SyncGroup") + 1 :]
-    begun = [one for one in begun if one not in ("FindCoordinator", "Metadata")]
+    names = [type(name).__name__.removesuffix("Request") for _, name, _ in world.requests]
+    begun = names[names.index("SyncGroup") + 1 :]
+    begun = [name for name in begun if name not in ("FindCoordinator", "Metadata")]
     run.result("until Setup returns", begun)
     run.claim("heartbeats don't wait for offsets or Setup", "Heartbeat" in begun[:2])
     run.claim("one OffsetFetch for each claim", begun.count("OffsetFetch") == 2)

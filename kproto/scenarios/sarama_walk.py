@@ -111,14 +111,14 @@ def marked_only(run: ScenarioRun) -> None:
     world.run(500)
     produce(world, "t", (0,), 50, 1_000)
     world.run(4_000)
-    before = [one for one in world.seen if one.what == "stored"]
+    before = [observation for observation in world.seen if observation.what == "stored"]
     fetched = bool(world.asked(member, FetchRequest))
     run.result("commits while nothing is marked", len(before))
     run.claim("messages were asked for", fetched)
     run.claim("nothing was committed", not before)
     member.go_on_polling()
     world.run(3_000)
-    after = [one.detail for one in world.seen if one.what == "stored"]
+    after = [observation.detail for observation in world.seen if observation.what == "stored"]
     run.claim("after marking, all 50 are committed", after[-1] == {T0: 50})
 
 
@@ -161,11 +161,11 @@ def pull(run: ScenarioRun) -> None:
     world.run(8_000)
     produce(world, "t", (0,), 50, 1_000)
     world.run(2_000)
-    owner, other = sorted(members, key=lambda member: -len(member.owned))
+    owner, follower = sorted(members, key=lambda member: -len(member.owned))
     world.run(1_000)
     run.result("Fetches", {member.name: len(world.asked(member, FetchRequest)) for member in members})
-    run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(other, "t")) >= 50)
-    run.claim("who owns nothing reads nothing now", not other.owned)
+    run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(follower, "t")) >= 50)
+    run.claim("who owns nothing reads nothing now", not follower.owned)
 
 
 @scenario(
@@ -188,9 +188,14 @@ def stop_the_world(run: ScenarioRun) -> None:
     second = sarama(world, "b")
     produce(world, "t", (0, 1), rate, 8_000)
     world.run(5_000)
-    times = sorted(one.at for one in world.seen if one.what == "delivered")
+    times = sorted(observation.at for observation in world.seen if observation.what == "delivered")
     gap = max(later - earlier for earlier, later in pairwise(times))
-    got = {(at, offset) for one in (first, second) for at in (T0, T1) for offset in offsets(one, at)}
+    got = {
+        (at, offset)
+        for observation in (first, second)
+        for at in (T0, T1)
+        for offset in offsets(observation, at)
+    }
     written = sum(world.log(tp).end_offset for tp in (T0, T1))
     run.result("longest time without a message", f"{gap} ms")
     run.result("written, read", [written, len(got)])
@@ -277,7 +282,7 @@ def mark(run: ScenarioRun) -> None:
     world.run(2_000)
     member.commit()
     world.run(500)
-    stored = [one.detail for one in world.seen if one.what == "stored"]
+    stored = [observation.detail for observation in world.seen if observation.what == "stored"]
     run.result("last message read, committed", [offsets(member, T0)[-1], stored[-1][T0]])
     run.claim("committed is one more than the last message", stored[-1] == {T0: offsets(member, T0)[-1] + 1})
 
@@ -321,7 +326,7 @@ def manual_close(run: ScenarioRun) -> None:
     world.run(2_000)
     member.close()
     world.run(3_000)
-    stored = [one.detail[T0] for one in world.seen if one.what == "stored"]
+    stored = [observation.detail[T0] for observation in world.seen if observation.what == "stored"]
     run.result("committed", stored)
     run.claim("20 stays", stored == [20])
     run.claim("30 were read", len(member.records) == 30)
@@ -358,9 +363,11 @@ def member_id(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = sarama(world, "sarama")
     world.run(3_000)
-    given = world.asked(member, JoinGroupRequest)[-1].member_id
-    run.result("id", given)
-    run.claim("client id, a hyphen, 36 characters", given.startswith("sarama-") and len(given) == 7 + 36)
+    member_id = world.asked(member, JoinGroupRequest)[-1].member_id
+    run.result("id", member_id)
+    run.claim(
+        "client id, a hyphen, 36 characters", member_id.startswith("sarama-") and len(member_id) == 7 + 36
+    )
 
 
 @scenario(
