@@ -20,10 +20,10 @@ What it doesn't do, and so doesn't advertise in ApiVersions:
 
 Where it is simpler than Kafka, on purpose:
   * records live in memory only, until retention, compaction or DeleteRecords takes them. Of topic configs
-    those act that are in `topic_configs.ACTED_ON`, and DescribeConfigs with documentation says of each
+    those act that are in `TopicConfig.acts`, and DescribeConfigs with documentation says of each
     whether it does; the others are accepted and shown. A topic that doesn't say `retention.ms` keeps its
     records, which Kafka deletes after a week;
-  * what is set on brokers while they run is refused unless it takes effect (`dynamic.DYNAMIC`), where
+  * what is set on brokers while they run is refused unless it takes effect (`Setting.dynamic`), where
     Kafka takes any name;
   * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little
     later, and a transaction is aborted when its time is over, where Kafka looks every ten seconds;

@@ -28,7 +28,7 @@ from ..machine import SendResponse
 from ..transactions.state import Partition as Name
 from ..transactions.state import offsets_partition, state_partition
 from .call import Node
-from .dynamic_config import Dynamic
+from .dynamic_config import DynamicConfig
 from .log_manager import Cleaning
 from .settings import Settings
 from .topics import Partition, Topic, Topics
@@ -67,7 +67,7 @@ class Cluster:
         """Bytes of answers that are not on their way yet: nobody takes them, or not fast enough."""
         # Producers with a transaction open in a partition of `__consumer_offsets`, and their epochs there.
         self._pending_offsets: Final[dict[tuple[int, Name], int]] = {}
-        self.dynamic: Final = Dynamic(settings)
+        self.dynamic: Final = DynamicConfig(settings)
         self._settings: Final = settings
         self._places: Final = tuple(self.nodes)
         self.cleaning: Final = Cleaning(self.topics, self.dynamic, self._places[0])

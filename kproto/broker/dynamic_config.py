@@ -1,8 +1,9 @@
-"""What can be set on brokers while they run, for all of them or for one (KIP-226).
+"""Broker configs that are changed while brokers run, for all of them or for one (KIP-226).
 
 Rules:
-  * Only what takes effect at once can be set; what cannot is refused, by Kafka also or by this broker alone.
-  * What is set for one broker goes before what is set for all, and that before what the broker started with.
+
+* Only configs that take effect at once can be changed (`Setting.dynamic`); changes of others are rejected.
+* A value for one broker has precedence over one for all brokers, and that over the value at the start.
 """
 
 from __future__ import annotations
@@ -11,57 +12,49 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..errors import ConfigError
-from .settings import Settings, field_name, parsed
+from .config_values import invalid_value
+from .settings import SETTINGS, Settings, parse
 
 ALL: Final = ""
-"""The resource name of what is set for all brokers."""
+"""The resource name of all brokers."""
 
-DYNAMIC: Final = (
-    "log.cleaner.backoff.ms",
-    "log.cleanup.policy",
-    "log.message.timestamp.type",
-    "log.retention.bytes",
-    "log.retention.ms",
-    "message.max.bytes",
-    "producer.id.expiration.ms",
-)
-"""What takes effect at once. Kafka has more of them; of those this broker has nothing, or reads them once."""
+DYNAMIC: Final = tuple(name for name, setting in SETTINGS.items() if setting.dynamic)
+"""The configs that can be changed; Kafka has more of them."""
 
 
-class Dynamic:
-    """What was set on the brokers of a cluster while they run."""
+class DynamicConfig:
+    """The changes of broker configs in one cluster (Kafka's DynamicBrokerConfig)."""
 
     def __init__(self, settings: Settings) -> None:
-        """`settings` are those that they started with."""
+        """`settings` are those with which the brokers started."""
         self.start: Final = settings
-        self._given: dict[str, Mapping[str, str]] = {}
+        self._values: dict[str, Mapping[str, str]] = {}
 
-    def given(self, name: str) -> dict[str, str]:
-        """What was set for a broker by its id, or for `ALL`, in the words in which it was given."""
-        return dict(self._given.get(name, {}))
+    def values(self, name: str) -> dict[str, str]:
+        """Return what is set for a broker by its id, or for `ALL`, as it was given."""
+        return dict(self._values.get(name, {}))
 
     def set(self, name: str, values: Mapping[str, str]) -> None:
-        """Let this be all that is set for a broker, or for `ALL`; `refusal` has nothing against it."""
-        self._given[name] = dict(values)
+        """Replace what is set for a broker, or for `ALL`; `check_dynamic` must have accepted it."""
+        self._values[name] = dict(values)
 
     def settings(self, node: int) -> Settings:
-        """What a broker acts by."""
-        given = {**self._given.get(ALL, {}), **self._given.get(str(node), {})}
-        found: dict[str, Any] = {field_name(name): parsed(name, value) for name, value in given.items()}
-        return replace(self.start, **found)
+        """Return the settings of a broker now."""
+        values = {**self._values.get(ALL, {}), **self._values.get(str(node), {})}
+        changes: dict[str, Any] = {SETTINGS[name].field: parse(name, value) for name, value in values.items()}
+        return replace(self.start, **changes)
 
 
-def refusal(values: Mapping[str, str]) -> str | None:
-    """Why these can't be set while a broker runs; None when they can."""
-    fixed = sorted(values.keys() - {*DYNAMIC})
-    if fixed:
-        # The beginning is Kafka's, for what it can't set either.
-        there = ", ".join(DYNAMIC)
-        return f"Cannot update these configs dynamically: {', '.join(fixed)}; this broker can: {there}"
+def check_dynamic(values: Mapping[str, str]) -> str | None:
+    """Return why these values cannot be set while a broker runs, or None."""
+    static = sorted(values.keys() - {*DYNAMIC})
+    if static:
+        # Kafka's message begins in the same way.
+        return (
+            f"Cannot update these configs dynamically: {', '.join(static)}; "
+            f"this broker can update: {', '.join(DYNAMIC)}"
+        )
     for name, value in values.items():
-        try:
-            parsed(name, value)
-        except ConfigError as error:
-            return f"Invalid value {value:.60} for configuration {name}: {error.allowed}"
+        if (fault := invalid_value(name, value, SETTINGS[name].type)) is not None:
+            return fault
     return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .compaction import Config, compact, is_due
-from .dynamic_config import Dynamic
+from .dynamic_config import DynamicConfig
 from .topics import Partition, Topic, Topics
 
 
@@ -25,7 +25,7 @@ class Cleaning:
 
     __slots__ = ("_compacts_at", "_deletes_at", "_dynamic", "_interval", "_node", "_topics")
 
-    def __init__(self, topics: Topics, dynamic: Dynamic, node: int) -> None:
+    def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
         """`node` is one whose settings count; all brokers have the same logs."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._interval = max(dynamic.start.log_retention_check_interval_ms, 1)

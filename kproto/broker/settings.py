@@ -1,207 +1,227 @@
-"""What can be set on the broker, under Kafka's own names; `topic_configs` has what can be set on topics.
+"""The table of broker configs: name, type, default, and whether it can be changed while the broker runs.
 
-A name that neither the broker nor one of its coordinators acts on is refused with ConfigError, which lists
-the names there are: a setting that is silently ignored makes a test lie.
+To add one, add a row to `Settings`, and use it where it acts. The configs of the coordinators are declared in
+their own tables, `GroupSettings` and the transaction coordinator's `Settings`. `topic_configs` has those of
+topics.
+
+A name that is in none of these tables is rejected with ConfigError, which lists the known names: a config
+that is silently ignored would make a test meaningless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
 
 from ..errors import ConfigError
 from ..group.classic.coordinator.settings import GroupSettings
-from ..java_numbers import trimmed, whole
+from ..java_numbers import trimmed
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
 from ..transactions.settings import Settings as TransactionSettings
-from .topic_configs import TIMESTAMP_TYPES, check_topic_config, shown
+from .config_values import Boolean, CleanupPolicy, Integer, Text, ValueType
+from .topic_configs import TIMESTAMP_TYPE
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_ZERO_RETENTION: Final = "at least 1, or -1 for no limit"
 _PARTS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
     "group": GroupSettings,
     "transactions": TransactionSettings,
 }
 
 
+class Setting(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    field: str
+    type: ValueType
+    # Whether it takes effect while the broker runs (KIP-226), through IncrementalAlterConfigs.
+    dynamic: bool
+    # The topic config whose default it is.
+    topic_config: str | None
+
+
+def _setting(
+    default: object, value_type: ValueType, *, dynamic: bool = False, topic_config: str | None = None
+) -> Any:
+    """Declare one row; the field's name is Kafka's name with underscores for dots."""
+    metadata = {"type": value_type, "dynamic": dynamic, "topic_config": topic_config}
+    return field(default=default, metadata=metadata)
+
+
+def _check_authorizer(text: str) -> str | None:
+    allowed = ("", AUTHORIZER, AUTHORIZER.rpartition(".")[2])
+    return None if text in allowed else f"empty, or {AUTHORIZER}: this broker has no other authorizer"
+
+
+def _check_super_users(text: str) -> str | None:
+    for user in text.split(";"):
+        principal_type, _, name = user.strip().partition(":")
+        if user.strip() and not (principal_type and name):
+            return "TYPE:NAME for each user, with semicolons in between, as in User:alice;User:bob"
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The broker's own settings; its coordinators' in `group` and `transactions`. Defaults are Kafka's."""
+    """The configs of a broker; those of its coordinators are in `group` and `transactions`."""
 
-    allow_everyone_if_no_acl_found: bool = False
-    # Kafka's StandardAuthorizer, with its package or without; empty: everybody may do everything.
-    authorizer_class_name: str = ""
-    auto_create_topics_enable: bool = True
-    broker_rack: str = ""
-    connection_failed_authentication_delay_ms: int = 100
-    # A connection on which nothing was said for so long is closed; below 0 none ever is.
-    connections_max_idle_ms: int = 600_000
-    # 0: sessions end with their tokens, if they have one.
-    connections_max_reauth_ms: int = 0
-    delete_topic_enable: bool = True
-    fetch_max_bytes: int = 57_671_680
-    # When logs are looked over: see `cleaning`.
-    log_cleaner_backoff_ms: int = 15_000
-    log_cleanup_policy: str = "delete"
-    log_initial_task_delay_ms: int = 30_000
-    log_message_timestamp_type: str = "CreateTime"
-    # How much, and how long, topics keep that don't say so themselves. Kafka keeps a week where nothing is
-    # said, this broker everything (`cleaning`); of several, the one that comes first in `RETENTION` counts.
-    log_retention_bytes: int = -1
-    log_retention_check_interval_ms: int = 300_000
-    log_retention_hours: int | None = None
-    log_retention_minutes: int | None = None
-    log_retention_ms: int | None = None
-    max_incremental_fetch_session_cache_slots: int = 1000
-    message_max_bytes: int = 1_048_588
-    node_id: int = 1
-    num_partitions: int = 1
-    # Partitions forget producers without an open transaction that have not written for so long.
-    producer_id_expiration_check_interval_ms: int = 600_000
-    producer_id_expiration_ms: int = 86_400_000
+    # Without an ACL for a resource everybody may use it; Kafka's default is super users only.
+    allow_everyone_if_no_acl_found: bool = _setting(False, Boolean())
+    # Kafka's StandardAuthorizer, with or without its package; empty: every request is authorized.
+    authorizer_class_name: str = _setting("", Text(_check_authorizer))
+    auto_create_topics_enable: bool = _setting(True, Boolean())
+    broker_rack: str = _setting("", Text())
+    connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
+    # A connection without traffic for this time is closed; a negative time disables that.
+    connections_max_idle_ms: int = _setting(600_000, Integer(64))
+    # 0: a session expires with its token, if it has one.
+    connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
+    delete_topic_enable: bool = _setting(True, Boolean())
+    # 55 MiB, Kafka's default.
+    fetch_max_bytes: int = _setting(57_671_680, Integer(32, 0))
+    # The interval of compaction, see `log_manager`.
+    log_cleaner_backoff_ms: int = _setting(15_000, Integer(32, 0), dynamic=True)
+    log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
+    # From the start of the broker to its first retention check.
+    log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
+    log_message_timestamp_type: str = _setting(
+        "CreateTime", TIMESTAMP_TYPE, dynamic=True, topic_config="message.timestamp.type"
+    )
+    log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
+    log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
+    # The first of these three that is set counts. Without any this broker keeps records for ever, where
+    # Kafka keeps them for a week: tests and demos often write records of another year.
+    log_retention_ms: int | None = _setting(
+        None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
+    )
+    log_retention_minutes: int | None = _setting(None, Integer(32), topic_config="retention.ms")
+    log_retention_hours: int | None = _setting(None, Integer(32), topic_config="retention.ms")
+    max_incremental_fetch_session_cache_slots: int = _setting(1000, Integer(32, 0))
+    # 1 MiB and the 12 bytes in front of a batch, Kafka's default.
+    message_max_bytes: int = _setting(
+        1_048_588, Integer(32, 0), dynamic=True, topic_config="max.message.bytes"
+    )
+    node_id: int = _setting(1, Integer(32, 0))
+    num_partitions: int = _setting(1, Integer(32, 1))
+    # How often, and after what time without a batch, partitions forget idempotent producers.
+    producer_id_expiration_check_interval_ms: int = _setting(600_000, Integer(32, 1))
+    producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # Kafka's default is GSSAPI, which this broker does not have.
-    sasl_enabled_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
-    # How signed tokens are looked at: see security.jwks. The URL is file:, http: or https:, and read once.
-    sasl_oauthbearer_clock_skew_seconds: int = SKEW_S
-    sasl_oauthbearer_expected_audience: str = ""
-    sasl_oauthbearer_expected_issuer: str = ""
-    sasl_oauthbearer_jwks_endpoint_url: str = ""
-    sasl_oauthbearer_scope_claim_name: str = "scope"
-    sasl_oauthbearer_sub_claim_name: str = "sub"
-    # Kafka's 100 MiB. The listener closes a connection that announces a larger request.
-    socket_request_max_bytes: int = 104_857_600
-    # none, requested or required: whether listeners with TLS ask for a client's certificate.
-    ssl_client_auth: str = "none"
-    # Who may do everything, with semicolons between them: User:alice;User:bob
-    super_users: str = ""
+    sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
+    # How signed tokens are checked, see `security.jwks`. The URL is file:, http: or https:, and read once.
+    sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
+    sasl_oauthbearer_expected_audience: str = _setting("", Text())
+    sasl_oauthbearer_expected_issuer: str = _setting("", Text())
+    sasl_oauthbearer_jwks_endpoint_url: str = _setting("", Text())
+    sasl_oauthbearer_scope_claim_name: str = _setting("scope", Text())
+    sasl_oauthbearer_sub_claim_name: str = _setting("sub", Text())
+    # 100 MiB, Kafka's default. A connection that announces a larger request is closed.
+    socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
+    # Whether listeners with TLS ask for a client certificate: none, requested or required.
+    ssl_client_auth: str = _setting("none", Text())
+    # Principals that may do everything, with semicolons in between: User:alice;User:bob
+    super_users: str = _setting("", Text(_check_super_users))
     group: GroupSettings
     transactions: TransactionSettings
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Settings:
-        """Read settings under Kafka's names; ConfigError for a name or a value that is not allowed."""
-        own = {kafka_name(f.name): f.name for f in fields(cls) if f.name not in _PARTS}
-        of_parts = {kafka_name(f.name): part for part, its in _PARTS.items() for f in fields(its)}
-        values: dict[str, bool | int | str] = {}
-        given: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
+        """Read settings by Kafka's names. Raises ConfigError for an unknown name or an invalid value."""
+        part_of = {kafka_name(row.name): part for part, table in _PARTS.items() for row in fields(table)}
+        values: dict[str, bool | int | float | str] = {}
+        part_properties: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
         for name, text in properties.items():
-            if name in own:
-                values[own[name]] = _parsed(name, str(text), _DEFAULTS[own[name]])
-            elif name in of_parts:
-                given[of_parts[name]][name] = str(text)
+            if name in SETTINGS:
+                values[SETTINGS[name].field] = parse(name, str(text))
+            elif name in part_of:
+                part_properties[part_of[name]][name] = str(text)
             else:
-                allowed = ", ".join(sorted({*own, *of_parts}))
-                raise ConfigError(name, text, f"the broker's settings are: {allowed}")
-        parts = {part: its.from_properties(given[part]) for part, its in _PARTS.items()}
-        made = cls(**parts, **values)  # type: ignore[arg-type]
-        if made.retention_ms == 0:
-            name, text = made.retention[0]
-            raise ConfigError(name, text, _NO_TIME)
-        return made
+                known = ", ".join(sorted({*SETTINGS, *part_of}))
+                raise ConfigError(name, text, f"the broker's settings are: {known}")
+        parts = {part: table.from_properties(part_properties[part]) for part, table in _PARTS.items()}
+        settings = cls(**parts, **values)  # type: ignore[arg-type]
+        if settings.retention_ms == 0:
+            name, text = settings.retention[0]
+            raise ConfigError(name, text, _ZERO_RETENTION)
+        return settings
 
     @property
     def retention(self) -> list[tuple[str, str]]:
-        """What is said of how long topics keep their records, under Kafka's names; the first one counts."""
-        found = {name: getattr(self, field_name(name)) for name in RETENTION}
-        return [(name, str(value)) for name, value in found.items() if value is not None]
+        """The retention times that are set, by Kafka's names; the first one counts."""
+        values = {
+            "log.retention.ms": self.log_retention_ms,
+            "log.retention.minutes": self.log_retention_minutes,
+            "log.retention.hours": self.log_retention_hours,
+        }
+        return [(name, str(value)) for name, value in values.items() if value is not None]
 
     @property
     def retention_ms(self) -> int | None:
-        """For how long topics keep their records that don't say so themselves; -1 for ever, None where
-        nothing is said."""
+        """The default of retention.ms for topics: -1 is no limit, None is not set."""
         if not self.retention:
             return None
         name, value = self.retention[0]
-        return max(int(value) * RETENTION[name], -1)
+        return max(int(value) * _MS_PER_UNIT[name], -1)
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
-        """Looks at tokens as the settings of OAUTHBEARER say. Raises ConfigError, MissingExtra."""
+        """Return the check of signed tokens. Raises ConfigError or MissingExtra."""
+        audiences = self.sasl_oauthbearer_expected_audience.split(",")
         return signed(
             jwks,
             now_ms,
             issuer=self.sasl_oauthbearer_expected_issuer or None,
-            audience=[
-                one.strip() for one in self.sasl_oauthbearer_expected_audience.split(",") if one.strip()
-            ],
+            audience=[audience.strip() for audience in audiences if audience.strip()],
             skew_s=self.sasl_oauthbearer_clock_skew_seconds,
             subject_claim=self.sasl_oauthbearer_sub_claim_name,
             scope_claim=self.sasl_oauthbearer_scope_claim_name,
         )
 
     def properties(self) -> dict[str, str]:
-        """Every setting that has a value, under Kafka's names: what DescribeConfigs shows of the broker."""
-        found = {
-            kafka_name(f.name): kafka_text(getattr(whose, f.name))
-            for whose in (self, self.group, self.transactions)
-            for f in fields(whose)
-            if f.name not in _PARTS and getattr(whose, f.name) is not None
+        """Return every setting that has a value, by Kafka's name, as DescribeConfigs shows them."""
+        values = {
+            kafka_name(row.name): _kafka_text(getattr(table, row.name))
+            for table in (self, self.group, self.transactions)
+            for row in fields(table)
+            if row.name not in _PARTS and getattr(table, row.name) is not None
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(values.items()))
 
 
 def kafka_name(field_name: str) -> str:
+    """Return Kafka's name of a field."""
     return field_name.replace("_", ".")
 
 
-def field_name(kafka_name: str) -> str:
-    return kafka_name.replace(".", "_")
-
-
-def parsed(name: str, given: str) -> bool | int | str:
-    """The value of one of the broker's own settings. Raises ConfigError for one that is not allowed."""
-    return _parsed(name, given, _DEFAULTS[field_name(name)])
-
-
-def kafka_text(value: object) -> str:
+def _kafka_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parsed(name: str, given: str, default: object) -> bool | int | str:
-    text = trimmed(given)
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(name, text, "it must be true or false")
-        return text.lower() == "true"
-    if isinstance(default, int) or name in RETENTION:
-        bits = 64 if name in _LONGS else 32
-        number = whole(text, bits)
-        if number is None:
-            raise ConfigError(name, text, f"it must be a whole number of {bits} bits")
-        if name == "log.retention.ms" and not number:
-            raise ConfigError(name, text, _NO_TIME)
-        if name in RETENTION or name in _LONGS:
-            return number  # below zero is for ever
-        if number < (1 if name in _FROM_ONE else 0):
-            raise ConfigError(name, text, "it must not be below its minimum")
-        return number
-    if name == "authorizer.class.name" and text not in ("", AUTHORIZER, AUTHORIZER.rpartition(".")[2]):
-        raise ConfigError(name, text, f"it must be {AUTHORIZER}, the only one that this broker has")
-    if name == "super.users":
-        for one in text.split(";"):
-            kind, _, who = one.strip().partition(":")
-            if one.strip() and not (kind and who):
-                allowed = "each must be TYPE:NAME, with semicolons in between, as in User:alice;User:bob"
-                raise ConfigError(name, text, allowed)
-    if name == "log.cleanup.policy" and check_topic_config("cleanup.policy", text) is not None:
-        raise ConfigError(name, text, "it must be compact, delete, or both")
-    if name == "log.message.timestamp.type" and text not in TIMESTAMP_TYPES:
-        raise ConfigError(name, text, f"it must be one of {', '.join(TIMESTAMP_TYPES)}")
-    return shown("cleanup.policy", text) if name == "log.cleanup.policy" else text
+SETTINGS: Final[Mapping[str, Setting]] = {
+    kafka_name(row.name): Setting(
+        kafka_name(row.name),
+        row.name,
+        row.metadata["type"],
+        row.metadata["dynamic"],
+        row.metadata["topic_config"],
+    )
+    for row in fields(Settings)
+    if row.name not in _PARTS
+}
+"""Kafka's name -> row, without the configs of the coordinators."""
 
-
-RETENTION: Final[Mapping[str, int]] = {
+_MS_PER_UNIT: Final[Mapping[str, int]] = {
     "log.retention.ms": 1,
     "log.retention.minutes": 60_000,
     "log.retention.hours": 3_600_000,
 }
-"""How many milliseconds each is; of those that are given the first counts."""
-_NO_TIME: Final = "it must be at least 1, or -1 for ever"
-_LONGS: Final = {"connections.max.idle.ms", "log.retention.bytes", "log.retention.ms"}
-_FROM_ONE: Final = {
-    "log.retention.check.interval.ms",
-    "num.partitions",
-    "producer.id.expiration.check.interval.ms",
-    "producer.id.expiration.ms",
-}
-_DEFAULTS: Final = {f.name: f.default for f in fields(Settings)}
+
+
+def parse(name: str, value: str) -> bool | int | float | str:
+    """Return the value of one of `SETTINGS`. Raises ConfigError if it is not allowed."""
+    text, value_type = trimmed(value), SETTINGS[name].type
+    if (fault := value_type.fault(text)) is not None:
+        raise ConfigError(name, text, f"allowed: {fault}")
+    return value_type.value(text)

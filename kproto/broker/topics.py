@@ -10,7 +10,8 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
@@ -20,8 +21,8 @@ from .log import Log
 from .producer_state import Producers
 from .retention import drop_old
 from .segments import UNLIMITED, Limits
-from .settings import RETENTION, Settings
-from .topic_configs import TOPIC_DEFAULTS
+from .settings import SETTINGS, Settings
+from .topic_configs import TOPIC_CONFIGS
 from .transaction_index import COORDINATOR_EPOCH, Transactions, marker
 
 NO_ID: Final = UUID(int=0)
@@ -31,7 +32,9 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 # A bound of ours: each partition costs memory, and Metadata answers with all of them.
 MAX_PARTITIONS: Final = 100_000
 _OF_SEGMENTS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
-_DEFAULT_LIMITS: Final = Limits(int(TOPIC_DEFAULTS["segment.bytes"]), int(TOPIC_DEFAULTS["segment.ms"]))
+_DEFAULT_LIMITS: Final = Limits(
+    int(TOPIC_CONFIGS["segment.bytes"].default), int(TOPIC_CONFIGS["segment.ms"].default)
+)
 
 
 class Partition:
@@ -119,30 +122,25 @@ class Topic:
         return Limits(int(self.config("segment.bytes", settings)), ms)
 
 
+INHERITED: Final[Mapping[str, tuple[str, ...]]] = {
+    config: tuple(name for name, setting in SETTINGS.items() if setting.topic_config == config)
+    for config in TOPIC_CONFIGS
+}
+"""Topic config -> the broker configs that are its default, in the order of precedence."""
+
+_DEFAULT_OF: Final = {
+    config: attrgetter(SETTINGS[names[0]].field) for config, names in INHERITED.items() if len(names) == 1
+}
+
+
 def broker_default(name: str, settings: Settings) -> str:
-    """The value that a topic has for `name` when nothing was set on the topic."""
-    if name == "message.timestamp.type":
-        return settings.log_message_timestamp_type
-    if name == "max.message.bytes":
-        return str(settings.message_max_bytes)
-    if name == "cleanup.policy":
-        return settings.log_cleanup_policy
-    if name == "retention.bytes":
-        return str(settings.log_retention_bytes)
+    """Return the value of a topic config that is not set on the topic."""
+    inherited = _DEFAULT_OF.get(name)
+    if inherited is not None:
+        return str(inherited(settings))
     if name == "retention.ms" and settings.retention_ms is not None:
         return str(settings.retention_ms)
-    return TOPIC_DEFAULTS[name]
-
-
-OF_THE_BROKER: Final[Mapping[str, Sequence[str]]] = {
-    "cleanup.policy": ["log.cleanup.policy"],
-    "max.message.bytes": ["message.max.bytes"],
-    "message.timestamp.type": ["log.message.timestamp.type"],
-    "retention.bytes": ["log.retention.bytes"],
-    "retention.ms": list(RETENTION),
-}
-"""What a topic has from its broker where it isn't set on the topic, and under which names; the first that is
-given counts."""
+    return TOPIC_CONFIGS[name].default
 
 
 class Topics:

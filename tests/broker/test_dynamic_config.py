@@ -12,7 +12,7 @@ from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
 from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.settings import Settings
-from kproto.broker.topic_configs import ACTED_ON, TOPIC_DEFAULTS
+from kproto.broker.topic_configs import TOPIC_CONFIGS
 from kproto.error_codes import ErrorCode as E
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.incremental_alter_configs import (
@@ -144,6 +144,8 @@ def test_a_config_says_whether_it_does_anything(client: Client) -> None:
         asked = DescribeConfigsRequest(resources=[resource], include_documentation=True)
         told = {one.name: one.documentation for one in client.ask(asked).results[0].configs}
         idle = {name for name, words in told.items() if "does nothing" in words}
-        assert idle == (TOPIC_DEFAULTS.keys() - ACTED_ON if kind == 2 else set())
+        assert idle == (
+            {name for name, config in TOPIC_CONFIGS.items() if not config.acts} if kind == 2 else set()
+        )
         without = client.ask(DescribeConfigsRequest(resources=[resource])).results[0].configs
         assert {one.documentation for one in without} == {None}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.topic_configs import TOPIC_DEFAULTS, check_topic_config
+from kproto.broker.topic_configs import TOPIC_CONFIGS, check_topic_config
 from tests.broker.configs import REFUSED, TAKEN
 from tests.broker.stage import Stage, batch_of
 
 
-@pytest.mark.parametrize(("name", "value"), [*TAKEN, *TOPIC_DEFAULTS.items()])
+@pytest.mark.parametrize(
+    ("name", "value"), [*TAKEN, *((name, config.default) for name, config in TOPIC_CONFIGS.items())]
+)
 def test_what_kafka_takes_is_allowed(name: str, value: str) -> None:
     assert check_topic_config(name, value) is None
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproto.broker.machine import CreateTopic, GrowTopic
-from kproto.broker.topic_configs import TOPIC_DEFAULTS
+from kproto.broker.topic_configs import TOPIC_CONFIGS
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
@@ -171,7 +171,7 @@ def test_the_answer_says_what_the_new_topic_is_like(stage: Stage, client: Client
     assert (result.num_partitions, result.replication_factor) == (1, 1)
     assert result.topic_id == stage.topic("new").id
     configs = {config.name: (config.value, config.config_source) for config in result.configs or []}
-    assert set(configs) == set(TOPIC_DEFAULTS)
+    assert set(configs) == set(TOPIC_CONFIGS)
     assert configs["retention.ms"] == ("5", 1)
     assert configs["cleanup.policy"] == ("delete", 5)
 
@@ -378,7 +378,9 @@ def configs_of(client: Client, kind: int, name: str, keys: list[str] | None = No
 def test_a_topics_configs_are_described(client: Client) -> None:
     result = configs_of(client, 2, "t")
     assert result.error_code == 0
-    assert {config.name: config.value for config in result.configs} == TOPIC_DEFAULTS
+    assert {config.name: config.value for config in result.configs} == {
+        name: config.default for name, config in TOPIC_CONFIGS.items()
+    }
 
 
 def test_only_the_configs_that_were_asked_for_are_described(client: Client) -> None:
@@ -408,7 +410,7 @@ def test_what_is_not_there_cant_be_described(client: Client) -> None:
 def test_an_empty_list_asks_for_all_configs(client: Client) -> None:
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
     answer = client.ask(DescribeConfigsRequest(resources=[resource]))
-    assert len(answer.results[0].configs) == len(TOPIC_DEFAULTS)
+    assert len(answer.results[0].configs) == len(TOPIC_CONFIGS)
 
 
 def test_the_cluster_is_described(client: Client) -> None:

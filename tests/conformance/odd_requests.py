@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from kproto.broker.topic_configs import TOPIC_DEFAULTS
+from kproto.broker.topic_configs import TOPIC_CONFIGS
 from kproto.records import Record, encode_batch
 from kproto.wire.message import FRESH, Array, Field, Message, Struct
 from kproto.wire.types import Primitive
@@ -127,7 +127,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
     # No small ones: a broker counts them up.
     strangers = [-2, -1, 9_000_000, 2**63 - 1, -(2**63)]
     configs = ["retention.ms", "cleanup.policy", "segment.bytes", "min.cleanable.dirty.ratio"]
-    odd_configs = ["", "no.such", *sorted(TOPIC_DEFAULTS)]
+    odd_configs = ["", "no.such", *sorted(TOPIC_CONFIGS)]
     values = ["1", "100000000", "compact", "delete", "0.5"]
     odd_values = [
         "",

@@ -39,7 +39,7 @@ def handle_alter_configs(broker: Broker, call: Call) -> Result:
 def _as_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.AlterConfigsResource:
     """Return the incremental changes that leave a resource with exactly the named configs."""
     if resource.resource_type == ResourceType.BROKER:
-        current: Iterable[str] = broker.cluster.dynamic.given(resource.resource_name)
+        current: Iterable[str] = broker.cluster.dynamic.values(resource.resource_name)
     else:
         topic = broker.topics.named(resource.resource_name)
         current = topic.configs if topic is not None else ()

@@ -10,10 +10,11 @@ from typing import Any
 from ...error_codes import ErrorCode
 from ...messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from ..broker import Broker
-from ..dynamic_config import refusal
-from ..topic_configs import TOPIC_DEFAULTS, check_topic_configs
+from ..config_values import ConfigType
+from ..dynamic_config import check_dynamic
+from ..topic_configs import TOPIC_CONFIGS, check_topic_configs
 from ..topics import Topic, bad_name
-from .configs import LISTS, ResourceType, broker_name_fault
+from .configs import ResourceType, broker_name_fault
 
 Outcome = tuple[ErrorCode, str | None]
 
@@ -125,11 +126,13 @@ def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
     """Return the new value of a config, or None if the change is for lists and the config is not one."""
     if change.config_operation == ChangeType.SET:
         return change.value
-    if change.name not in LISTS or change.value is None:
+    config = TOPIC_CONFIGS.get(change.name)
+    is_list = config is not None and config.type.config_type is ConfigType.LIST
+    if config is None or not is_list or change.value is None:
         return None
     # A topic without the config starts from Kafka's default, not from the broker's config.
     value = topic.configs.get(change.name) if topic is not None else None
-    items = [item for item in _split(TOPIC_DEFAULTS[change.name] if value is None else value) if item]
+    items = [item for item in _split(config.default if value is None else value) if item]
     for item in _split(change.value):
         if change.config_operation == ChangeType.SUBTRACT and item in items:
             items.remove(item)
@@ -152,7 +155,7 @@ def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_on
     if (fault := broker_name_fault(broker, name)) is not None:
         return ErrorCode.INVALID_REQUEST, fault
     dynamic = broker.cluster.dynamic
-    values = dynamic.given(name)
+    values = dynamic.values(name)
     for change in resource.configs:
         if change.config_operation == ChangeType.DELETE:
             values.pop(change.name, None)
@@ -162,7 +165,7 @@ def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_on
             return ErrorCode.INVALID_CONFIG, message
         else:
             values[change.name] = change.value or ""
-    if (fault := refusal(values)) is not None:
+    if (fault := check_dynamic(values)) is not None:
         return ErrorCode.INVALID_REQUEST, fault
     if not validate_only:
         dynamic.set(name, values)

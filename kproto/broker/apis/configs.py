@@ -9,11 +9,12 @@ from typing import Any, Final
 from ...error_codes import ErrorCode
 from ...messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 from ..broker import Broker
+from ..config_values import ConfigType
 from ..dynamic_config import ALL, DYNAMIC
 from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..settings import Settings
-from ..topic_configs import INTS, TOPIC_DEFAULTS
-from ..topics import OF_THE_BROKER, Topic, broker_default
+from ..topic_configs import TOPIC_CONFIGS
+from ..topics import INHERITED, Topic, broker_default
 from .authorization import CLUSTER_FAILED, GROUP_FAILED, TOPIC_FAILED, Access, Requirement
 
 
@@ -37,31 +38,12 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-class ConfigType(IntEnum):
-    """DescribeConfigsResponse.ConfigType, as far as this broker needs it."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-
-
-LISTS: Final = frozenset(
-    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
-)
-"""The topic configs that hold lists, to which APPEND and SUBTRACT apply."""
-
-
-def config_type(name: str, value: str) -> ConfigType:
-    """Return the type of a config, from its name and the form of `value`."""
-    if name in LISTS or name == "log.cleanup.policy":
+def _broker_config_type(name: str, value: str) -> ConfigType:
+    """Return the type of a broker config, from the form of its value."""
+    if name == "log.cleanup.policy":
         return ConfigType.LIST
     if value in ("true", "false"):
         return ConfigType.BOOLEAN
-    if name in INTS:
-        return ConfigType.INT
     if value.lstrip("-").isdigit():
         return ConfigType.LONG
     return ConfigType.DOUBLE if value.replace(".", "", 1).isdigit() else ConfigType.STRING
@@ -70,12 +52,10 @@ def config_type(name: str, value: str) -> ConfigType:
 def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigsResourceResult]:
     """Describe all configs of a topic, each with its synonyms: the values that it overrides."""
     configs: list[DescribeConfigsResourceResult] = []
-    for name, default in TOPIC_DEFAULTS.items():
+    for name, config in TOPIC_CONFIGS.items():
         inherited = broker_default(name, broker.settings)
         synonyms = [
-            synonym
-            for broker_name in OF_THE_BROKER.get(name, ())
-            for synonym in broker_synonyms(broker, broker_name)
+            synonym for broker_name in INHERITED[name] for synonym in broker_synonyms(broker, broker_name)
         ]
         if not synonyms:
             synonyms = [DescribeConfigsSynonym(name=name, value=inherited, source=ConfigSource.DEFAULT)]
@@ -92,7 +72,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
                 config_source=synonyms[0].source,
                 is_sensitive=False,
                 synonyms=synonyms,
-                config_type=config_type(name, default),
+                config_type=config.type.config_type,
                 documentation=None,
             )
         )
@@ -102,7 +82,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
 def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
     """Describe the configs of a broker by its id, or those that are set for all brokers (no name)."""
     if name == ALL:
-        defaults = broker.cluster.dynamic.given(ALL)
+        defaults = broker.cluster.dynamic.values(ALL)
         return [_describe_broker_config(broker, config, defaults[config], ALL) for config in sorted(defaults)]
     values = broker.settings.properties()
     return [_describe_broker_config(broker, config, value, name) for config, value in values.items()]
@@ -121,7 +101,7 @@ def _describe_broker_config(
         config_source=synonyms[0].source,
         is_sensitive=False,
         synonyms=synonyms,
-        config_type=config_type(config, value),
+        config_type=_broker_config_type(config, value),
         documentation=None,
     )
 
@@ -131,8 +111,8 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
     values = [
-        (ConfigSource.DYNAMIC_BROKER, dynamic.given(str(broker.node.id)).get(name)),
-        (ConfigSource.DYNAMIC_DEFAULT_BROKER, dynamic.given(ALL).get(name)),
+        (ConfigSource.DYNAMIC_BROKER, dynamic.values(str(broker.node.id)).get(name)),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, dynamic.values(ALL).get(name)),
         (ConfigSource.STATIC_BROKER, None if static == default else static),
         (ConfigSource.DEFAULT, default),
     ]

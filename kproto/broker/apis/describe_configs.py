@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...error_codes import ErrorCode
+from ...java_numbers import trimmed
 from ...messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -14,7 +15,7 @@ from ..broker import Broker
 from ..call import Call, Result
 from ..dynamic_config import DYNAMIC
 from ..security.acls import Operation
-from ..topic_configs import ACTED_ON, shown
+from ..topic_configs import TOPIC_CONFIGS
 from ..topics import bad_name
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, Access, Authorization, Authorized
@@ -52,7 +53,9 @@ def _documentation(resource_type: int, name: str) -> str:
     """Return what a config does on this broker, in place of Kafka's documentation."""
     if resource_type == ResourceType.BROKER:
         return "It takes effect at once." if name in DYNAMIC else "It is read when the broker starts."
-    return "It acts as in Kafka." if name in ACTED_ON else "It is kept and shown, and does nothing here."
+    if TOPIC_CONFIGS[name].acts:
+        return "It acts as in Kafka."
+    return "It is kept and shown, and does nothing here."
 
 
 def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -62,7 +65,8 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConf
     if resource_type == ResourceType.TOPIC and topic is not None:
         configs = describe_topic_configs(broker, topic)
         for config in configs:
-            config.value = None if config.value is None else shown(config.name, config.value)
+            if config.value is not None:
+                config.value = TOPIC_CONFIGS[config.name].type.shown(trimmed(config.value))
     elif resource_type == ResourceType.TOPIC:
         invalid = bad_name(name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if invalid is None else ErrorCode.INVALID_TOPIC_EXCEPTION

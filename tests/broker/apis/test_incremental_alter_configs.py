@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.topic_configs import TOPIC_DEFAULTS
+from kproto.broker.topic_configs import TOPIC_CONFIGS
 from kproto.error_codes import ErrorCode
 from kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -39,7 +39,10 @@ def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
     assert altered(client, SET, "retention.ms", "9") == 0
     assert stage.topic("t").config("retention.ms", stage.broker.settings) == "9"
     assert altered(client, DELETE, "retention.ms", None) == 0
-    assert stage.topic("t").config("retention.ms", stage.broker.settings) == TOPIC_DEFAULTS["retention.ms"]
+    assert (
+        stage.topic("t").config("retention.ms", stage.broker.settings)
+        == TOPIC_CONFIGS["retention.ms"].default
+    )
 
 
 def test_a_list_can_be_appended_to_and_subtracted_from(stage: Stage, client: Client) -> None:

@@ -1,0 +1,203 @@
+"""Types of config values, as in Kafka's ConfigDef: what text they accept, and how it is shown.
+
+Values are read as Kafka reads them. Blanks around a value are ignored, numbers must fit their type, and words
+are case sensitive except for true and false.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Protocol
+
+from ..java_numbers import double, double_text, trimmed, whole
+
+_COMMA: Final = re.compile(r"\s*,\s*")
+_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")  # Kafka accepts empty items
+
+
+class ConfigType(IntEnum):
+    """DescribeConfigsResponse.ConfigType, as far as this broker needs it."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class ValueType(Protocol):
+    """The type of a config. `text` is always without blanks around it."""
+
+    @property
+    def config_type(self) -> ConfigType:
+        """The type as DescribeConfigs reports it."""
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, such as "at least 1", or None."""
+
+    def value(self, text: str) -> bool | int | float | str:
+        """Return the value of a `text` without fault."""
+
+    def shown(self, text: str) -> str:
+        """Return `text` as DescribeConfigs shows it (ConfigDef.convertToString)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false; `refused` explains why true is not allowed, if it is not."""
+
+    refused: str | None = None
+    config_type: ConfigType = ConfigType.BOOLEAN
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, or None."""
+        if text.lower() not in ("true", "false"):
+            return "one of true, false"
+        return self.refused if self.value(text) else None
+
+    def value(self, text: str) -> bool:
+        """Return the boolean."""
+        return text.lower() == "true"
+
+    def shown(self, text: str) -> str:
+        """Return the word in lower case."""
+        return text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number of 32 or 64 bits, within bounds, and except some values."""
+
+    bits: int = 64
+    minimum: int | None = None
+    maximum: int | None = None
+    # Values within the bounds that are not allowed, and what is allowed instead.
+    excluded: tuple[int, ...] = ()
+    allowed: str = ""
+
+    @property
+    def config_type(self) -> ConfigType:
+        """INT or LONG."""
+        return ConfigType.INT if self.bits == 32 else ConfigType.LONG
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, or None."""
+        number = whole(text, self.bits)
+        if number is None:
+            return f"a whole number of {self.bits} bits"
+        if self.minimum is not None and number < self.minimum:
+            return f"at least {self.minimum}"
+        if self.maximum is not None and number > self.maximum:
+            return f"at most {self.maximum}"
+        return self.allowed if number in self.excluded else None
+
+    def value(self, text: str) -> int:
+        """Return the number."""
+        return int(text)
+
+    def shown(self, text: str) -> str:
+        """Return the number in its shortest form."""
+        return str(self.value(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A number from 0 to 1."""
+
+    config_type: ConfigType = ConfigType.DOUBLE
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, or None. Kafka's comparisons accept NaN."""
+        number = double(text)
+        if number is None or number < 0 or number > 1:
+            return "a number from 0 to 1"
+        return None
+
+    def value(self, text: str) -> float:
+        """Return the number."""
+        return double(text) or 0.0
+
+    def shown(self, text: str) -> str:
+        """Return the number as Java's Double.toString writes it."""
+        number = double(text)
+        return text if number is None else double_text(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text, or only one that `check` has no fault with."""
+
+    check: Callable[[str], str | None] = lambda _: None
+    config_type: ConfigType = ConfigType.STRING
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, or None."""
+        return self.check(text)
+
+    def value(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+    def shown(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+
+def choice(*words: str) -> Text:
+    """Return the type of a config that has one of these words."""
+
+    def check(text: str) -> str | None:
+        return None if text in words else f"one of {', '.join(words)}"
+
+    return Text(check)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupPolicy:
+    """A list of compact and delete, which may be empty."""
+
+    config_type: ConfigType = ConfigType.LIST
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, or None."""
+        policies = _COMMA.split(text) if text else []
+        return None if {*policies} <= {"compact", "delete"} else "compact, delete, or both"
+
+    def value(self, text: str) -> str:
+        """Return the policies without duplicates."""
+        return ",".join(dict.fromkeys(_COMMA.split(text)))
+
+    def shown(self, text: str) -> str:
+        """Return the policies without duplicates."""
+        return self.value(text)
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """A list of PARTITION:BROKER, or `*`."""
+
+    config_type: ConfigType = ConfigType.LIST
+
+    def fault(self, text: str) -> str | None:
+        """Return what is allowed if `text` is not, or None."""
+        items = _COMMA.split(text)
+        valid = "".join(items) == "*" or all(_REPLICA.fullmatch(item) for item in items)
+        return None if valid else "* or PARTITION:BROKER, with commas in between"
+
+    def value(self, text: str) -> str:
+        """Return the list without blanks."""
+        return ",".join(_COMMA.split(text))
+
+    def shown(self, text: str) -> str:
+        """Return the list without blanks."""
+        return self.value(text)
+
+
+def invalid_value(name: str, value: str, value_type: ValueType) -> str | None:
+    """Return Kafka's message for a value that is not allowed, or None."""
+    fault = value_type.fault(trimmed(value))
+    return None if fault is None else f"Invalid value {value:.60} for configuration {name}: {fault}"
