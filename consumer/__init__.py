@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kproto.group.subscription import TopicPartition as TopicPartition
 
-    from .aio.consumer import AsyncCluster as AsyncCluster
+    from .aio.cluster import AsyncCluster as AsyncCluster
     from .aio.consumer import AsyncConsumer as AsyncConsumer
     from .aio.producer import AsyncProducer as AsyncProducer
     from .blocking.cluster import Cluster as Cluster
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .sarama.producers_threads import SyncProducer as SyncProducer
 
 _HOMES = {
-    "AsyncCluster": ".aio.consumer",
+    "AsyncCluster": ".aio.cluster",
     "AsyncConsumer": ".aio.consumer",
     "AsyncConsumerGroup": ".sarama.group",
     "AsyncPartitionConsumers": ".sarama.partitions",

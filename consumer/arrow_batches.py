@@ -32,8 +32,8 @@ except ImportError as error:
 from kproto.records.builder import Unnumbered
 from kproto.records.column_encoder import unnumbered
 
-from .door import LAST_PARTITION
 from .options import ProducerOptions
+from .validation import MAX_PARTITION
 
 Int64s = NDArray[np.int64]
 
@@ -202,7 +202,7 @@ def _partitions(column: Any) -> Int64s | None:
         raise ConfigError("column partition", str(column.type), "a column of integers")
     found: Int64s = _cast("partition", column, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     given = found[np.asarray(column.is_valid())]
-    if len(given) and not 0 <= given.min() <= given.max() <= LAST_PARTITION:
+    if len(given) and not 0 <= given.min() <= given.max() <= MAX_PARTITION:
         raise ConfigError("column partition", int(given.min()), "0 or more; null lets the key decide")
     return found
 
@@ -224,7 +224,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
         pairs = [() if row is None else tuple((one[first], one[second]) for one in row) for row in found]
     else:
         raise ConfigError("column headers", str(kind), wanted)
-    from .door import header_pairs  # only for the few who have headers
+    from .validation import header_pairs  # only for the few who have headers
 
     return [tuple(header_pairs(row)) if row else () for row in pairs]
 

@@ -34,7 +34,7 @@ class Callbacks:
                 else:
                     self._queue.put(callback)
                     return
-        guarded(callback, BaseException)
+        run_callback(callback, BaseException)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -53,11 +53,11 @@ class Callbacks:
 
     def _run(self) -> None:
         while (callback := self._queue.get()) is not None:
-            guarded(callback, BaseException)
+            run_callback(callback, BaseException)
             del callback  # it may hold a producer that nobody else has
 
 
-def guarded(callback: Callable[[], object], what: type[BaseException] = Exception) -> None:
+def run_callback(callback: Callable[[], object], what: type[BaseException] = Exception) -> None:
     """Calls back; what that raises is logged: whoever waits for the next callback has no part in this one.
     More than an Exception is logged on a thread of our own only: the application has to hear of Ctrl-C."""
     try:

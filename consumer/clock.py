@@ -24,3 +24,12 @@ else:
 def wall() -> int:
     """Milliseconds since 1970. Somebody may set this clock: it is asked each time."""
     return time.time_ns() // 1_000_000
+
+
+def moment() -> tuple[float, float, int]:
+    """Return (start, end, ms): between `start` and `end`, in seconds since 1970, the clock shows `ms`.
+
+    Hundreds of records share one. The clock may have been set back.
+    """
+    ms = wall()
+    return ms / 1000, (ms + 1) / 1000, ms

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from contextlib import AsyncContextDecorator, ContextDecorator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kproto.errors import KprotoError
 
 from .logs import log
+from .runtime import run_to_end
+
+if TYPE_CHECKING:
+    from .operations.producer import ProducerOperations
 
 
-def tell_also(client: object, error: BaseException, also: KprotoError) -> None:
-    """Logs why a client could not be closed well, unless that is what its block is left by."""
-    if not isinstance(error, KprotoError) or str(error) not in str(also):
-        log.error("%s could not be closed well: %s", client, also)
+def log_close_error(client: object, error: BaseException, close_error: KprotoError) -> None:
+    """Log why a client could not be closed well, unless `error` says the same."""
+    if not isinstance(error, KprotoError) or str(error) not in str(close_error):
+        log.error("%s could not be closed well: %s", client, close_error)
 
 
 class Block:
-    """Leaving the block closes. The application sees the block's own error; that of closing is logged."""
+    """Leaving the block closes. The application gets the block's own error; that of closing is logged."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,13 +33,13 @@ class Block:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        closing: Any = self
+        client: Any = self
         try:
-            closing.close()
-        except KprotoError as also:
+            client.close()
+        except KprotoError as close_error:
             if error is None:
                 raise
-            tell_also(self, error, also)
+            log_close_error(self, error, close_error)
 
 
 class AsyncBlock:
@@ -50,23 +54,23 @@ class AsyncBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        closing: Any = self
+        client: Any = self
         try:
-            await closing.close()
-        except KprotoError as also:
+            await client.close()
+        except KprotoError as close_error:
             if error is None:
                 raise
-            tell_also(self, error, also)
+            log_close_error(self, error, close_error)
 
 
 class Transaction(ContextDecorator):
-    """A producer's transaction: leaving the block commits, an exception aborts and is raised on."""
+    """A producer's transaction: leaving the block commits; an exception aborts, and is raised again."""
 
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
+    def __init__(self, operations: ProducerOperations) -> None:
+        self._operations = operations
 
     def __enter__(self) -> None:
-        self._producer._begin_block()
+        run_to_end(self._operations.begin_block())
 
     def __exit__(
         self,
@@ -74,17 +78,17 @@ class Transaction(ContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._producer._end_block(error)
+        run_to_end(self._operations.end_block(error))
 
 
 class AsyncTransaction(AsyncContextDecorator):
     """The asyncio twin of `Transaction`."""
 
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
+    def __init__(self, operations: ProducerOperations) -> None:
+        self._operations = operations
 
     async def __aenter__(self) -> None:
-        await self._producer._begin_block()
+        await self._operations.begin_block()
 
     async def __aexit__(
         self,
@@ -92,4 +96,4 @@ class AsyncTransaction(AsyncContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._producer._end_block(error)
+        await self._operations.end_block(error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
 from .engine.producer.batches import ProducerBatch, fate
 from .errors import again
-from .other_clients import METHODS, Foreign
-from .validation import rule_of
+from .other_clients import unknown_method
+from .validation import seconds
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
@@ -25,10 +25,10 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 class Owner(Protocol):
     """A producer, as a delivery sees it."""
 
-    def wait_for(self, delivery: Delivery, timeout: float | None) -> None: ...
-    def await_it(self, delivery: Delivery) -> Generator[Any, None, None]: ...
-    def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None: ...
-    def looked_at(self, delivery: Delivery) -> None: ...
+    def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None: ...
+    def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]: ...
+    def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None: ...
+    def mark_retrieved(self, delivery: Delivery) -> None: ...
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
@@ -60,9 +60,9 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, None when nothing did; raises RequestTimedOut after `timeout` seconds."""
         if timeout is not None:
-            timeout = rule_of("timeout", "float")("timeout", timeout)
+            timeout = seconds("timeout", timeout)
         if not self.done():
-            self._owner.wait_for(self, timeout)
+            self._owner.wait_for_delivery(self, timeout)
         return self._error()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
@@ -71,10 +71,10 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         A Producer calls back in a thread of its own for callbacks, an AsyncProducer in its loop. The callback
         may do what it likes, also send, flush and close; what it raises is logged.
         """
-        self._owner.call_back(self, callback)
+        self._owner.add_callback(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        yield from self._owner.await_it(self)
+        yield from self._owner.await_delivery(self)
         error = self._error()
         if error is not None:
             raise again(error)
@@ -83,7 +83,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def _error(self) -> BaseException | None:
         batch, _ = fate(self._batch, self._index)
         if batch.error is not None:
-            self._owner.looked_at(self)
+            self._owner.mark_retrieved(self)
         return batch.error
 
     def _metadata(self) -> RecordMetadata:
@@ -100,9 +100,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             return f"<Delivery to {batch.partition}: open>"
         return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"
 
+    if not TYPE_CHECKING:
 
-for _name, _use in METHODS["delivery"].items():
-    setattr(Delivery, _name, Foreign(_name, {"delivery": _use}))
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, which says what another library's method is called here."""
+            raise unknown_method(self, "delivery", name)
 
 
 class PieceDelivery(Delivery, eq=False, gc=False):
@@ -130,5 +132,5 @@ class PieceDelivery(Delivery, eq=False, gc=False):
         if failed is None:
             return None
         for index in range(len(self.rows)):
-            self._owner.looked_at(Delivery(self._batch, index))
+            self._owner.mark_retrieved(Delivery(self._batch, index))
         return failed.error

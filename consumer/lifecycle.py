@@ -1,12 +1,12 @@
-"""What becomes of open clients when the process forks, and when it ends.
+"""What happens to open clients when the process forks, and when it exits.
 
-* Fork: the child has the parent's sockets, but not its thread; two processes on one connection would read
-  each other's answers. So in the child every call raises IllegalState, and nothing is read, sent or closed.
-* The end without `close()`: one warning for each client that loses something, which says what, and the
-  process ends.
-* A copy, or a pickle for another process: there is none (`OfThisProcess`).
+* Fork: the child has the parent's sockets, but not its threads. Two processes on one connection would read
+  each other's responses. So in the child every call raises IllegalState, and nothing is read, sent or
+  closed.
+* Exit without `close`: one warning for each client that loses something, and what it loses.
+* Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
-A client says `opened(self)` and `ended(self)`; nothing here keeps one alive.
+A runtime calls `opened` and `ended`; nothing here keeps one alive.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import weakref
 from typing import NoReturn, Protocol, SupportsIndex
 
 from .logs import log
-from .other_clients import Elsewhere
 
 
-class Client(Protocol):
-    """What has to be known of a client here."""
+class OpenClient(Protocol):
+    """What has to be known here of an open client."""
 
-    def _in_the_child(self) -> None:
-        """This is the child; the client belongs to the parent. No lock may be taken in here."""
+    def on_fork(self) -> None:
+        """This is the child of a fork, and the client belongs to the parent. No lock may be taken here."""
 
-    def _at_the_end(self) -> str:
-        """The process ends: stop at once, without a word to the broker. Says what is lost, for the log."""
+    def on_exit(self) -> str:
+        """Stop at once, without a request to the broker; return what is lost, for the log."""
         ...
 
 
-class OfThisProcess(Elsewhere):
-    """What stands on connections and threads, and so can be neither copied nor pickled."""
+class BoundToProcess:
+    """A client: its connections and threads can be neither copied nor pickled."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -41,33 +40,35 @@ class OfThisProcess(Elsewhere):
         )
 
 
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_open_clients: weakref.WeakSet[OpenClient] = weakref.WeakSet()
 
 
-def opened(client: Client) -> None:
-    _clients.add(client)
+def opened(client: OpenClient) -> None:
+    """Note a client that has to be told of a fork and of the exit."""
+    _open_clients.add(client)
 
 
-def ended(client: Client) -> None:
-    _clients.discard(client)
+def ended(client: OpenClient) -> None:
+    """Forget a client."""
+    _open_clients.discard(client)
 
 
-def _forked() -> None:
-    for client in list(_clients):
-        client._in_the_child()  # pyright: ignore[reportPrivateUsage]
-    _clients.clear()
+def _on_fork() -> None:
+    for client in list(_open_clients):
+        client.on_fork()
+    _open_clients.clear()
 
 
-def _exiting() -> None:
-    for client in list(_clients):
+def _on_exit() -> None:
+    for client in list(_open_clients):
         try:
-            if said := client._at_the_end():  # pyright: ignore[reportPrivateUsage]
-                log.warning("%s", said)
-        except Exception:  # the others want to be heard, too
+            if loss := client.on_exit():
+                log.warning("%s", loss)
+        except Exception:  # the other clients have to stop as well
             log.exception("a client could not be ended")
-    _clients.clear()
+    _open_clients.clear()
 
 
-atexit.register(_exiting)
+atexit.register(_on_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_on_fork)

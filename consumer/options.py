@@ -16,8 +16,8 @@ import msgspec
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
+from kproto.validation import encodable_text
 
-from .door import sayable
 from .other_clients import OPTIONS
 from .security.option_names import NAMES, SecurityConfig, shown, unknown_hint
 
@@ -397,13 +397,13 @@ def _flag(name: str, value: Any) -> None:
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise ConfigError(name, value, "a text")
-    sayable(name, value)
+    encodable_text(name, value)
 
 
 def _group_id(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigError(name, value, "a text that is not empty, or None for a consumer without a group")
-    sayable(name, value or "")
+    encodable_text(name, value or "")
 
 
 def _one_of(allowed: Iterable[Any]) -> Check:
@@ -432,7 +432,7 @@ def _transactional_id(name: str, value: Any) -> None:
         raise ConfigError(
             name, value, "a text that is not empty, or None for a producer without transactions"
         )
-    sayable(name, value or "")
+    encodable_text(name, value or "")
 
 
 def _instance_id(name: str, value: Any) -> None:

@@ -1,7 +1,7 @@
-"""What other clients call things that are called otherwise here: their options, and their methods.
+"""The names that other libraries use for options, methods and arguments, and what they are called here.
 
-Both tables are for errors only: who types another library's name reads what it is here. Names are in
-snake_case, librdkafka's and Java's with "_" for ".". `docs/coming-from/` has the tables of each library.
+They are used in errors only: a user who writes another library's name reads ours. Names are in snake_case;
+those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each library.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec, cast
+from typing import Any, Concatenate, Final, ParamSpec, cast
 
 from kproto.errors import KprotoError
 
@@ -82,7 +82,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "a consumer": {**_BOTH, **_CONSUMER_OPTIONS},
     "a producer": {**_BOTH, **_PRODUCER_OPTIONS},
 }
-"""Whose -> option -> what there is."""
+"""Kind of client -> another library's option -> what there is."""
 
 _CONNECT = 'clients connect by themselves; "async with" or close() ends them'
 
@@ -181,7 +181,10 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "remove_done_callback": "asyncio.wait wants futures: asyncio.ensure_future makes one of a delivery",
     },
 }
-"""Whose -> method -> what there is."""
+"""Kind of object -> another library's method -> what there is."""
+
+CLIENTS: Final = ("consumer", "producer", "cluster")
+"""The keys of `METHODS` that are clients."""
 
 
 ARGUMENTS: Final[Mapping[str, str]] = {
@@ -196,43 +199,43 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "send: timestamp_ms": "timestamp, in milliseconds",
     "send: timeout": "send(...).result(seconds), and the option max_block_ms",
 }
-"""Argument, or method and argument -> what there is."""
+"""Another library's argument, or method and argument -> what there is."""
 
 
-def unknown_argument(method: str, name: str, known: tuple[str, ...]) -> TypeError:
-    """What Python says of an argument that isn't there, and what is."""
-    other = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
-    use = f"use {other}" if other else f"it has {', '.join(known) or 'none'}"
+def unknown_argument(method: str, given: Collection[str], known: tuple[str, ...]) -> TypeError:
+    """Return Python's error for an argument that does not exist, with the arguments that do."""
+    name = min(given)
+    argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
+    use = f"use {argument}" if argument else f"it has {', '.join(known)}"
     return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
 
 
-def too_many(method: str, given: tuple[object, ...], known: tuple[str, ...]) -> TypeError:
-    """What Python says of more arguments than there are, and how several go into one."""
-    several = next((name for name in known if name in ("partitions", "topics")), None)
-    use = f"several {several} are one list: {method}([a, b])" if several else f"they are {', '.join(known)}"
-    return TypeError(
-        f"{method}() takes {len(known) or 'no'} positional arguments but {len(given)} were given"
-        + (f"; {use}" if known else "")
-    )
+def unknown_method(client: object, kind: str, name: str) -> AttributeError:
+    """Return Python's error for an attribute that does not exist, with what another library's method is here.
+
+    `kind` is a key of `METHODS`.
+    """
+    error = f"{type(client).__name__!r} object has no attribute {name!r}"
+    method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
+    if method in METHODS[kind]:
+        return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
+    # A producer's method that is called on a consumer, and the like.
+    other = next((other for other in CLIENTS if method in METHODS[other]), None)
+    hint = f"; of a {other}: {METHODS[other][method]}" if other and kind in CLIENTS else ""
+    return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-def too_few(method: str, given: Collection[str], needed: tuple[str, ...]) -> TypeError:
-    """What Python says of arguments that are missing, without the names of classes that nobody has seen."""
-    missing = " and ".join(repr(name) for name in needed if name not in given)
-    return TypeError(f"{method}() misses {missing}: {method}({', '.join(needed)})")
+# Where to put what other libraries take beside the addresses; sarama's groups take their name there.
+_FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
+_FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
 
-# Where what people give beside the addresses goes: sarama's groups are given their name there.
-_OF_A_GROUP: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
-_OF_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
+def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
+    """Decorate a client's `__init__`: its errors show no password, and it takes one positional argument.
 
-
-def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do.
-
-    What is wrong with its options is raised from here: some tools show the variables of each frame, and in
-    those below there are passwords. So there may be in a dict of options, as librdkafka is given: it is shown
-    without them, and goes no further.
+    Errors are raised from here, as some tools show the variables of each frame, and frames below this one
+    have passwords. A dict of options, as librdkafka takes it, may have passwords as well: the error shows
+    it without them.
     """
 
     @functools.wraps(init)
@@ -240,71 +243,31 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
         if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
             raise TypeError(
                 f'{type(self).__name__}("host:9092", option=value, ...) takes addresses, and all else by '
-                "name; " + (_OF_A_GROUP if hasattr(self, "consume") else _OF_OTHERS)
+                "name; " + (_FOR_GROUPS if hasattr(self, "consume") else _FOR_OTHERS)
             )
-        given: Any = tuple(map(_without_secrets, args))
+        shown_args: Any = tuple(map(_without_secrets, args))
         del args
         for option in kwargs.keys() - {"sasl_extensions"}:
             kwargs[option] = _without_secrets(kwargs[option])
-        first: Any = given[0] if given else kwargs.get("bootstrap_servers")
+        servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
-            if isinstance(first, Mapping):
-                addresses(cast("Any", first))  # which refuses it, before somebody misses what may be in it
-            init(self, *given, **kwargs)
+            if isinstance(servers, Mapping):
+                addresses(cast("Any", servers))  # raises, before it is searched for missing options
+            init(self, *shown_args, **kwargs)
         except KprotoError as error:
             for option in filter(is_secret, kwargs):
                 kwargs[option] = HIDDEN
             if error.__suppress_context__:
-                error.__context__ = None  # its frames are kept with it
-            del self  # half made, it has no repr
+                error.__context__ = None  # it would keep its frames
+            del self  # half initialized, it has no repr
             raise error.with_traceback(None)  # noqa: B904
 
     return checked
 
 
 def _without_secrets(value: Any) -> Any:
-    """A dict of options, which no option is, will be refused and shown: so without what is secret in it."""
+    """Return a dict of options as an error may show it; any other value as it is."""
     if not isinstance(value, Mapping):
         return value
-    found = cast("Mapping[object, object]", value)
-    return {key: HIDDEN if is_secret(str(key)) else one for key, one in found.items()}
-
-
-class Foreign:
-    """Another library's name for something: reading it is an AttributeError that says what there is.
-
-    Not by a `__getattr__`: with one every look at an attribute costs more, and `send` is called often.
-    """
-
-    def __init__(self, name: str, uses: Mapping[str, str]) -> None:
-        self._name = name
-        self._uses = uses  # by whose name it is
-
-    def __get__(self, one: object, owner: type) -> NoReturn:
-        told = f"{owner.__name__!r} object has no attribute {self._name!r}"
-        whose = getattr(owner, "_what", "delivery")
-        if whose in self._uses:
-            raise AttributeError(f"{told}; {self._uses[whose]}")
-        other, use = next(iter(self._uses.items()))
-        raise AttributeError(f"{told}; of a {other}: {use}")
-
-
-class Elsewhere:
-    """Says what another library's method is called here; the error stays an AttributeError."""
-
-    # Whose names these are, in METHODS.
-    _what = "client"
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not isinstance(vars(Elsewhere).get(name), Foreign)]
-
-
-def _name_all() -> None:
-    clients = {whose: names for whose, names in METHODS.items() if whose != "delivery"}
-    for name in {name for names in clients.values() for name in names}:
-        uses = {whose: names[name] for whose, names in clients.items() if name in names}
-        for spelled in {name, re.sub("_([a-z])", lambda found: found[1].upper(), name)}:
-            setattr(Elsewhere, spelled, Foreign(spelled, uses))
-
-
-_name_all()
+    options = cast("Mapping[object, object]", value)
+    return {key: HIDDEN if is_secret(str(key)) else option for key, option in options.items()}

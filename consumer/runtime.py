@@ -1,305 +1,397 @@
-"""What every client is around its engine, however it waits: where actions go, and what may be called when.
+"""What drives an engine, however its callers wait: applies events, routes actions, guards the calls.
 
-Rules that hold here:
+`blocking.runtime` and `aio.runtime` say how to wait, and how to move bytes.
 
-* The application's code (callbacks, what hangs on futures, handlers of logs) runs outside of every lock, and
-  what it raises is logged or raised to the caller; it never stops anything else.
-* Every future that was given out ends: answered, failed, or with the reason why nothing can answer it any
-  more.
-* An exception that comes out of the engine and is none of ours is a bug: the client has failed, everybody who
-  waits is told, and `close` still works. So is what is more than an Exception, where no call of the
-  application hears of it.
+Rules:
+
+* The application's code (callbacks, what is chained to futures, log handlers) runs outside every lock. What
+  it raises is logged or raised to the caller, and stops nothing else.
+* Every future that was returned completes: with a result, with an error, or with the reason why there is no
+  result.
+* An exception of the engine that is not a `KprotoError` is a bug. The client has failed: waiting calls are
+  woken and raise, and `close` still works. The same holds for a BaseException that reaches no call of the
+  application.
+* A runtime refers to its driver, and nothing that the driver refers to refers to the runtime. So a client
+  that is dropped without `close` is freed at once, not by the garbage collector.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from itertools import starmap
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kproto.errors import IllegalState, KprotoError
 
-from . import lifecycle
 from .clock import now
 from .engine import events as ev
 from .engine.network.transport import GetToken, NetworkAction, Open, Shut, Write
 from .logs import log
 from .records import GroupChange
-from .waiting import Waiting
 
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Reports that somebody should see without having asked for them.
-WARNED = ("lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought")
+# These may be called while another thread or task is inside a method; that method then raises IllegalState.
+# In the child of a fork they do nothing, and need no permission: the client belongs to the parent.
+CLOSING_CALLS: Final = ("close", "leave_block")
 
-# What may be called while another thread or task is inside a method, which ends with IllegalState then, and
-# what does nothing, and needs no permission, in the child of a fork: the client is the parent's.
-ENDS = ("close", "leave_block")
+NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
-# The callbacks in which this thread or task is. A task has those of the one that began it: a callback that
-# waits for a task of its own would wait for itself, too.
-_inside: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
+# The callbacks in which this thread or task is. A task inherits those of the task that started it: a callback
+# that waits for a task of its own would otherwise wait for itself.
+_callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
-class Shell(Waiting, lifecycle.OfThisProcess):
-    """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
+class Driver(Protocol):
+    """An engine, and what its client adds to it."""
 
-    # What the client is called in errors.
-    _what = "client"
-    # One thread at a time may use it.
-    _alone = False
+    @property
+    def kind(self) -> str:
+        """What errors call the client: "consumer", "cluster"."""
+        ...
 
-    def __init__(
-        self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
+    @property
+    def client_id(self) -> str: ...
+
+    def step(self, event: ev.Event, at: int) -> list[ev.Action]: ...
+
+    def due(self) -> int | None:
+        """When the engine wants the next `Tick`, in milliseconds of `clock.now`; None for never."""
+        ...
+
+    def on_applied(self) -> None:
+        """Events were applied, or one of them raised."""
+
+    def on_report(self, change: GroupChange) -> None:
+        """Log a change, and queue it for the application's callbacks."""
+
+    def on_fork(self) -> None:
+        """This is the child of a fork. No lock may be taken here."""
+
+    def loss(self) -> str:
+        """Say what is lost if the client ends without `close`: the end of a sentence, "" for nothing."""
+        ...
+
+
+class Waiters(Protocol):
+    """The waiting calls of a client."""
+
+    @property
+    def changes(self) -> int:
+        """A number that grows whenever a waiting call may find something new."""
+        ...
+
+    def notify(self) -> None:
+        """Count a change, and wake the waiting calls."""
+        ...
+
+
+class Runtime:
+    """An engine, and the calls that wait for it.
+
+    A call that waits reads `changes`, looks for what it needs, and waits until `changes` has another value:
+    so it misses nothing that happens in between.
+    """
+
+    # Whether a callback may be a coroutine.
+    awaits_callbacks = False
+
+    def __init__(self, driver: Driver, waiters: Waiters, *, exclusive: bool = False) -> None:
+        self.driver = driver
+        self._waiters = waiters
+        self.exclusive = exclusive  # one thread or task at a time may use the client
+        self.closed = False
+        self.forked = False
+        self.failure: BaseException | None = None
+        # Events that the engine must get before any other: a signal interrupted the call that brought them.
+        self.owed: deque[ev.Event] = deque()
+        # What the application is to be called for, or to be raised, until it is: Ctrl-C may come in between.
+        self.listener_call: ev.CallListener | None = None
+        self.poll_error: KprotoError | None = None
+        # Records are being returned from a method: an interrupt must return them to the engine.
+        self.delivering = False
+        self._open: set[Any] = set()  # futures that have to complete
+        self._completed: deque[ev.Done] = deque()
+        self._reports: deque[GroupChange] = deque()
+        self._running_callbacks: dict[object, str] = {}
+        self._unlogged: BaseException | None = None
+
+    # ---- how to wait: blocking or asyncio
+
+    @property
+    def changes(self) -> int:
+        """A number that grows whenever a waiting call may find something new."""
+        return self._waiters.changes
+
+    def notify(self) -> None:
+        """Wake the waiting calls: something changed."""
+        self._waiters.notify()
+
+    async def wait(self, seen: int, deadline: int) -> bool:
+        """Wait until `changes` is no longer `seen`; False at `deadline`."""
+        raise NotImplementedError
+
+    async def pause(self) -> None:
+        """Let other tasks run."""
+        raise NotImplementedError
+
+    def caller(self) -> object:
+        """Return the thread or task that calls."""
+        raise NotImplementedError
+
+    def locked(self) -> AbstractContextManager[Any]:
+        """Return a block in which the engine does not change."""
+        raise NotImplementedError
+
+    def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
+        """Apply events and perform what the engine wants; return the actions that are for the caller.
+
+        `last` is applied as well if records are among those actions.
+        """
+        raise NotImplementedError
+
+    async def result(self, future: Any) -> Any:
+        """Wait for a future, and return its result."""
+        raise NotImplementedError
+
+    async def finish_callback(
+        self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
-        self._step = step
-        self._due = due
-        self._client_id = client_id
-        self._open: set[Any] = set()  # futures that have to end
-        self._ended: deque[ev.Done] = deque()
-        self._noted: deque[GroupChange] = deque()
-        self._in_callback: dict[object, str] = {}  # the callbacks that are under way
-        self._finished = False
-        self._forked = False
-        self._crash: BaseException | None = None
-        self._untold: BaseException | None = None
-        # What the application is to be called for, and to hear, until it is: Ctrl-C may come before that.
-        self._to_call: ev.CallListener | None = None
-        self._to_raise: KprotoError | None = None
-
-    # ---- how to wait: each kind of shell has its own
-
-    def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        """Tells the engine, sees to what it wants, and returns what is for the caller; tells it `last`, too,
-        when there are records to return."""
+        """Wait for what a callback returned; call `on_end` at its end, whatever becomes of the caller."""
         raise NotImplementedError
 
-    async def _result(self, future: Any) -> Any:
-        """Waits until a future has ended."""
-        raise NotImplementedError
-
-    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
-        """Waits for what a callback returned, then calls `then`, whatever became of the caller."""
-        raise NotImplementedError
-
-    async def _called_back(self, until: int | None = None) -> bool:
-        """Waits for the callback that is under way, until that moment at most; raises what it raised. False:
-        it still is."""
+    async def callback_finished(self, deadline: int | None = None) -> bool:
+        """Wait for the callback that is running, and raise what it raised; False if it runs at `deadline`."""
         return True
 
-    def _future(self) -> Any:
-        """A future that `_do` may be given as a token."""
+    def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
+        """Return the block that `method` runs in; raise IllegalState if it may not be called now.
+
+        `waits`: the method may wait. `serves`: it runs the application's callbacks, so it can't run inside
+        one.
+        """
         raise NotImplementedError
 
-    def _resolve(self, future: Any, value: Any, error: BaseException | None) -> None:
+    def is_callers(self) -> bool:
+        """Return whether no other thread or task is inside a method."""
+        raise NotImplementedError
+
+    def end(self, deadline: int = 0) -> None:
+        """Close everything at once."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Drop everything, as if the process had died."""
+        raise NotImplementedError
+
+    def _new_future(self) -> Any:
+        raise NotImplementedError
+
+    def _complete(self, future: Any, value: Any, error: BaseException | None) -> None:
         raise NotImplementedError
 
     def _perform(self, action: NetworkAction) -> None:
         raise NotImplementedError
 
-    def _mine(self) -> bool:
-        """False when somebody else is inside a method: only `close` and callbacks of futures ask."""
-        raise NotImplementedError
+    # ---- checks
 
-    def _end(self, deadline: int = 0) -> None:
-        """Closes everything at once."""
-        raise NotImplementedError
-
-    # ---- what is the same
-
-    @contextmanager
-    def _calling_back(self, name: str) -> Generator[None, None, None]:
-        """The application's code runs in here: what would wait for it is refused."""
-        one, before = object(), _inside.get()
-        try:
-            self._in_callback[one] = name
-            _inside.set((*before, one))
-            yield
-        finally:
-            _inside.set(before)
-            self._in_callback.pop(one, None)
-
-    def _caller(self) -> str | None:
-        """The callback in which this thread or task is, or that began this task; None for neither."""
-        if not self._in_callback:
-            return None
-        inside = _inside.get()
-        return next((name for one, name in list(self._in_callback.items()) if one in inside), None)
-
-    def _may_look(self) -> None:
-        if self._forked:
+    def check_process(self) -> None:
+        """Raise IllegalState in the child of a fork."""
+        if self.forked:
             raise IllegalState(
-                f"this {self._what} was opened before the process forked and belongs to the parent; "
+                f"this {self.driver.kind} was opened before the process forked and belongs to the parent; "
                 "make a new one in the child"
             )
 
-    def _usable(self) -> None:
-        self._may_look()
-        if self._finished:
-            raise IllegalState(f"this {self._what} is closed; make a new one")
-        if self._crash is not None:
-            raise self._failure() from self._crash
+    def check_usable(self) -> None:
+        """Raise IllegalState if the client was closed, has failed, or belongs to the parent process."""
+        self.check_process()
+        if self.closed:
+            raise IllegalState(f"this {self.driver.kind} is closed; make a new one")
+        if self.failure is not None:
+            raise self._failure_error() from self.failure
 
-    def _failure(self) -> IllegalState:
-        return IllegalState(f"this {self._what} failed ({self._crash!r}): close it, and make a new one")
+    def _failure_error(self) -> IllegalState:
+        return IllegalState(
+            f"this {self.driver.kind} failed ({self.failure!r}): close it, and make a new one"
+        )
+
+    @contextmanager
+    def callback(self, name: str) -> Generator[None, None, None]:
+        """Run the application's code in this block: calls that would wait for it are refused."""
+        token, outer = object(), _callbacks.get()
+        try:
+            self._running_callbacks[token] = name
+            _callbacks.set((*outer, token))
+            yield
+        finally:
+            _callbacks.set(outer)
+            self._running_callbacks.pop(token, None)
+
+    def current_callback(self) -> str | None:
+        """Return the callback in which this thread or task is, or that started this task; None for none."""
+        if not self._running_callbacks:
+            return None
+        tokens = _callbacks.get()
+        return next((name for token, name in list(self._running_callbacks.items()) if token in tokens), None)
+
+    # ---- the engine
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Lets the events happen, and puts each action where it belongs; returns those for the caller."""
-        rest: list[ev.Action] = []
+        """Apply the owed events, then `events`; return the actions that are for the caller."""
+        try:
+            while self.owed:
+                self._step((self.owed[0],))
+                self.owed.popleft()
+            actions = self._step(events)
+            if last is not None and any(isinstance(action, ev.Deliver) for action in actions):
+                actions += self._step((last,))
+            return actions
+        finally:
+            self.driver.on_applied()
+
+    def _step(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
+        for_caller: list[ev.Action] = []
         try:
             for event in events:
-                actions = iter(self._step(event, now()))
+                actions = iter(self.driver.step(event, now()))
                 try:
-                    self._sort(actions, rest)
-                except BaseException:  # Ctrl-C: a request that isn't written would never be answered
-                    self._sort(actions, [])
+                    self._route(actions, for_caller)
+                except BaseException:  # Ctrl-C: a request that is not written would never be answered
+                    self._route(actions, [])
                     raise
         except KprotoError:
             raise
         except Exception as error:
-            self._failed(error)
-            raise self._failure() from error
-        if last is not None and any(isinstance(action, ev.Deliver) for action in rest):
-            rest += self._feed((last,))
-        return rest
+            self._fail(error)
+            raise self._failure_error() from error
+        return for_caller
 
-    def _sort(self, actions: Iterator[ev.Action], rest: list[ev.Action]) -> None:
+    def _route(self, actions: Iterator[ev.Action], for_caller: list[ev.Action]) -> None:
         for action in actions:
             match action:
                 case Open() | Write() | Shut() | GetToken():
                     self._perform(action)
                 case ev.Wake():
-                    self._change()
+                    self.notify()
                 case ev.Done():
-                    self._ended.append(action)
-                    self._change()
+                    self._completed.append(action)
+                    self.notify()
                 case ev.Report(change=change):
-                    self._noted.append(change)
+                    self._reports.append(change)
                 case ev.CallListener():
-                    self._to_call = action
+                    self.listener_call = action
                 case ev.Raise(error=error):
-                    self._to_raise = error
+                    self.poll_error = error
                 case _:
-                    rest.append(action)
+                    for_caller.append(action)
 
-    def _failed(self, error: BaseException) -> None:
-        """The engine is in no state to go on; everybody who waits must know."""
-        if self._crash is None:
-            self._crash = error
-            self._untold = error
-        self._change()
-        self._end_futures(self._failure())
+    def apply_if_open(self, *events: ev.Event) -> None:
+        """Apply events unless the client has ended. If Ctrl-C comes, they are applied before any other."""
+        self.owed += events
+        if not self.closed and self.failure is None and not self.forked:
+            with suppress(IllegalState):  # closed or failed just now
+                self.apply()
 
-    def _end_futures(self, error: KprotoError) -> None:
-        for future in list(self._open):
-            self._ended.append(ev.Done(future, None, error))
+    def _fail(self, error: BaseException) -> None:
+        """Note that the engine can't continue, and fail what waits for it."""
+        if self.failure is None:
+            self.failure = error
+            self._unlogged = error
+        self.notify()
+        self._fail_futures(self._failure_error())
 
-    def _tell_others(self) -> None:
-        """Logs, and ends futures: nothing may be locked, as all of that may call the client."""
+    # ---- futures and reports
+
+    def start(self, event: Callable[[Any], ev.Event]) -> Any:
+        """Apply an event that completes the future that is returned."""
+        future = self._new_future()
         try:
-            if self._untold is not None:
-                error, self._untold = self._untold, None
-                log.critical("the %s %r failed", self._what, self._client_id, exc_info=error)
-            _each(self._noted, self._note)
-        finally:  # whatever a handler of logs raises
-            _each(self._ended, self._tell_its_end)
-
-    def _tell_its_end(self, done: ev.Done) -> None:
-        if done.token in self._open:
-            self._resolve(done.token, done.value, done.error)
-            self._open.discard(done.token)
-
-    def _note(self, change: GroupChange) -> None:
-        # A position that is given up may cost records.
-        costs = change.kind in WARNED or change.before is not None
-        facts = [
-            *([f"from {change.before}"] if change.before is not None else []),
-            *([f"to {change.offset}:"] if change.offset is not None else []),
-            change.reason,
-        ]
-        log.log(
-            logging.WARNING if costs else logging.INFO,
-            "%s %s %sgeneration=%d %s %s",
-            self._client_id,
-            change.kind,
-            self._who(change),
-            change.generation,
-            " ".join(map(str, change.partitions)),
-            " ".join(facts),
-        )
-
-    def _who(self, change: GroupChange) -> str:
-        """Which of the clients with this id it is, for lines of logs."""
-        return ""
-
-    def _begin(self, event: Callable[[Any], ev.Event]) -> Any:
-        """Lets the engine do something that ends in the future that is returned."""
-        future = self._future()
-        try:
-            self._do(event(future))
-        except BaseException:  # nobody is given it, nor hears of its end
+            self.apply(event(future))
+        except BaseException:  # the caller does not get the future
             self._open.discard(future)
             raise
         return future
 
-    async def _ask(self, event: Callable[[Any], ev.Event]) -> Any:
-        """Lets the engine do something that ends in a future, and waits for that."""
-        future = self._future()
+    async def run(self, event: Callable[[Any], ev.Event]) -> Any:
+        """Apply an event that completes a future, wait for it, and return its result."""
+        future = self._new_future()
         try:
-            self._do(event(future))
-            return await self._result(future)
+            self.apply(event(future))
+            return await self.result(future)
         except BaseException:
             self._open.discard(future)
-            if not self._finished and self._crash is None:
-                self._do(ev.Drop(future))
+            if not self.closed and self.failure is None:
+                self.apply(ev.Drop(future))
             raise
 
-    # ---- for lifetimes
+    def forget(self, future: Any) -> None:
+        """Stop tracking a future that no caller has."""
+        self._open.discard(future)
 
-    def _in_the_child(self) -> None:
-        self._forked = True
+    def _fail_futures(self, error: KprotoError) -> None:
+        for future in list(self._open):
+            self._completed.append(ev.Done(future, None, error))
 
-    def _at_the_end(self) -> str:
-        said = f"{self} was not closed before the process ended{lost}" if (lost := self._lost()) else ""
+    def _publish(self) -> None:
+        """Log reports and complete futures. No lock is held: all of this may call the client."""
+        try:
+            if self._unlogged is not None:
+                error, self._unlogged = self._unlogged, None
+                log.critical("the %s %r failed", self.driver.kind, self.driver.client_id, exc_info=error)
+            _drain(self._reports, self.driver.on_report)
+        finally:  # whatever a log handler raises
+            _drain(self._completed, self._complete_open)
+
+    def _complete_open(self, done: ev.Done) -> None:
+        if done.token in self._open:
+            self._complete(done.token, done.value, done.error)
+            self._open.discard(done.token)
+
+    # ---- fork and exit, see `lifecycle`
+
+    def on_fork(self) -> None:
+        """Refuse all calls: the client belongs to the parent. No lock may be taken here."""
+        self.forked = True
+        self.driver.on_fork()
+
+    def on_exit(self) -> str:
+        """Stop at once, without a request to the broker; say what is lost, for the log."""
+        loss = self.driver.loss()
         self.kill()
-        return said
-
-    def _lost(self) -> str:
-        """What is lost when it ends now, without close(): the end of a sentence, "" for nothing."""
-        return ""
+        return f"{self} was not closed before the process ended{loss}" if loss else ""
 
     def __str__(self) -> str:
-        return f"the {self._what} {self._client_id!r}"
-
-    def __repr__(self) -> str:
-        about = [*self._about(), *(["closed"] if self._finished else [])]
-        return f"<{type(self).__name__} {self._client_id!r}{': ' if about else ''}{', '.join(about)}>"
-
-    def _about(self) -> list[str]:
-        """What else its repr says. No lock is taken in here: a debugger may ask at any moment."""
-        return []
-
-    def kill(self) -> None:
-        raise NotImplementedError
+        return f"the {self.driver.kind} {self.driver.client_id!r}"
 
 
-def _each(queue: deque[T], do: Callable[[T], None]) -> None:
-    """With everything that is in there, each by one thread only."""
+def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine that never suspends, as in threads, where waiting blocks; return its result."""
+    try:
+        operation.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    operation.close()
+    raise RuntimeError(f"{operation} did not run to its end")
+
+
+def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
+    """Handle everything in `queue`, each item by one thread only."""
     while queue:
         taken: list[T] = []
         try:
-            with suppress(IndexError):  # another thread may have taken the last
+            with suppress(IndexError):  # another thread may have taken the last item
                 # One call, which Ctrl-C can't divide.
                 taken.extend(starmap(queue.popleft, ((),)))
-            for one in taken:
-                do(one)
+            for item in taken:
+                handle(item)
         except Exception:
             raise
-        except BaseException:  # Ctrl-C: the next one who looks does it
+        except BaseException:  # Ctrl-C: the next thread that looks handles it
             queue.extendleft(taken)
             raise

@@ -1,127 +1,118 @@
-"""What may stand in the arguments of the public methods: one table, by the argument's name.
+"""Checks of the arguments of public methods: each names the argument, what was given, and what is allowed.
 
-Each rule takes (name, value) and returns the value to go on with, or raises ConfigError, which says what was
-given and what is allowed. So a wrong argument is refused at the door, before anything changed. Where one name
-means two things, the table has it with its annotation: "topics: Mapping[str, int]". An argument whose
-annotation ends in "| None" may be None.
+A check takes (name, value) and returns the value to use, or raises ConfigError. A method checks its
+arguments before it does anything else, so a wrong argument changes nothing. The checks that any package can
+use are in `kproto.validation`.
+
+`send` is called some hundred thousand times a second: it recognizes common values itself, and leaves the
+others to the checks of the section "one record".
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, TypeGuard, cast
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 from kproto.patterns import compiled
+from kproto.validation import (
+    UnencodableText,
+    any_text,
+    encodable_text,
+    flag,
+    is_whole,
+    one_of,
+    whole_number,
+)
 from kproto.wire.message import Message
 
-from .door import Unsayable, sayable, told_if_seconds
 from .engine.network.connection import Prepared
 from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 from .records import GroupMetadata
 
-Rule = Callable[[str, Any], Any]
+__all__ = ["any_text", "flag", "whole_number"]
 
-# Timeouts above are cut to this: int32 milliseconds, 24 days.
-LONGEST = (2**31 - 1) / 1000
-MOST = 2**63 - 1
+T = TypeVar("T")
+Check = Callable[[str, Any], T]
+
+# Longer timeouts are cut to this: int32 milliseconds, 24 days.
+MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
+MAX_OFFSET: Final = 2**63 - 1
+MAX_PARTITION: Final = 2**31 - 1
 
 _PARTITION = 'a TopicPartition, as in TopicPartition("flights", 0)'
+_PARTITIONS = 'a list, each a TopicPartition: [TopicPartition("flights", 0)]'
 _OFFSET = "an offset: a whole number that is not negative; see seek_to for places"
-_BATCH = "one encoded record batch, as bytes: see kproto.records.encode_batch; call again for the next one"
 _OFFSETS = '{TopicPartition: offset, (offset, "metadata") or CommittedOffset}'
-
-
-def rule_of(name: str, annotation: str) -> Rule:
-    """The rule for an argument as it is declared; KeyError for one that the table doesn't know."""
-    bare = annotation.removesuffix(" | None")
-    rule = TABLE[f"{name}: {bare}"] if f"{name}: {bare}" in TABLE else TABLE[name]
-    if bare == annotation:
-        return rule
-
-    def optional(name: str, value: Any) -> Any:
-        return None if value is None else rule(name, value)
-
-    return optional
+_BATCH = "one encoded record batch, as bytes: see kproto.records.encode_batch; call again for the next one"
 
 
 # ---- single values
 
 
-def whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+def optional(check: Check[T], name: str, value: Any) -> T | None:
+    """Check a value that may be None."""
+    return None if value is None else check(name, value)
 
 
-def _seconds(name: str, value: Any) -> float:
+def seconds(name: str, value: Any) -> float:
+    """Check a timeout in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # nan is not
         raise ConfigError(name, value, "a number of seconds, 0 or more")
-    return float(min(value, LONGEST))
+    return float(min(value, MAX_TIMEOUT_S))
 
 
-def _from(least: int, most: int = 2**31 - 1) -> Rule:
-    def check(name: str, value: Any) -> int:
-        if not whole(value) or not least <= value <= most:
-            raise ConfigError(name, value, f"a whole number from {least} to {most}")
-        return value
-
-    return check
-
-
-def _replication(name: str, value: Any) -> int:
-    if not whole(value) or not (value == -1 or 1 <= value < 2**15):
+def replication_factor(name: str, value: Any) -> int:
+    if not is_whole(value) or not (value == -1 or 1 <= value < 2**15):
         raise ConfigError(name, value, "a number of replicas, 1 or more, or -1 for the cluster's default")
     return value
 
 
-def _acks(name: str, value: Any) -> int:
-    if not whole(value) or value not in (-1, 1):
+def acks(name: str, value: Any) -> int:
+    if not is_whole(value) or value not in (-1, 1):
         raise ConfigError(name, value, "-1 (all replicas in sync) or 1 (the leader)")
     return value
 
 
-def _offset(name: str, value: Any) -> int:
-    if not whole(value) or not 0 <= value <= MOST:
+def offset(name: str, value: Any) -> int:
+    if not is_whole(value) or not 0 <= value <= MAX_OFFSET:
         raise ConfigError(name, value, _OFFSET)
     return value
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(name, value, "True or False")
-    return value
+def _text(name: str, value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(name, value, f"{what}: a text that is not empty")
+    return encodable_text(name, value)
 
 
-def _text(what: str) -> Rule:
-    def check(name: str, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip():
-            raise ConfigError(name, value, f"{what}: a text that is not empty")
-        return sayable(name, value)
-
-    return check
+def topic(name: str, value: Any) -> str:
+    return _text(name, value, "a topic's name")
 
 
-def _any_text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(name, value, "a text")
-    return sayable(name, value)
+def group(name: str, value: Any) -> str:
+    return _text(name, value, "a group's id")
 
 
-def _batch(name: str, value: Any) -> bytes:
-    """Brokers take one batch for each partition of a request, and refuse two as INVALID_RECORD."""
+def record_batch(name: str, value: Any) -> bytes:
+    """Check one encoded batch: brokers reject two batches for a partition of a request as INVALID_RECORD."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
     data = bytes(cast("bytearray", value))
     size = 12 + int.from_bytes(data[8:12], "big", signed=True)
     if len(data) < 61 or size != len(data):
-        found = "more than one batch" if 61 <= size < len(data) else "not one whole batch"
-        raise ConfigError(name, data, f"{found}: {_BATCH}")
+        problem = "more than one batch" if 61 <= size < len(data) else "not one whole batch"
+        raise ConfigError(name, data, f"{problem}: {_BATCH}")
     return data
 
 
-def _pattern(name: str, value: Any) -> str:
+def pattern(name: str, value: Any) -> str:
+    """Check a regular expression for whole topic names."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a regular expression for whole names, as a text")
     try:
@@ -131,70 +122,80 @@ def _pattern(name: str, value: Any) -> str:
     return value
 
 
-def _level(name: str, value: Any) -> str:
-    if not isinstance(value, str) or value not in ISOLATION:
-        raise ConfigError(name, value, f"allowed: {', '.join(map(repr, ISOLATION))}")
+def isolation(name: str, value: Any) -> str:
+    level: str = one_of(name, value, ISOLATION)
+    return level
+
+
+def place(name: str, value: Any) -> Any:
+    """Check a place of `list_offsets`: "earliest", "latest", a time in milliseconds, ..."""
+    warn_if_seconds(name, timestamp_of(value, name))
     return value
 
 
-def _place(name: str, value: Any) -> Any:
-    told_if_seconds(name, timestamp_of(value, name))
-    return value
-
-
-def _where(name: str, value: Any) -> Any:
+def seek_place(name: str, value: Any) -> Any:
+    """Check a place of `seek_to`: "committed", or a place of `list_offsets`."""
     if not isinstance(value, str) or value != "committed":
-        told_if_seconds(name, timestamp_of(value, name, f"committed, {PLACES}"))
+        warn_if_seconds(name, timestamp_of(value, name, f"committed, {PLACES}"))
     return value
 
 
-def _partition(name: str, value: Any) -> TopicPartition:
+def partition(name: str, value: Any) -> TopicPartition:
     if not isinstance(value, TopicPartition):
         raise ConfigError(name, value, _PARTITION)
-    topic: Any = value.topic
+    topic_name: Any = value.topic
     index: Any = value.partition
-    if not isinstance(topic, str) or not topic or not whole(index) or not 0 <= index < 2**31:
+    is_index = is_whole(index) and 0 <= index <= MAX_PARTITION
+    if not isinstance(topic_name, str) or not topic_name or not is_index:
         raise ConfigError(name, value, f"{_PARTITION}: a topic's name, and a partition from 0 on")
-    said = sayable(name, topic)
-    return value if said is topic else TopicPartition(said, index)
+    text = encodable_text(name, topic_name)
+    return value if text is topic_name else TopicPartition(text, index)
 
 
-def _commit(name: str, value: Any) -> Any:
+def topic_partition(topic_name: Any, index: Any) -> TopicPartition:
+    """Check a topic's name and a partition's number."""
+    return TopicPartition(topic("topic", topic_name), whole_number("partition", index, 0))
+
+
+def committed_offset(name: str, value: Any) -> Any:
     allowed = 'an offset, a pair (offset, "metadata") or a CommittedOffset'
-    said: tuple[Any, ...] = (value, "")
+    pair: tuple[Any, ...] = (value, "")
     if isinstance(value, CommittedOffset):
-        said = (value.offset, value.metadata)
+        pair = (value.offset, value.metadata)
     elif isinstance(value, tuple):
-        said = value  # pyright: ignore[reportUnknownVariableType]
-    if len(said) != 2 or not isinstance(said[1], str):
+        pair = value  # pyright: ignore[reportUnknownVariableType]
+    if len(pair) != 2 or not isinstance(pair[1], str):
         raise ConfigError(name, cast("object", value), allowed)
-    offset, metadata = said
-    sayable("metadata", metadata)
-    if not whole(offset) or not 0 <= offset <= MOST:
-        raise ConfigError(name, offset, f"{allowed}; offsets are not negative")
+    number, metadata = pair
+    encodable_text("metadata", metadata)
+    if not is_whole(number) or not 0 <= number <= MAX_OFFSET:
+        raise ConfigError(name, number, f"{allowed}; offsets are not negative")
     return cast("Any", value)
 
 
-def _listener(name: str, value: Any) -> RebalanceListener:
+def listener(name: str, value: Any, *, coroutines: bool) -> RebalanceListener:
+    """Check a rebalance listener; its methods may be coroutines in asyncio only."""
     allowed = "an object of a class that extends RebalanceListener, with methods assigned, revoked, lost"
     if not isinstance(value, RebalanceListener):
         raise ConfigError(name, value, allowed)
-    foreign = sorted(name for name in dir(value) if name.startswith("on_partitions_"))
+    foreign = sorted(method for method in dir(value) if method.startswith("on_partitions_"))
     if foreign:
         raise ConfigError(name, value, f"{foreign[0]} is another library's name for it; {allowed}")
+    for method in ("assigned", "revoked", "lost"):
+        if not coroutines and inspect.iscoroutinefunction(getattr(value, method, None)):
+            allowed = f"{method}() is a coroutine, which only an AsyncConsumer can await"
+            raise ConfigError(name, value, allowed)
     return value
 
 
-def _callback(name: str, value: Any) -> Any:
-    from inspect import iscoroutinefunction
-
-    if not callable(value) or iscoroutinefunction(value):
+def event_callback(name: str, value: Any) -> Any:
+    if not callable(value) or inspect.iscoroutinefunction(value):
         raise ConfigError(name, value, "a plain function that takes a GroupChange")
     return value
 
 
-def _member(name: str, value: Any) -> GroupMetadata:
-    """A group's member; with a group's name somebody who is none."""
+def group_member(name: str, value: Any) -> GroupMetadata:
+    """Check a group's member; a group's name stands for no member."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):
@@ -202,155 +203,206 @@ def _member(name: str, value: Any) -> GroupMetadata:
     return value
 
 
-def _plan(name: str, value: Any) -> Any:
+def plan(name: str, value: Any) -> Any:
     if not isinstance(value, Generator):
         raise ConfigError(name, value, "a plan: what a function of consumer.engine.admin returns")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
-def _request(name: str, value: Any) -> Message | Prepared:
+def request(name: str, value: Any) -> Message | Prepared:
     if isinstance(value, Prepared):
         return value
-    if not isinstance(value, Message) or value.__api_key__ is None or not _asks(value):
+    is_request = isinstance(value, Message) and type(value).__name__.endswith("Request")
+    if not is_request or value.__api_key__ is None:
         raise ConfigError(name, value, "a request, as in MetadataRequest(topics=[]); see kproto.messages")
-    return value
+    return cast("Message", value)
 
 
-def _asks(message: Message) -> bool:
-    return type(message).__name__.endswith("Request")
-
-
-def _route(name: str, value: Any) -> Any:
+def route(name: str, value: Any) -> Any:
+    """Check which broker a request is for."""
     match value:
         case None | str("controller") | (str("group"), str()) | (str("leader"), str(), int()):
             return value
-        case int() if whole(value):
+        case int() if is_whole(value):
             return value
         case _:
             allowed = 'None, a node id, "controller", ("group", name) or ("leader", topic, partition)'
             raise ConfigError(name, value, allowed)
 
 
-# ---- several
+# ---- lists and mappings
 
 
-def _several(inner: Rule, allowed: str, *, mapping: bool = False) -> Rule:
-    """A list of what passes `inner`; from what can be iterated, but no text, bytes or partition, and no
-    mapping unless its keys are meant."""
+def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
+    """Check a list, or another iterable, but no text, bytes or partition.
+
+    `mapping`: it may also be a mapping, of which the keys are meant.
+    """
     single = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
-
-    def check(name: str, value: Any) -> list[Any]:
-        if isinstance(value, single) or not isinstance(value, Iterable):
-            raise ConfigError(name, cast("object", value), allowed)
-        found: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
-        for at, each in enumerate(found):
-            try:
-                found[at] = inner(name, each)
-            except Unsayable:
-                raise
-            except ConfigError:
-                raise ConfigError(name, each, allowed) from None
-        return found
-
-    return check
+    if isinstance(value, single) or not isinstance(value, Iterable):
+        raise ConfigError(name, cast("object", value), allowed)
+    items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+    for index, item in enumerate(items):
+        try:
+            items[index] = check(name, item)
+        except UnencodableText:
+            raise
+        except ConfigError:
+            raise ConfigError(name, item, allowed) from None
+    return items
 
 
-def _mapped(key: Rule, inner: Rule, allowed: str) -> Rule:
-    def check(name: str, value: Any) -> dict[Any, Any]:
-        if not isinstance(value, Mapping):
-            raise ConfigError(name, value, allowed)
-        given: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
-        found: dict[Any, Any] = {}
-        for each, what in given.items():
-            try:
-                found[key(name, each)] = inner(name, what)
-            except Unsayable:
-                raise
-            except ConfigError:
-                raise ConfigError(name, {each: what}, allowed) from None
-        return found
-
-    return check
+def _dict(name: str, value: Any, check_key: Check[Any], check_value: Check[T], allowed: str) -> dict[Any, T]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(name, value, allowed)
+    items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    checked: dict[Any, T] = {}
+    for key, item in items.items():
+        try:
+            checked[check_key(name, key)] = check_value(name, item)
+        except UnencodableText:
+            raise
+        except ConfigError:
+            raise ConfigError(name, {key: item}, allowed) from None
+    return checked
 
 
-def _optional(inner: Rule) -> Rule:
-    return lambda name, value: None if value is None else inner(name, value)
+def partitions(name: str, value: Any) -> list[TopicPartition]:
+    return _list(name, value, partition, _PARTITIONS, mapping=True)
 
 
-_PARTITIONS = 'a list, each a TopicPartition: [TopicPartition("flights", 0)]'
-_partitions = _several(_partition, _PARTITIONS, mapping=True)
-_name = _text("a topic's name")
-_names = _several(_name, "names of topics: texts that are not empty")
+def one_or_more_partitions(name: str, value: Any) -> list[TopicPartition]:
+    """Check a list of partitions; a single one stands for a list."""
+    return [partition(name, value)] if isinstance(value, TopicPartition) else partitions(name, value)
 
 
-def _one_or_more(name: str, value: Any) -> list[TopicPartition]:
-    return [_partition(name, value)] if isinstance(value, TopicPartition) else _partitions(name, value)
-
-
-def _assigned(name: str, value: Any) -> Any:
-    """For `assign`, which also says where to start."""
+def assignment(name: str, value: Any) -> dict[TopicPartition, int | None]:
+    """Check partitions for `assign`; a mapping says where to start."""
     if isinstance(value, Mapping):
         allowed = "{TopicPartition: offset, or None to start where the group or the reset policy says}"
-        return _mapped(_partition, _optional(_offset), allowed)(name, value)
+        return _dict(name, value, partition, lambda name, start: optional(offset, name, start), allowed)
     if isinstance(value, TopicPartition):
         raise ConfigError(name, value, "a list of partitions, or {TopicPartition: offset}")
-    return _partitions(name, value)
+    return dict.fromkeys(partitions(name, value))
 
 
-def _subscribed(name: str, value: Any) -> list[str]:
-    topics = [_name(name, value)] if isinstance(value, str) else _names(name, value)
-    for topic in topics:
-        if topic.startswith("^"):  # which no topic may; librdkafka means a regular expression by it
-            allowed = f"names of topics; a regular expression, for whole names, is pattern={topic[1:]!r}"
-            raise ConfigError(name, topic, allowed)
-    return topics
+def topics(name: str, value: Any) -> list[str]:
+    return _list(name, value, topic, "names of topics: texts that are not empty")
 
 
-# ---- the table
+def subscribed_topics(name: str, value: Any) -> list[str]:
+    """Check topics for `subscribe`; a single name stands for a list."""
+    names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
+    for topic_name in names:
+        if topic_name.startswith("^"):  # which no topic's name may; librdkafka means a regular expression
+            allowed = f"names of topics; a regular expression, for whole names, is pattern={topic_name[1:]!r}"
+            raise ConfigError(name, topic_name, allowed)
+    return names
 
-TABLE: dict[str, Rule] = {
-    "acks": _acks,
-    "batch": lambda name, value: value,
-    "callback": _callback,
-    "client_id": _any_text,
-    "configs": _mapped(_text("a name"), _any_text, '{"retention.ms": "60000"}: texts to texts'),
-    "error": lambda name, value: value,
-    "exist_ok": _flag,
-    "group": _text("a group's id"),
-    "group: str | GroupMetadata": _member,
-    "isolation": _level,
-    "leave": _flag,
-    "lent": _flag,
-    "listener": _listener,
-    "max_bytes": _from(0),
-    "max_records": _from(1),
-    "max_wait_ms": _from(0),
-    "min_bytes": _from(0),
-    "names": _several(_text("a group's id"), "names of groups: texts that are not empty"),
-    "node": _route,
-    "offset": _offset,
-    "offsets": _mapped(_partition, _commit, _OFFSETS),
-    "partition": _partition,
-    "partition: int": _from(0),
-    "partition_max_bytes": _from(0),
-    "partitions": _one_or_more,
-    "partitions: Iterable[TopicPartition]": _partitions,
-    "partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]": _assigned,
-    "pattern": _pattern,
-    "plan": _plan,
-    "reason": _any_text,
-    "records": _batch,
-    "replication_factor": _replication,
-    "request": _request,
-    "request_timeout_ms": _from(1),
-    "timeout": _seconds,
-    "topic": _name,
-    "topics: Iterable[str]": _names,
-    "topics: Iterable[str] | str": _subscribed,
-    "topics: Mapping[str, int]": _mapped(_name, _from(1), '{"flights": 3}: names to numbers of partitions'),
-    "topics: Sequence[str]": _names,
-    "totals": _mapped(_name, _from(1), '{"flights": 3}: names to numbers of partitions'),
-    "wants: Mapping[TopicPartition, int]": _mapped(_partition, _offset, "{TopicPartition: offset}"),
-    "wants: Mapping[TopicPartition, str | int]": _mapped(_partition, _place, f"{{TopicPartition: {PLACES}}}"),
-    "where": _where,
-}
+
+def groups(name: str, value: Any) -> list[str]:
+    return _list(name, value, group, "names of groups: texts that are not empty")
+
+
+def partition_counts(name: str, value: Any) -> dict[str, int]:
+    allowed = '{"flights": 3}: names to numbers of partitions'
+    return _dict(name, value, topic, lambda name, count: whole_number(name, count, 1), allowed)
+
+
+def topic_configs(name: str, value: Any) -> dict[str, str]:
+    allowed = '{"retention.ms": "60000"}: texts to texts'
+    return _dict(name, value, lambda name, key: _text(name, key, "a name"), any_text, allowed)
+
+
+def offsets(name: str, value: Any) -> dict[TopicPartition, Any]:
+    return _dict(name, value, partition, committed_offset, _OFFSETS)
+
+
+def fetch_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
+    return _dict(name, value, partition, offset, "{TopicPartition: offset}")
+
+
+def places(name: str, value: Any) -> dict[TopicPartition, Any]:
+    return _dict(name, value, partition, place, f"{{TopicPartition: {PLACES}}}")
+
+
+# ---- one record
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, bytes | None]]
+
+NO_HEADERS: Headers = ()
+MAX_TIMESTAMP: Final = 2**63 - 1
+# Numbers from the first to the second are seconds of the years 2001 to 2096, or milliseconds of early 1970.
+_FIRST_SECONDS, LAST_SECONDS = 10**9, 4 * 10**9
+_OUR_PACKAGE = __name__.partition(".")[0]
+_PAIRS = 'a list of pairs, as [("name", b"value")]'
+
+
+def record_bytes(name: str, data: object) -> bytes | None:
+    """Check the key, the value or a header's value of a record."""
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(cast("bytearray", data))
+    hint = "; encode it first" if isinstance(data, str) else ""
+    raise ConfigError(name, data, f"bytes or None{hint}")
+
+
+def topic_name(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError("topic", value, "the name of a topic, a str that is not empty")
+    return encodable_text("topic", value)
+
+
+def timestamp_ms(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TIMESTAMP:
+        allowed = "a whole number of milliseconds since 1970, as int(time.time() * 1000)"
+        raise ConfigError("timestamp", value, allowed)
+    warn_if_seconds("timestamp", value)
+    return int(value)
+
+
+def warn_if_seconds(name: str, time_ms: int) -> None:
+    """Warn of a time that seems to be in seconds: it is allowed, and nearly always a mistake.
+
+    Python warns once for each line of the application. The text has no number: each number would be a new
+    warning.
+    """
+    if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
+        return
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OUR_PACKAGE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"{name} is in milliseconds since 1970, and this looks like seconds: it is read as a day of early "
+        "1970. Now is int(time.time() * 1000)",
+        stacklevel=level,
+    )
+
+
+def partition_index(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PARTITION:
+        raise ConfigError("partition", value, "a whole number, 0 or more; None lets the key decide")
+    return int(value)
+
+
+def header_pairs(headers: object) -> Headers:
+    """Check headers: pairs of a str and bytes or None; return a tuple of tuples."""
+    if headers is None:
+        return ()
+    if isinstance(headers, Mapping):
+        if not headers:
+            return ()
+        raise ConfigError("headers", cast("object", headers), f"{_PAIRS}: list(headers.items())")
+    if not isinstance(headers, list | tuple):
+        raise ConfigError("headers", headers, _PAIRS)
+    pairs: list[tuple[str, bytes | None]] = []
+    for number, pair in enumerate(cast("Sequence[Any]", headers)):
+        if not isinstance(pair, list | tuple) or len(cast("Sequence[Any]", pair)) != 2:
+            raise ConfigError(f"headers[{number}]", cast("object", pair), 'a pair, as ("name", b"value")')
+        key, value = cast("tuple[object, object]", pair)
+        if not isinstance(key, str) or any("\ud800" <= character <= "\udfff" for character in key):
+            raise ConfigError(f"headers[{number}][0]", key, "a str that has a UTF-8 form")
+        pairs.append((key, record_bytes(f"headers[{number}][1]", value)))
+    return tuple(pairs)

@@ -9,12 +9,75 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
 # pytest shows where a test called, and not how its arguments were looked at.
 __tracebackhide__ = True
+
+# Kafka writes the length of a text as an int16.
+MAX_TEXT_BYTES: Final = 2**15 - 1
+
+
+# ---- single values: each function takes (name, value), returns the value to use, or raises ConfigError
+
+
+class UnencodableText(ConfigError):
+    """A text that no request can carry."""
+
+
+def encodable_text(name: str, text: str) -> str:
+    """Return `text` as a plain str (an enum's characters). Raises UnencodableText if no request can carry it.
+
+    Such a text would also spoil what is beside it in a request.
+    """
+    text = str.__str__(text)
+    if len(text) <= MAX_TEXT_BYTES and text.isascii():
+        return text
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UnencodableText(name, text, f"a text that has a UTF-8 form: {error.reason}") from None
+    if size > MAX_TEXT_BYTES:
+        raise UnencodableText(name, text, f"a text of at most {MAX_TEXT_BYTES} bytes; this one has {size}")
+    return text
+
+
+def any_text(name: str, value: object) -> str:
+    """Check a text, which may be empty."""
+    if not isinstance(value, str):
+        raise ConfigError(name, value, "a text")
+    return encodable_text(name, value)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether `value` is an int, and not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:
+    """Check a whole number from `least` to `most`."""
+    if not is_whole(value) or not least <= value <= most:
+        raise ConfigError(name, value, f"a whole number from {least} to {most}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        raise ConfigError(name, value, "True or False")
+    return value
+
+
+def one_of(name: str, value: object, choices: Collection[Any]) -> Any:
+    """Check that `value` is one of `choices`."""
+    if isinstance(value, bool) or not isinstance(value, str | int) or value not in choices:
+        raise ConfigError(name, value, f"allowed: {', '.join(map(repr, choices))}")
+    return value
+
+
+# ---- the arguments of a function, by their annotations
 
 M = TypeVar("M", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]

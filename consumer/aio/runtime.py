@@ -1,7 +1,7 @@
-"""How a task waits: the engine runs in the event loop, whenever the loop runs.
+"""Drives an engine in the event loop, whenever the loop runs.
 
-Code that blocks the loop blocks heartbeats and fetches too. Callbacks may be coroutines: each is a task of
-its own, which runs to its end even when the call that began it is cancelled.
+Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines: each runs as a
+task of its own to its end, even if the call that started it is cancelled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from kproto.errors import IllegalState
@@ -21,47 +23,48 @@ from ..clock import now
 from ..engine import events as ev
 from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
-from ..runtime import ENDS, Shell
+from ..runtime import CLOSING_CALLS, NO_CLAIM, Driver, Runtime
 from .streams import Streams
-from .waiting import InTasks
+from .waiters import TaskWaiters, current_task
 
 
-class Looped(InTasks, Shell):
-    """A client whose methods are awaited. It belongs to the event loop in which it is first used."""
+class AsyncRuntime(Runtime):
+    """An engine in an event loop: the loop in which the client is first used."""
 
-    def __init__(
-        self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
-    ) -> None:
-        super().__init__(step, due, client_id)
-        # Neither those nor the timer hold the client: one that is dropped without close() is gone.
-        self._weak: weakref.ref[Looped] = weakref.ref(self)
-        self._streams = Streams(partial(_told, self._weak))
+    awaits_callbacks = True
+
+    def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
+        self.waiters = TaskWaiters()
+        super().__init__(driver, self.waiters, exclusive=exclusive)
+        # Neither the streams nor the timer refer to the runtime: a dropped client is freed.
+        self._ref: weakref.ref[AsyncRuntime] = weakref.ref(self)
+        self.streams = Streams(partial(_on_event, self._ref))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        self._nobody_waits()
         # The task that is inside a method which runs callbacks, and that method's name.
-        self._server: tuple[asyncio.Task[Any] | None, str] | None = None
-        self._callback: asyncio.Task[None] | None = None
+        self._serving: tuple[asyncio.Task[Any] | None, str] | None = None
+        self.callback_task: asyncio.Task[None] | None = None
         lifecycle.opened(self)
 
-    # ---- the loop's side
+    # ---- the event loop
 
-    def _happened(self, event: NetworkEvent | ev.Tick) -> None:
-        if self._finished or self._forked or self._crash is not None:
+    def on_event(self, event: NetworkEvent | ev.Tick) -> None:
+        """Apply what the network or the timer brought."""
+        if self.closed or self.forked or self.failure is not None:
             return
         try:
-            with contextlib.suppress(IllegalState):  # it failed: who waits has been told
+            with contextlib.suppress(IllegalState):  # it failed, and the waiting tasks have been woken
                 self._feed((event,))
-        except BaseException as error:  # the loop's to hear; and the engine is divided in the middle
-            self._failed(error)
+        except BaseException as error:  # the loop handles it; the engine was interrupted in the middle
+            self._fail(error)
             raise
         finally:
             self._schedule()
-            self._tell_others()
+            self._publish()
 
     def _schedule(self) -> None:
-        due = None if self._finished or self._crash is not None else self._due()
+        due = None if self.closed or self.failure is not None else self.driver.due()
         if due == self._timer_at and self._timer is not None:
             return
         if self._timer is not None:
@@ -69,69 +72,85 @@ class Looped(InTasks, Shell):
             self._timer = None
         self._timer_at = due
         if due is not None and self._loop is not None:
-            self._timer = self._loop.call_later(max(0, due - now()) / 1000, _tick, self._weak)
+            self._timer = self._loop.call_later(max(0, due - now()) / 1000, _on_timer, self._ref)
 
     def __del__(self) -> None:
         loop = getattr(self, "_loop", None)
-        if loop is None or self._finished or self._forked:
+        if loop is None or self.closed or self.forked:
             return
         lifecycle.ended(self)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(abandon, self._streams, self._timer)
-        if lost := self._lost():
-            # A record keeps what it is given.
-            log.warning("%s was dropped without close()%s", str(self), lost)
+            loop.call_soon_threadsafe(abandon, self.streams, self._timer)
+        if loss := self.driver.loss():
+            # The text, not the runtime: a log record keeps its arguments.
+            log.warning("%s was dropped without close()%s", str(self), loss)
 
-    # ---- what tasks do
+    # ---- the application's tasks
 
-    def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        self._usable()
+    def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
+        self.check_usable()
         try:
             return self._feed(events, last)
         finally:
             self._schedule()
-            self._tell_others()
+            self._publish()
 
-    async def _result(self, future: asyncio.Future[Any]) -> Any:
+    async def wait(self, seen: int, deadline: int) -> bool:
+        return await self.waiters.wait(seen, deadline)
+
+    async def pause(self) -> None:
+        await self.waiters.pause(delivering=self.delivering)
+
+    def caller(self) -> object:
+        return current_task()
+
+    def locked(self) -> AbstractContextManager[Any]:
+        return NO_CLAIM
+
+    async def result(self, future: asyncio.Future[Any]) -> Any:
         return await future
 
-    async def _called_back(self, until: int | None = None) -> bool:
-        callback = self._callback
-        if callback is None:
+    # ---- callbacks and futures
+
+    async def callback_finished(self, deadline: int | None = None) -> bool:
+        task = self.callback_task
+        if task is None:
             return True
-        await asyncio.wait([callback], timeout=None if until is None else max(0, until - now()) / 1000)
-        # Who began it may be cancelled by now; what it raises belongs to the next one who looks.
-        if not callback.done():
+        await asyncio.wait([task], timeout=None if deadline is None else max(0, deadline - now()) / 1000)
+        # The task that started it may have been cancelled; the next one that waits raises what it raised.
+        if not task.done():
             return False
-        if self._callback is callback:
-            self._callback = None
-        if callback.cancelled():  # which is no end of whoever looks
-            raise IllegalState(f"{callback.get_name()} was cancelled before its end")
-        callback.result()
+        if self.callback_task is task:
+            self.callback_task = None
+        if task.cancelled():  # which does not cancel the task that waits
+            raise IllegalState(f"{task.get_name()} was cancelled before its end")
+        task.result()
         return True
 
-    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
-        name = self._caller() or "a callback"
+    async def finish_callback(
+        self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
+    ) -> None:
+        name = self.current_callback() or "a callback"
 
         async def finish() -> None:
-            with self._calling_back(name):
+            with self.callback(name):
                 await answer
 
-        def over(task: asyncio.Task[None]) -> None:
+        def finished(task: asyncio.Task[None]) -> None:
             if inspect.iscoroutine(answer):
-                answer.close()  # of a task that was cancelled before it began
-            then()
+                answer.close()  # the task was cancelled before it began
+            on_end()
 
-        self._callback = asyncio.get_running_loop().create_task(finish(), name=name)
-        self._callback.add_done_callback(over)
-        await self._called_back(until)
+        self.callback_task = asyncio.get_running_loop().create_task(finish(), name=name)
+        self.callback_task.add_done_callback(finished)
+        await self.callback_finished(deadline)
 
-    def _future(self) -> asyncio.Future[Any]:
+    def _new_future(self) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._open.add(future)
         return future
 
-    def _resolve(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    def _complete(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         if future.done() or future.get_loop().is_closed():
             return
         if error is not None:
@@ -140,85 +159,104 @@ class Looped(InTasks, Shell):
             future.set_result(value)
 
     def _perform(self, action: NetworkAction) -> None:
-        self._streams.perform(action)
+        self.streams.perform(action)
 
-    # ---- who may call when
+    # ---- which calls are allowed
 
-    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
-        if self._forked and name in ENDS:
-            return False
-        self._may_look()
+    def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
+        if self.forked and method in CLOSING_CALLS:
+            return NO_CLAIM
+        self.check_process()
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise IllegalState(
-                f"{name}() needs the running event loop: call it from a coroutine, or use the blocking client"
+                f"{method}() needs the running event loop: call it from a coroutine, or use the blocking "
+                "client"
             ) from None
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
             raise IllegalState(
-                f"this {self._what} belongs to another event loop, the one it was first used in; "
+                f"this {self.driver.kind} belongs to another event loop, the one it was first used in; "
                 "make one for each loop"
             )
         if not serves:
-            return False
-        if (caller := self._caller()) is not None:
-            raise IllegalState(f"{name}() can't be awaited inside {caller}; return from that first")
-        if self._server is not None:
-            if name in ENDS:
-                return False
+            return NO_CLAIM
+        if (callback := self.current_callback()) is not None:
+            raise IllegalState(f"{method}() can't be awaited inside {callback}; return from that first")
+        if self._serving is not None:
+            if method in CLOSING_CALLS:
+                return NO_CLAIM
             raise IllegalState(
-                f"another task is inside {self._server[1]}() of this {self._what}; one at a time may wait "
-                "for records"
+                f"another task is inside {self._serving[1]}() of this {self.driver.kind}; one at a time may "
+                "wait for records"
             )
-        self._server = (asyncio.current_task(), name)
-        return True
+        self._serving = (asyncio.current_task(), method)
+        return _Serving(self)
 
-    def _leave(self, entered: bool) -> None:
-        if entered:
-            self._server = None
+    def is_callers(self) -> bool:
+        return self._serving is None or self._serving[0] is asyncio.current_task()
 
-    def _mine(self) -> bool:
-        return self._server is None or self._server[0] is asyncio.current_task()
+    def served(self) -> None:
+        """The method that ran callbacks has ended."""
+        self._serving = None
 
     # ---- the end
 
-    def _failed(self, error: BaseException) -> None:
-        super()._failed(error)
-        self._streams.close(abort=True)
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(error)
+        self.streams.close(abort=True)
 
-    def _end(self, deadline: int = 0, *, abort: bool = False) -> None:
-        self._finished = True
+    def end(self, deadline: int = 0, *, abort: bool = False) -> None:
+        self.closed = True
         lifecycle.ended(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         with contextlib.suppress(RuntimeError):  # the loop is closed already
-            self._streams.close(abort=abort)
-        self._end_futures(IllegalState(f"this {self._what} was closed meanwhile"))
-        self._change()
-        self._tell_others()
+            self.streams.close(abort=abort)
+        self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
+        self.notify()
+        self._publish()
 
     def kill(self) -> None:
-        """Drops everything as if the process had died: no commit, no goodbye. For tests and demos."""
-        if not self._forked:
-            self._end(abort=True)
+        if not self.forked:
+            self.end(abort=True)
+
+    def on_timer(self) -> None:
+        """Apply the `Tick` that is due."""
+        self._timer = self._timer_at = None
+        self.on_event(ev.Tick())
 
 
-def _told(client: weakref.ref[Looped], event: NetworkEvent) -> None:
-    if (looped := client()) is not None:
-        looped._happened(event)  # pyright: ignore[reportPrivateUsage]
+class _Serving:
+    """The block of a method that runs the application's callbacks."""
+
+    def __init__(self, runtime: AsyncRuntime) -> None:
+        self._runtime = runtime
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runtime.served()
 
 
-def _tick(client: weakref.ref[Looped]) -> None:
-    if (looped := client()) is not None:
-        looped._timer = looped._timer_at = None  # pyright: ignore[reportPrivateUsage]
-        looped._happened(ev.Tick())  # pyright: ignore[reportPrivateUsage]
+def _on_event(ref: weakref.ref[AsyncRuntime], event: NetworkEvent) -> None:
+    if (runtime := ref()) is not None:
+        runtime.on_event(event)
+
+
+def _on_timer(ref: weakref.ref[AsyncRuntime]) -> None:
+    if (runtime := ref()) is not None:
+        runtime.on_timer()
 
 
 def abandon(streams: Streams, timer: asyncio.TimerHandle | None) -> None:
-    """Nobody has the client any more."""
+    """Close what belonged to a client that was dropped."""
     if timer is not None:
         timer.cancel()
     streams.close(abort=True)

@@ -1,14 +1,251 @@
-"""The blocking `Cluster`, by itself: who only asks a cluster imports nothing of consumers."""
+"""The blocking `Cluster`: what admin tools, Spark and tests need below a consumer.
+
+    with Cluster("localhost:9092") as cluster:
+        cluster.create_topics({"flights": 3})
+        ends = cluster.list_offsets({TopicPartition("flights", 0): "latest"})
+        response = cluster.request(DescribeClusterRequest(...), node="controller")
+
+Every method waits, for at most `timeout` seconds (30 by default). This module imports nothing of consumers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+
+from kproto.group.subscription import TopicPartition
+from kproto.wire.message import Message
+
 from ..context_managers import Block
-from ..operations.cluster import ClusterCalls
+from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
+from ..engine.metadata.cluster import ClusterView
+from ..engine.network.connection import Prepared
+from ..engine.requests import CommittedOffset, Offset
+from ..lifecycle import BoundToProcess
+from ..operations.cluster import ClusterOperations
 from ..option_docs import with_options
-from .runtime import Threaded
+from ..other_clients import hide_secrets, unknown_method
+from ..runtime import run_to_end
+from ..security.option_names import SecurityConfig
+from .runtime import BlockingRuntime
+
+R = TypeVar("R")
 
 
 @with_options()
-class Cluster(ClusterCalls, Threaded, Block):
-    """A blocking connection to a whole cluster. Raises `ConfigError` at once for a wrong address; connects
-    when the first question is asked. Several threads may use it."""
+class Cluster(BoundToProcess, Block):
+    """A blocking client of a whole cluster. Several threads may use it.
+
+    Raises `ConfigError` at once for a wrong address; connects at the first request.
+    """
+
+    @hide_secrets
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        *,
+        client_id: str = "kproto",
+        request_timeout_ms: int = 30_000,
+        timeout: float = 30.0,
+        **security: Unpack[SecurityConfig],
+    ) -> None:
+        self._operations = ClusterOperations(
+            bootstrap_servers, client_id, request_timeout_ms, timeout, security, BlockingRuntime
+        )
+        self._runtime = self._operations.runtime
+
+    # ---- any request
+
+    def request(self, request: Message | Prepared, node: Route = None, timeout: float | None = None) -> Any:
+        """Send a request in the highest version that both sides know, and return its response.
+
+        A ListGroupsRequest is answered by a ListGroupsResponse, and so on. Type checkers see Any: annotate
+        the variable that you assign it to.
+
+        `node`: None for any broker, a node id, "controller", ("group", group_id) for its coordinator, or
+        ("leader", topic, partition). Error codes in the response are for the caller. Raises ConnectionFailed,
+        RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader can't be found.
+        """
+        return run_to_end(self._operations.request(request, node, timeout))
+
+    def request_versioned(
+        self, request: Message | Prepared, node: Route = None, timeout: float | None = None
+    ) -> tuple[Any, int]:
+        """Send a request like `request`; return its response and the version that was used."""
+        return run_to_end(self._operations.request_versioned(request, node, timeout))
+
+    @property
+    def view(self) -> ClusterView:
+        """What is known of the cluster now, without a request."""
+        return self._operations.view
+
+    # ---- metadata
+
+    def metadata(self, topics: Iterable[str] | None = None, timeout: float | None = None) -> ClusterView:
+        """Read the metadata of these topics, or of all, and return the view."""
+        return run_to_end(self._operations.metadata(topics, timeout))
+
+    def topics(self, timeout: float | None = None) -> dict[str, int]:
+        """Return topic -> number of partitions, for all topics but internal ones."""
+        return run_to_end(self._operations.topics(timeout))
+
+    def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
+        """Return the topic's partitions, as of now; raises UnknownTopic."""
+        return run_to_end(self._operations.partitions(topic, timeout))
+
+    def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """Return the node id of the partition's leader; raises UnknownTopic."""
+        return run_to_end(self._operations.leader(partition, timeout))
+
+    def coordinator(self, group: str, timeout: float | None = None) -> int:
+        """Return the node id of the group's coordinator."""
+        return run_to_end(self._operations.coordinator(group, timeout))
+
+    # ---- topics
+
+    def create_topics(
+        self,
+        topics: Mapping[str, int],
+        *,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Create topics (name -> partitions), and wait until every partition has a leader."""
+        run_to_end(self._operations.create_topics(topics, replication_factor, configs, exist_ok, timeout))
+
+    def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
+        """Grow topics to these numbers of partitions, and wait until each has a leader."""
+        run_to_end(self._operations.create_partitions(totals, timeout))
+
+    def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
+        """Delete topics with all of their records."""
+        run_to_end(self._operations.delete_topics(topics, timeout))
+
+    # ---- offsets and records
+
+    def list_offsets(
+        self,
+        wants: Mapping[TopicPartition, str | int],
+        *,
+        isolation: str = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Return partition -> the offset of "earliest", "latest" or a time (milliseconds).
+
+        An `OffsetAt` whose offset is None says that no record is that young.
+        """
+        return run_to_end(self._operations.list_offsets(wants, isolation, timeout))
+
+    def fetch(
+        self,
+        wants: Mapping[TopicPartition, int],
+        *,
+        isolation: str = "read_uncommitted",
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 50 * 1024 * 1024,
+        partition_max_bytes: int = 1024 * 1024,
+        lent: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, FetchedBytes]:
+        """Fetch once at these offsets: raw record batches, for `kproto.records`.
+
+        `lent` batches may be views of the whole response, whose memory is freed after the last of them: that
+        spares a copy. The first batch may begin before the offset, and the last may be cut.
+
+        A partition's `error_code` is data: OFFSET_OUT_OF_RANGE (1) needs another offset, a retriable one
+        needs the same call again.
+        """
+        return run_to_end(
+            self._operations.fetch(
+                wants, isolation, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, lent, timeout
+            )
+        )
+
+    def produce(
+        self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
+    ) -> int:
+        """Append one encoded batch, which is what brokers accept at a time; return its first record's offset.
+
+        It is not repeated when the connection breaks.
+        """
+        return run_to_end(self._operations.produce(partition, records, acks, timeout))
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
+    ) -> None:
+        """Commit for a group without being a member: the offset of the *next* record to read.
+
+        Values: an offset, (offset, metadata), or a `CommittedOffset`. Raises CommitFailed while the group has
+        members.
+        """
+        run_to_end(self._operations.commit_offsets(group, offsets, timeout))
+
+    def committed_offsets(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Return the group's committed offsets, None for a partition without one.
+
+        Without `partitions`: all that the group has.
+        """
+        return run_to_end(self._operations.committed_offsets(group, partitions, timeout))
+
+    # ---- groups
+
+    def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
+        """Return name -> state and protocol type, of every group of the cluster.
+
+        Each broker is asked for the groups that it coordinates.
+        """
+        return run_to_end(self._operations.groups(timeout))
+
+    def group(self, group: str, timeout: float | None = None) -> Group:
+        """Return the group now: its state, members with their partitions, committed offsets and lag.
+
+        A group that doesn't exist has the state "Dead".
+        """
+        return run_to_end(self._operations.group(group, timeout))
+
+    def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
+        """Delete groups with their committed offsets.
+
+        Raises BrokerError for a group that has members or doesn't exist; those named before it are deleted
+        then.
+        """
+        run_to_end(self._operations.delete_groups(names, timeout))
+
+    # ---- plans
+
+    def run(self, plan: Plan[R], timeout: float | None = None) -> R:
+        """Run a plan to its end; raises RequestTimedOut with what it was waiting for."""
+        return run_to_end(self._operations.run(plan, timeout))
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Close all connections; calls that still wait raise IllegalState. May be called twice."""
+        run_to_end(self._operations.close())
+
+    def kill(self) -> None:
+        """Drop everything as if the process had died. For tests and demos."""
+        self._runtime.kill()
+
+    # ---- inside
+
+    def __str__(self) -> str:
+        return str(self._runtime)
+
+    def __repr__(self) -> str:
+        return self._operations.describe(type(self).__name__)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, which says what another library's method is called here."""
+            raise unknown_method(self, "cluster", name)

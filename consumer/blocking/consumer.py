@@ -1,4 +1,4 @@
-"""The blocking clients: `Consumer`, and `Cluster`, whose home is `cluster`.
+"""The blocking clients: `Consumer`, and `Cluster`, which is defined in `cluster`.
 
     with Consumer("localhost:9092", group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
@@ -6,74 +6,275 @@
             ...
 
 A thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks never run
-there: they run inside poll, commit, unsubscribe and close, on the thread that called.
+in it: they run inside poll, commit, unsubscribe and close, in the thread that called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from time import time
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar, Unpack
 
-from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
-from ..calls import call
-from ..engine.requests import Offset
+from ..engine.admin import OffsetAt, Plan
+from ..engine.requests import CommittedOffset, Offset
+from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
-from ..operations.consumer import ConsumerCalls
+from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
 from ..option_docs import with_options
 from ..options import ConsumerConfig, ConsumerOptions
-from ..other_clients import one_address
-from ..records import ConsumerRecord
+from ..other_clients import hide_secrets, unknown_argument, unknown_method
+from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
+from ..runtime import run_to_end
 from .cluster import Cluster as Cluster
-from .runtime import Threaded
+from .runtime import BlockingRuntime
+
+R = TypeVar("R")
 
 
 @with_options(ConsumerConfig, ConsumerOptions)
-class Consumer(ConsumerCalls, Threaded):
+class Consumer(BoundToProcess):
     """Reads records, alone (`assign`) or in a group (`subscribe`). Its options are below.
 
     Raises ConfigError for wrong options, at once; connects in the background from the first subscribe on.
     One thread at a time may use it; any thread may `close` it.
     """
 
-    @one_address
+    @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
-        super().__init__(bootstrap_servers, config)
+        make_runtime = partial(BlockingRuntime, exclusive=True)
+        self._operations = ConsumerOperations(bootstrap_servers, config, make_runtime)
+        self._runtime = self._operations.runtime
+        self._records = RecordIterator(self._operations)
+        self.options = self._operations.options
 
-    def _accept(self, listener: RebalanceListener | None) -> None:
-        from inspect import iscoroutinefunction
+    # ---- what is known without a request
 
-        for name in ("assigned", "revoked", "lost"):
-            if iscoroutinefunction(getattr(listener, name, None)):
-                allowed = f"{name}() is a coroutine, which only an AsyncConsumer can await"
-                raise ConfigError("listener", listener, allowed)
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are assigned to this consumer now."""
+        return self._operations.assignment()
+
+    def assignment_lost(self) -> bool:
+        """Return whether another member may own the assigned partitions, and the listener was not called yet.
+
+        True if the coordinator has not answered for `session_timeout_ms`, or poll was not called for
+        `max_poll_interval_ms`, also while the process was stopped; the next poll finds out. For
+        applications that process records elsewhere than in the polling thread (librdkafka:
+        rd_kafka_assignment_lost).
+        """
+        return self._operations.assignment_lost()
+
+    def subscription(self) -> set[str]:
+        """Return the subscribed topics; with a pattern, the topics that match it now."""
+        return self._operations.subscription()
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        return self._operations.paused()
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return the records between the position and the end of the last fetch; None before the first fetch.
+
+        The lag does not change while no broker answers; `events` reports that ("unreachable", "reachable").
+        """
+        return self._operations.lag(partition)
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Return the offset after the last record, as of the last fetch; None before the first fetch."""
+        return self._operations.high_watermark(partition)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the member id and generation under which partitions were last assigned.
+
+        A group that has removed this member since rejects the offsets of its transaction. Before the first
+        assignment, and with `assign`, the generation is -1 and the member id empty.
+        """
+        return self._operations.group_metadata()
+
+    def events(self, callback: EventCallback) -> None:
+        """Call `callback` with a `GroupChange` for everything that happens to this consumer's membership.
+
+        The callback runs in the caller's thread, inside the next poll, commit, unsubscribe or close;
+        `GroupChange.at` is the time of the change. What the callback raises is logged, and stops nothing.
+        """
+        self._operations.events(callback)
+
+    # ---- subscriptions
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str = (),
+        listener: RebalanceListener | None = None,
+        *,
+        pattern: str | None = None,
+    ) -> None:
+        """Join the group for these topics, or for all topics whose whole name matches `pattern`."""
+        self._operations.subscribe(topics, listener, pattern)
+
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
+        """Read these partitions without a group's assignment; a mapping gives the offsets to start at."""
+        self._operations.assign(partitions)
+
+    def unsubscribe(self, timeout: float | None = None) -> None:
+        """Release all partitions and leave the group; the revoked callback runs inside this call.
+
+        With auto commit, processed offsets are committed first. The records of the last poll, and the last
+        record of an iteration, don't count as processed: `commit` them before, if they are.
+        """
+        self._run(self._operations.unsubscribe(timeout))
+
+    # ---- records
+
+    def poll(
+        self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never
+    ) -> list[ConsumerRecord]:
+        """Return the next records, at most max_poll_records; an empty list after `timeout` seconds.
+
+        The records of earlier polls count as processed from now on. Raises BrokerError and its subclasses,
+        RecordError for a broken batch (at each poll, until a seek passes it; the records of other
+        partitions are returned in between), and what a rebalance listener raised.
+        """
+        if unknown:
+            raise unknown_argument("poll", unknown, ("timeout", "max_records"))
+        return self._run(self._operations.poll(timeout, max_records))
+
+    def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
+        """Return the next records as columns, one batch for each fetched piece;
+
+        see `kproto.records.columns`.
+        """
+        return self._run(self._operations.poll_columns(timeout))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        return self
+        return self._records
 
     def __next__(self) -> ConsumerRecord:
-        """The next record, however long it takes. The one before counts as processed; the commits in between
-        (`auto_commit_interval_ms`) know it within a second."""
-        if self._ours_from <= time() < self._ours_until:
-            for record in self._rest:
-                return record
-        return self._next()
+        """Return the next record, however long it takes.
 
-    @call
+        The record before it counts as processed; auto commit includes it within a second.
+        """
+        return next(self._records)
+
+    # ---- positions
+
+    def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """Return the offset of the next record; wait until it is known.
+
+        Raises what a poll would raise meanwhile, as that may be why the position is unknown.
+        """
+        return self._run(self._operations.position(partition, timeout))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at `offset`. The last seek wins over everything that is in progress.
+
+        A seek may come before the assignment, which then starts there. Once the group has assigned the
+        partition to another member, it raises IllegalState.
+        """
+        self._operations.seek(partition, offset)
+
+    def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
+        """Continue at "earliest", "latest", "committed", a time in ms or another place of `list_offsets`.
+
+        Without `partitions`, in all of them. A time after the last record means the end.
+        """
+        self._operations.seek_to(where, partitions)
+
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`; what is buffered is kept.
+
+        A partition that is revoked or lost is not paused when it is assigned again. An eager rebalance, as
+        with the default assignors, revokes all partitions; in a cooperative one, retained partitions stay
+        paused.
+        """
+        self._operations.pause(partitions)
+
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Return records of these partitions again."""
+        self._operations.resume(partitions)
+
+    # ---- commits
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, Offset] | None = None,
+        timeout: float | None = None,
+        **unknown: Never,
+    ) -> None:
+        """Commit these offsets (of the *next* record to read), or what was returned so far.
+
+        Safe at any time: it waits during a rebalance, and raises CommitFailed only if a partition was
+        assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
+        """
+        if unknown:
+            raise unknown_argument("commit", unknown, ("offsets", "timeout"))
+        self._run(self._operations.commit(offsets, timeout))
+
     def commit_async(
         self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout: float | None = None
     ) -> Future[None]:
-        """Like `commit`, without waiting. Commits are sent in the order of the calls.
+        """Commit without waiting; see `commit`. Commits are sent in the order of the calls.
 
-        What hangs on the future (`add_done_callback`) runs on the consumer's own thread, and may not wait for
-        anything there.
+        Callbacks of the future (`add_done_callback`) run in the consumer's own thread, and may not wait
+        there.
         """
-        future: Future[None] = self._commit(offsets, timeout)
+        future: Future[None] = self._operations.commit_async(offsets, timeout)
         return future
+
+    def committed(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Return the group's committed offsets of these partitions, or of the assigned ones;
+
+        None for none.
+        """
+        return self._run(self._operations.committed(partitions, timeout))
+
+    # ---- the cluster
+
+    def run(self, plan: Plan[R], timeout: float | None = None) -> R:
+        """Run a plan of `consumer.engine.admin` over this consumer's connections."""
+        return self._run(self._operations.run(plan, timeout))
+
+    def list_offsets(
+        self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Return where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or
+        "latest_tiered" is.
+
+        In this consumer's isolation level; the offset is None if there is no such place.
+        """
+        return self._run(self._operations.list_offsets(wants, timeout))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
+        """Return the topic's partitions, as of now; raises UnknownTopic."""
+        return self._run(self._operations.partitions_for(topic, timeout))
+
+    def rejoin(self, reason: str = "the application asked for it") -> None:
+        """Make the group rebalance."""
+        self._operations.rejoin(reason)
+
+    # ---- the end
+
+    def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT, **unknown: Never) -> None:
+        """Run the revoked callback, commit (with auto commit) and leave the group, within `timeout` seconds.
+
+        `leave=False` keeps the membership: the group waits for the session timeout before it rebalances.
+        Closes in any case, and then raises the first thing that went wrong: a failed commit, a callback. A
+        second call waits for the first, and raises RequestTimedOut after its own timeout. Another thread or
+        task than the polling one may call it as well: that poll then raises IllegalState, and the records
+        it returned last are not committed.
+        """
+        if unknown:
+            raise unknown_argument("close", unknown, ("leave", "timeout"))
+        self._run(self._operations.close(leave, timeout))
+
+    def kill(self) -> None:
+        """Drop everything as if the process had died: no commit, no LeaveGroup. For tests and demos."""
+        self._runtime.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -81,5 +282,60 @@ class Consumer(ConsumerCalls, Threaded):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes. After an exception, what was being worked on is not committed."""
-        self._leave_block(error)
+        """Close. After an exception, what was being processed is not committed."""
+        self._run(self._operations.leave_block(error))
+
+    # ---- inside
+
+    def _run(self, operation: Coroutine[Any, Any, R]) -> R:
+        """Run an operation in this thread.
+
+        If Ctrl-C comes while it returns records, the engine keeps them.
+        """
+        return _run(self._operations, operation)
+
+    def __str__(self) -> str:
+        return str(self._runtime)
+
+    def __repr__(self) -> str:
+        return self._operations.describe(type(self).__name__)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, which says what another library's method is called here."""
+            raise unknown_method(self, "consumer", name)
+
+
+class RecordIterator(Iterator[ConsumerRecord]):
+    """The records of a consumer, one at a time.
+
+    It is a class without `__getattr__`, with which each access to an attribute takes 60 ns more in Python
+    3.11.
+    """
+
+    __slots__ = ("_iteration", "_operations")
+
+    def __init__(self, operations: ConsumerOperations) -> None:
+        self._operations = operations
+        self._iteration = operations.iteration
+
+    def __next__(self) -> ConsumerRecord:
+        iteration = self._iteration
+        if iteration.owned_from <= time() < iteration.owned_until:
+            for record in iteration.remaining:
+                return record
+        return _run(self._operations, self._operations.next_record())
+
+
+def _run(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
+    runtime = operations.runtime
+    try:
+        result = run_to_end(operation)
+        runtime.delivering = False
+        return result
+    except BaseException:
+        if runtime.delivering:  # Ctrl-C came after the records had left the engine
+            runtime.delivering = False
+            operations.take_back()
+        raise

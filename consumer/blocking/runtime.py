@@ -1,8 +1,8 @@
-"""How a thread waits: the engine runs in a thread of its own, and the application's threads call it.
+"""Drives an engine in a thread of its own; the application's threads call it, and block.
 
-The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks
-of the application never run there, but for what hangs on futures: and that may not wait. Over TLS a thread of
-the application that waits for records has its place meanwhile (`seat`).
+The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes.
+Callbacks of the application do not run in it, except those that are chained to futures: these may not wait.
+Over TLS a thread of the application that waits for records reads the sockets meanwhile (`socket_owner`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, cast
 
 from kproto.errors import IllegalState
@@ -22,305 +24,356 @@ from ..clock import now
 from ..engine import events as ev
 from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
-from ..runtime import ENDS, Shell
+from ..runtime import CLOSING_CALLS, NO_CLAIM, Driver, Runtime
 from .signals import EVERY, Held, look
-from .socket_owner import Seat
+from .socket_owner import SocketOwner
 from .sockets import Sockets
-from .waiting import InThreads
+from .waiters import ThreadWaiters
 
 
-class Threaded(InThreads, Shell):
-    """A client whose methods block."""
+class BlockingRuntime(Runtime):
+    """An engine in a thread, for clients whose methods block."""
 
-    def __init__(
-        self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
-    ) -> None:
-        super().__init__(step, due, client_id)
+    def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
+        # Its lock is held while the engine changes, and never while the application's code runs.
+        self.waiters = ThreadWaiters()
+        super().__init__(driver, self.waiters, exclusive=exclusive)
         look()
-        self._sockets = Sockets()
-        self._seat = Seat()
-        # Its lock is held while the engine is changed; never while the application's code runs.
-        self._nobody_waits()
+        self.sockets = Sockets()
+        self.owner = SocketOwner()
         self._stepping = False
-        # Held by the thread that uses the client.
-        self._using = threading.RLock()
-        self._users: list[str] = []
-        self._asking: dict[Future[Any], threading.Lock] = {}  # who waits for which future
-        self._hanging: set[int] = set()  # the threads in which what hangs on a future runs
-        self._todo: deque[NetworkAction] = deque()
-        # When the engine's thread looks again by itself: 0 = it is awake, None = only when something happens.
-        self._sleeps_until: int | None = 0
-        self._stop = False
-        name = f"kproto-{self._what}-{client_id}"
-        self._thread = threading.Thread(
-            target=self._drive, args=(weakref.ref(self), self._sockets, self._seat), name=name, daemon=True
+        self._claim = _Claim()
+        self._future_locks: dict[Future[Any], threading.Lock] = {}  # of the threads that wait for futures
+        self._completing: set[int] = set()  # threads that run what is chained to futures
+        self._actions: deque[NetworkAction] = deque()
+        # When the engine's thread wakes by itself: 0 = it is awake, None = only when something happens.
+        self.wakes_at: int | None = 0
+        self.stopped = False
+        name = f"kproto-{driver.kind}-{driver.client_id}"
+        self.thread = threading.Thread(
+            target=self._drive, args=(weakref.ref(self), self.sockets, self.owner), name=name, daemon=True
         )
-        self._start()
+        start_thread(self.thread, self.sockets, self)
         lifecycle.opened(self)
 
     # ---- the engine's thread
 
     @staticmethod
-    def _drive(client: weakref.ref[Threaded], sockets: Sockets, seat: Seat) -> None:
-        """While it sleeps it doesn't hold the client: one that is dropped without close() is gone."""
+    def _drive(ref: weakref.ref[BlockingRuntime], sockets: Sockets, owner: SocketOwner) -> None:
+        """Run the engine. While it sleeps it does not refer to the runtime: a dropped client is freed."""
         try:
-            seat.sit()
-            while (shell := client()) is not None and not shell._stop:
-                shell._turn(sockets.take())
-                shell._tell_others()
-                wait = shell._idle()
-                if seat.wanted:
-                    seat.stand()
-                    shell._notify()
-                    del shell
-                    seat.sit()
+            owner.acquire()
+            while (runtime := ref()) is not None and not runtime.stopped:
+                runtime.turn(sockets.take())
+                runtime._publish()
+                seconds = runtime.flush()
+                if owner.requested:
+                    owner.hand_over()
+                    runtime.notify()
+                    del runtime
+                    owner.acquire()
                 else:
-                    del shell
-                    sockets.look(wait)
-        except BaseException as error:  # must not become a silent standstill
-            if (shell := client()) is not None:
-                shell._failed(error)
-                shell._tell_others()
+                    del runtime
+                    sockets.look(seconds)
+        except BaseException as error:  # without this the client would stand still without a message
+            if (runtime := ref()) is not None:
+                runtime._fail(error)
+                runtime._publish()
         finally:
             with contextlib.suppress(Exception):
-                if (shell := client()) is not None:
-                    shell._write()
+                if (runtime := ref()) is not None:
+                    runtime._write()
             sockets.close()
 
-    def _turn(self, happened: list[NetworkEvent]) -> None:
-        """Tells the engine what happened, and does what it wants."""
-        with self._lock:
-            self._sleeps_until = 0
+    def turn(self, events: list[NetworkEvent]) -> None:
+        """Apply what the network brought, and the `Tick` if it is due."""
+        with self.waiters.lock:
+            self.wakes_at = 0
             self._stepping = True
             try:
-                self._feed(tuple(happened))
-                due = self._due()
+                self._feed(tuple(events))
+                due = self.driver.due()
                 if due is not None and due <= now():
                     self._feed((ev.Tick(),))
             finally:
                 self._stepping = False
-            if self._waiting:  # else they compute first: sealing a request lets the interpreter go
+            # Without waiting threads the application computes first: encrypting a request releases the GIL.
+            if self.waiters:
                 self._write()
 
-    def _idle(self) -> float | None:
-        """Does the rest; returns how many seconds to sleep then."""
+    def flush(self) -> float | None:
+        """Write what is left to write; return the seconds to sleep, None for until something happens."""
         self._write()
-        with self._lock:
-            due = 0 if self._todo or self._stop else self._due()
-            self._sleeps_until = due
+        with self.waiters.lock:
+            due = 0 if self._actions or self.stopped else self.driver.due()
+            self.wakes_at = due
         return None if due is None else max(0, due - now()) / 1000
 
     def _write(self) -> None:
-        while self._todo:
-            self._sockets.perform(self._todo.popleft())
+        while self._actions:
+            self.sockets.perform(self._actions.popleft())
 
     def __del__(self) -> None:
-        if getattr(self, "_stop", True) or self._forked:
+        if getattr(self, "stopped", True) or self.forked:
             return
         lifecycle.ended(self)
-        self._stop = True
+        self.stopped = True
         self._wake()
-        if lost := self._lost():
-            log.warning(
-                "%s was dropped without close()%s", str(self), lost
-            )  # a record keeps what it is given
+        if loss := self.driver.loss():
+            # The text, not the runtime: a log record keeps its arguments.
+            log.warning("%s was dropped without close()%s", str(self), loss)
 
-    # ---- what the application's threads do
+    # ---- the application's threads
 
-    def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
+    def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
         try:
-            with self._lock, Held():
-                self._usable()
+            with self.waiters.lock, Held():
+                self.check_usable()
                 if self._stepping:
                     raise IllegalState(
-                        f"a signal handler interrupted this {self._what} at work and can't call it now; "
-                        "set a flag there, and call it afterwards"
+                        f"a signal handler interrupted this {self.driver.kind} at work and can't call it "
+                        "now; set a flag there, and call it afterwards"
                     )
                 self._stepping = True
                 try:
-                    rest = self._feed(events, last)
+                    actions = self._feed(events, last)
                 finally:
                     self._stepping = False
                 self._rouse()
-            return rest
+            return actions
         finally:
-            self._tell_others()
+            self._publish()
 
     def _rouse(self) -> None:
-        """Wakes the engine's thread if it sleeps longer than it may now. What is to be written is written
-        here, where that is all: that thread would be woken for nothing else."""
-        if self._open and self._sockets.sealed and self._alone:
-            self._seat.call()  # who waits for a future doesn't look
-        until = self._sleeps_until
-        if until == 0:
+        """Wake the engine's thread if it would sleep for too long.
+
+        Requests are written here if there is nothing else to do: the engine's thread would wake for these
+        alone.
+        """
+        if self._open and self.sockets.sealed and self.exclusive:
+            self.owner.recall()  # a thread that waits for a future does not read
+        wakes_at = self.wakes_at
+        if wakes_at == 0:
             return
-        while self._todo and self._sockets.write_at_once(self._todo):
+        while self._actions and self.sockets.write_at_once(self._actions):
             pass
-        if self._todo and self._seat.take(to_look=False):
+        if self._actions and self.owner.borrow(to_read=False):
             try:
                 self._write()
             finally:
-                self._seat.leave(looked=False)
-        if not self._todo:
-            due = self._due()
-            if due is None or (until is not None and until <= due):
+                self.owner.give_back(has_read=False)
+        if not self._actions:
+            due = self.driver.due()
+            if due is None or (wakes_at is not None and wakes_at <= due):
                 return
-        self._sockets.wake()
-        self._sleeps_until = 0
+        self.sockets.wake()
+        self.wakes_at = 0
 
-    def _look(self, seen: int, timeout: float) -> bool:
-        """Over TLS the thread that waits has the turns of the engine's thread (`seat`)."""
-        if not (self._sockets.sealed and self._alone):
+    async def wait(self, seen: int, deadline: int) -> bool:
+        return self.waiters.wait(seen, deadline, self._read)
+
+    def _read(self, seen: int, timeout: float) -> bool:
+        """Read the sockets in the thread that waits, as over TLS; False if another thread reads them."""
+        if not (self.sockets.sealed and self.exclusive):
             return False
         try:
-            with Held(self._sockets.wake, EVERY):
-                if not self._seat.take():
-                    if self._seat.wanted:
-                        self._sockets.wake()
+            with Held(self.sockets.wake, EVERY):
+                if not self.owner.borrow():
+                    if self.owner.requested:
+                        self.sockets.wake()
                     return False
                 try:
-                    wait = self._idle()
-                    if self._changes == seen and not self._stop:
-                        self._sockets.look(timeout if wait is None else min(wait, timeout))
-                    if not self._stop:
-                        self._turn(self._sockets.take())
-                        self._idle()
+                    seconds = self.flush()
+                    if self.changes == seen and not self.stopped:
+                        self.sockets.look(timeout if seconds is None else min(seconds, timeout))
+                    if not self.stopped:
+                        self.turn(self.sockets.take())
+                        self.flush()
                 except BaseException as error:  # as in the engine's thread
-                    self._failed(error)
+                    self._fail(error)
                     if not isinstance(error, Exception):
                         raise
                 finally:
-                    self._seat.leave()
+                    self.owner.give_back()
                 return True
         finally:
-            self._tell_others()
+            self._publish()
 
-    def _notify(self) -> None:
-        super()._notify()
-        if self._seat.guest not in (0, threading.get_ident()):
-            self._sockets.wake()
+    def notify(self) -> None:
+        super().notify()
+        if self.owner.borrower not in (0, threading.get_ident()):
+            self.sockets.wake()
 
-    async def _result(self, future: Future[Any]) -> Any:
+    async def pause(self) -> None:
+        """Return at once: threads run by themselves."""
+
+    def caller(self) -> object:
+        return threading.get_ident()
+
+    def locked(self) -> AbstractContextManager[Any]:
+        return self.waiters.locked()
+
+    # ---- futures
+
+    async def result(self, future: Future[Any]) -> Any:
         look()
-        mine = threading.Lock()  # as in `_wait`; the future's own wait is a Condition's
-        mine.acquire()
+        lock = threading.Lock()  # as in `ThreadWaiters`; the future itself waits with a Condition
+        lock.acquire()
         try:
-            self._asking[future] = mine
+            self._future_locks[future] = lock
             while future in self._open:
-                mine.acquire()
+                lock.acquire()
         finally:
-            self._asking.pop(future, None)
+            self._future_locks.pop(future, None)
         return future.result()
 
-    def _tell_its_end(self, done: ev.Done) -> None:
-        super()._tell_its_end(done)
-        with contextlib.suppress(KeyError, RuntimeError):  # nobody waits, or was told already
-            self._asking[cast("Future[Any]", done.token)].release()
+    def _complete_open(self, done: ev.Done) -> None:
+        super()._complete_open(done)
+        with contextlib.suppress(KeyError, RuntimeError):  # no thread waits, or it is awake
+            self._future_locks[cast("Future[Any]", done.token)].release()
 
-    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
+    async def finish_callback(
+        self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
+    ) -> None:
         close: Callable[[], None] | None = getattr(answer, "close", None)
         if close is not None:
             close()
-        then()
+        on_end()
         raise IllegalState("a callback of a blocking client can't be a coroutine; AsyncConsumer awaits those")
 
-    def _future(self) -> Future[Any]:
+    def _new_future(self) -> Future[Any]:
         future: Future[Any] = Future()
         self._open.add(future)
         return future
 
-    def _resolve(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
-        me = threading.get_ident()
-        within = me in self._hanging
-        self._hanging.add(me)
+    def _complete(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
+        thread = threading.get_ident()
+        nested = thread in self._completing
+        self._completing.add(thread)
         try:
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        except InvalidStateError:  # cancelled; or Ctrl-C came behind it, and it is done
+        except InvalidStateError:  # cancelled; or completed before, and Ctrl-C came right after it
             pass
         except BaseException:
-            if threading.current_thread() is not self._thread:  # Ctrl-C: the application hears of it
+            if threading.current_thread() is not self.thread:  # Ctrl-C is raised to the application
                 raise
-            log.exception("a callback of a future failed")  # raised more than an Exception
+            log.exception("a callback of a future failed")  # it raised more than an Exception
         finally:
-            if not within:
-                self._hanging.discard(me)
+            if not nested:
+                self._completing.discard(thread)
 
     def _perform(self, action: NetworkAction) -> None:
-        self._todo.append(action)
+        self._actions.append(action)
 
-    # ---- who may call when
+    # ---- which calls are allowed
 
-    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
-        if self._forked and name in ENDS:
-            return False
-        self._may_look()
-        if threading.current_thread() is self._thread or threading.get_ident() in self._hanging:
-            # What hangs on a future runs here, while the application's own thread may be anywhere; or in the
-            # middle of the poll that heard of its end.
+    def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
+        if self.forked and method in CLOSING_CALLS:
+            return NO_CLAIM
+        self.check_process()
+        if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
+            # What is chained to a future runs here: the application's own thread may be anywhere, or inside
+            # the poll that completed the future.
             if waits:
                 raise IllegalState(
-                    f"{name}() waits, and this callback runs on the client's own thread, or in its place: it "
-                    "would wait for itself; call it from another thread"
+                    f"{method}() waits, and this callback runs on the client's own thread, or in its place: "
+                    "it would wait for itself; call it from another thread"
                 )
-            return False
-        if not self._alone:
-            return False
-        if (caller := self._caller()) is not None:  # of the thread that polls it, or of one that closes it
+            return NO_CLAIM
+        if not self.exclusive:
+            return NO_CLAIM
+        if (callback := self.current_callback()) is not None:  # of the thread that polls, or that closes
             if serves:
-                raise IllegalState(f"{name}() can't be called inside {caller}; return from that first")
-            return False
-        if not self._using.acquire(blocking=False):
-            if name in ENDS:
-                return False
+                raise IllegalState(f"{method}() can't be called inside {callback}; return from that first")
+            return NO_CLAIM
+        if not self._claim.acquire(method):
+            if method in CLOSING_CALLS:
+                return NO_CLAIM
             raise IllegalState(
-                f"another thread is inside {self._users[0] if self._users else 'a call'}() of this "
-                f"{self._what}; one thread at a time may use it, and any may close() it"
+                f"another thread is inside {self._claim.method}() of this {self.driver.kind}; one thread "
+                "at a time may use it, and any may close() it"
             )
-        self._users.append(name)
-        return True
+        return self._claim
 
-    def _leave(self, entered: bool) -> None:
-        if entered:
-            self._users.pop()
-            self._using.release()
-
-    def _mine(self) -> bool:
-        if not self._using.acquire(blocking=False):
-            return False
-        self._using.release()
-        return True
+    def is_callers(self) -> bool:
+        return self._claim.is_callers()
 
     # ---- the end
 
-    def _failed(self, error: BaseException) -> None:
-        super()._failed(error)
-        self._stop = True
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(error)
+        self.stopped = True
         self._wake()
 
     def _wake(self) -> None:
-        """The engine's thread has its turn now, wherever it is."""
-        self._seat.call()
-        self._sockets.wake()
+        """Let the engine's thread run now, wherever it waits."""
+        self.owner.recall()
+        self.sockets.wake()
 
-    def _end(self, deadline: int = 0) -> None:
-        """Stops the thread, which closes the sockets; waits for it, but not much longer than `deadline`."""
-        self._finished = self._stop = True
+    def end(self, deadline: int = 0) -> None:
+        """Stop the thread, which closes the sockets; wait for it, but not much longer than `deadline`."""
+        self.closed = self.stopped = True
         lifecycle.ended(self)
         self._wake()
-        if threading.current_thread() is not self._thread:
-            # It may be stuck in a look-up of a name, and ends by itself after that.
-            self._thread.join(max(0.1, (deadline - now()) / 1000))
-        self._end_futures(IllegalState(f"this {self._what} was closed meanwhile"))
-        with self._lock:
-            self._change()
-        self._tell_others()
+        if threading.current_thread() is not self.thread:
+            # It may be resolving a host name, and ends by itself after that.
+            self.thread.join(max(0.1, (deadline - now()) / 1000))
+        self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
+        with self.waiters.lock:
+            self.notify()
+        self._publish()
 
     def kill(self) -> None:
-        """Drops everything as if the process had died: no commit, no goodbye. For tests and demos."""
-        if self._forked:
+        if self.forked:
             return
-        self._todo.clear()
-        self._end()
+        self._actions.clear()
+        self.end()
+
+
+class _Claim:
+    """The right to use a client, held by the thread that is inside one of its methods, and in those
+    methods.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._methods: list[str] = []
+
+    @property
+    def method(self) -> str:
+        """The method that the owning thread is in."""
+        return self._methods[0] if self._methods else "a call"
+
+    def acquire(self, method: str) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._methods.append(method)
+        return True
+
+    def is_callers(self) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._lock.release()
+        return True
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._methods.pop()
+        self._lock.release()
+
+
+def start_thread(thread: threading.Thread, sockets: Sockets, runtime: Any) -> None:
+    """Start a client's thread. If the system has none, close everything and raise."""
+    try:
+        thread.start()
+    except BaseException:
+        runtime.stopped = True
+        sockets.close()
+        raise

@@ -1,17 +1,17 @@
-"""Who looks at the sockets: the client's own thread, or over TLS the application's, while it waits for what
-they bring.
+"""Which thread reads the sockets: the client's own thread, or over TLS the application's, while it waits
+for data.
 
-Without TLS the own thread always does, and reads ahead while the application computes. Opening TLS is
-computing, too: two threads take the interpreter from each other at each record of it, and on two CPUs they
-sit where the broker would seal the next. So there the application's thread reads what it waits for (bulk 1.1
-to 1.3 times as fast, `benchmarks.security`), and the own thread has the rest: whatever comes while the
+Without TLS the client's thread always reads, ahead of the application. Decrypting TLS is computing as well:
+two threads then take the interpreter from each other at each TLS record, and on two CPUs they run where the
+broker would encrypt the next one. So over TLS the application's thread reads what it waits for (bulk reads
+1.1 to 1.3 times as fast, `benchmarks.security`). The client's thread reads what arrives while the
 application is away, or waits for something else.
 
-    own thread      sit()                     look, happen, look ..., until somebody has `wanted` it: stand()
-    application     take() -> look, happen -> leave()
+    client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
+    application        borrow() -> read, apply -> give_back()
 
-Whoever took it back then looks for the next AWAY_S alone; who stays away longer finds the own thread in it.
-Nothing here waits but `sit`, and nothing here is divided by Ctrl-C: the callers hold signals (`Held`).
+A thread that gave the sockets back may borrow them again within AWAY_S; after that the client's thread reads.
+Only `acquire` waits. Ctrl-C interrupts nothing here: the callers hold signals (`Held`).
 """
 
 from __future__ import annotations
@@ -20,75 +20,80 @@ import threading
 import time
 
 AWAY_S = 0.02
-"""So long, after it looked, the application's thread may be away before the own one looks again."""
+"""Seconds for which the application may be away after it has read, before the client's thread reads again."""
 
 
-class Seat:
-    """At most one thread has it: only that one may look at the sockets, or write to them."""
+class SocketOwner:
+    """At most one thread owns the sockets: only that thread may read them, or write to them."""
 
     def __init__(self) -> None:
-        self.wanted = False  # by a thread of the application, while the own one has it
-        self.guest = 0  # the application's thread that has it
+        self.requested = False  # by a thread of the application, while the client's thread owns the sockets
+        self.borrower = 0  # the application's thread that owns the sockets
         self._taken = False
-        self._called = False  # the own thread is the next
-        self._sleeps = False  # the own thread waits for the guest, however long that takes
+        self._recalled = False  # the client's thread is the next owner
+        self._asleep = False  # the client's thread waits for the borrower, however long that takes
         self._away_until = 0.0
-        self._lock = threading.RLock()  # a client that is dropped calls, wherever its thread is
+        self._lock = threading.RLock()  # a client that is dropped recalls the sockets, in whichever thread
         self._bell = threading.Lock()
         self._bell.acquire()
 
     # ---- the client's own thread
 
-    def sit(self) -> None:
-        """Waits until it is free, and the application has been away for a while, or `call`s."""
-        while (left := self._sat()) != 0:
-            self._bell.acquire(timeout=left)
+    def acquire(self) -> None:
+        """Wait until the sockets are free, and the application was away for a while or they were recalled."""
+        while (seconds := self._try_acquire()) != 0:
+            self._bell.acquire(timeout=seconds)
 
-    def _sat(self) -> float:
+    def _try_acquire(self) -> float:
+        """Return 0 on success, else the seconds to wait; -1 for until the bell rings."""
         with self._lock:
             if self._taken:
-                self._sleeps = True
+                self._asleep = True
                 return -1
-            left = self._away_until - time.monotonic()
-            if left > 0 and not self._called:
-                return left
-            self._taken, self._called = True, False
+            seconds = self._away_until - time.monotonic()
+            if seconds > 0 and not self._recalled:
+                return seconds
+            self._taken, self._recalled = True, False
             return 0
 
-    def stand(self) -> None:
-        """Leaves it to who `wanted` it."""
+    def hand_over(self) -> None:
+        """Release the sockets for the thread that requested them."""
         with self._lock:
-            self._taken = self.wanted = False
+            self._taken = self.requested = False
             self._away_until = time.monotonic() + AWAY_S
 
     # ---- other threads
 
-    def take(self, *, to_look: bool = True) -> bool:
-        """False: somebody has it. Where that is the own thread (or will be), who wants to look is next; and
-        he has to wake it."""
+    def borrow(self, *, to_read: bool = True) -> bool:
+        """Take the sockets if they are free.
+
+        False: another thread owns them. If that is the client's thread, or will be, and the caller wants to
+        read, then the caller is next, and has to wake the client's thread.
+        """
         with self._lock:
-            if self._taken or self._called:
-                self.wanted = self.wanted or (to_look and not self.guest)
+            if self._taken or self._recalled:
+                self.requested = self.requested or (to_read and not self.borrower)
                 return False
             self._taken = True
-            self.guest = threading.get_ident()
+            self.borrower = threading.get_ident()
             return True
 
-    def leave(self, *, looked: bool = True) -> None:
+    def give_back(self, *, has_read: bool = True) -> None:
+        """Release the sockets; a thread that has read may borrow them again within AWAY_S."""
         with self._lock:
-            self._taken, self.guest = False, 0
-            if looked:
+            self._taken, self.borrower = False, 0
+            if has_read:
                 self._away_until = time.monotonic() + AWAY_S
-            if self._sleeps:
+            if self._asleep:
                 self._ring()
 
-    def call(self) -> None:
-        """The own thread takes it as soon as it is free: nobody else looks for what comes next."""
+    def recall(self) -> None:
+        """Let the client's thread own the sockets as soon as they are free."""
         with self._lock:
-            self._called = True
+            self._recalled = True
             self._ring()
 
     def _ring(self) -> None:
-        self._sleeps = False
+        self._asleep = False
         if self._bell.locked():
             self._bell.release()

@@ -1,27 +1,20 @@
-"""What one can ask of a cluster, written once for threads and for asyncio: what admin tools, Spark and tests
-need below a consumer.
+"""What a cluster client does, written once for threads and for asyncio.
 
-    with Cluster("localhost:9092") as cluster:
-        cluster.create_topics({"flights": 3})
-        ends = cluster.list_offsets({TopicPartition("flights", 0): "latest"})
-        answer = cluster.request(DescribeClusterRequest(...), node="controller")
-
-Every method waits, until `timeout` seconds at most (30 unless said). Several threads, or tasks, may ask at
-the same time. What to ask, and what to do when it fails, is in `engine/admin/`.
+Several threads or tasks may call at the same time. What to send, and what to do when it fails, is in
+`engine.admin`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
+from .. import validation as check
 from ..addresses import addresses
-from ..calls import waits
 from ..clock import now, wall
 from ..engine import admin
 from ..engine import events as ev
@@ -31,11 +24,9 @@ from ..engine.metadata.cluster import ClusterView
 from ..engine.network.connection import Prepared
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..logs import log
-from ..other_clients import one_address
 from ..records import GroupChange
-from ..runtime import Shell
+from ..runtime import Driver, Runtime
 from ..security.option_names import SecurityConfig
-from ..validation import rule_of
 
 if TYPE_CHECKING:
     from ..security.options import Security
@@ -43,272 +34,260 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class ClusterCalls(Shell):
-    """The methods of `Cluster` and `AsyncCluster`."""
+class ClusterDriver:
+    """A cluster client's engine, for its runtime."""
 
-    _what = "cluster"
+    kind = "cluster"
 
-    @one_address
+    def __init__(self, engine: AdminEngine, client_id: str) -> None:
+        self.engine = engine
+        self.client_id = client_id
+
+    def step(self, event: ev.Event, at: int) -> list[ev.Action]:
+        return step(self.engine, event, at)
+
+    def due(self) -> int | None:
+        return self.engine.due()
+
+    def on_applied(self) -> None:
+        pass
+
+    def on_fork(self) -> None:
+        pass
+
+    def on_report(self, change: GroupChange) -> None:
+        log.warning("%s %s %s", self.client_id, change.kind, change.reason)
+
+    def loss(self) -> str:
+        return ""
+
+
+class ClusterOperations:
+    """The operations of `Cluster` and `AsyncCluster`."""
+
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
-        *,
-        client_id: str = "kproto",
-        request_timeout_ms: int = 30_000,
-        timeout: float = 30.0,
-        **security: Unpack[SecurityConfig],
+        client_id: str,
+        request_timeout_ms: int,
+        timeout: float,
+        security: SecurityConfig,
+        make_runtime: Callable[[Driver], Runtime],
     ) -> None:
-        rule_of("client_id", "str")("client_id", client_id)
-        secured = _secured(security)
-        self._engine = AdminEngine(
-            addresses(bootstrap_servers, secured),
+        client_id = check.any_text("client_id", client_id)
+        resolved = _resolved(security)
+        self.engine = AdminEngine(
+            addresses(bootstrap_servers, resolved),
             Random(),
             client_id=client_id,
-            request_timeout_ms=rule_of("request_timeout_ms", "int")("request_timeout_ms", request_timeout_ms),
-            security=secured,
+            request_timeout_ms=check.whole_number("request_timeout_ms", request_timeout_ms, 1),
+            security=resolved,
             wall=wall,
         )
-        self._timeout: float = rule_of("timeout", "float")("timeout", timeout)
-        super().__init__(partial(step, self._engine), self._engine.due, client_id)
+        self._timeout = check.seconds("timeout", timeout)
+        self._client_id = client_id
+        self.runtime = make_runtime(ClusterDriver(self.engine, client_id))
 
-    # ---- asking anything
-
-    @waits
-    async def request(
-        self, request: Message | Prepared, node: Route = None, timeout: float | None = None
-    ) -> Any:
-        """Sends any request in the highest version both sides know, and returns its answer.
-
-        A ListGroupsRequest is answered by a ListGroupsResponse, and so on. Type checkers see Any: annotate
-        what you assign it to.
-
-        `node`: None for any broker, a node id, "controller", ("group", group_id) for its coordinator, or
-        ("leader", topic, partition). Error codes inside the answer are the caller's to read. Raises
-        ConnectionFailed, RequestTimedOut, UnsupportedVersion, and BrokerError when the coordinator or
-        leader can't be found.
-        """
-        return (await self._run(admin.request(self.view, request, node, self._clock), timeout))[0]
-
-    @waits
-    async def request_versioned(
-        self, request: Message | Prepared, node: Route = None, timeout: float | None = None
-    ) -> tuple[Any, int]:
-        """Like `request`, with the version that was spoken."""
-        return await self._run(admin.request(self.view, request, node, self._clock), timeout)
+    def describe(self, kind: str) -> str:
+        """Return the client's repr. No lock is taken: a debugger may ask at any moment."""
+        return f"<{kind} {self._client_id!r}{': closed' if self.runtime.closed else ''}>"
 
     @property
     def view(self) -> ClusterView:
-        """What is known of the cluster now, without asking anybody."""
-        return self._engine.view
+        return self.engine.view
+
+    # ---- any request
+
+    async def request(self, request: Message | Prepared, node: Route, timeout: float | None) -> Any:
+        response, _ = await self._request("request", request, node, timeout)
+        return response
+
+    async def request_versioned(
+        self, request: Message | Prepared, node: Route, timeout: float | None
+    ) -> tuple[Any, int]:
+        return await self._request("request_versioned", request, node, timeout)
+
+    async def _request(
+        self, method: str, request: Message | Prepared, node: Route, timeout: float | None
+    ) -> tuple[Any, int]:
+        request = check.request("request", request)
+        node = check.route("node", node)
+        plan = admin.request(self.view, request, node, self.engine.clock)
+        return await self._run(method, plan, self._timeout_ms(timeout))
 
     # ---- metadata
 
-    @waits
-    async def metadata(
-        self, topics: Iterable[str] | None = None, timeout: float | None = None
-    ) -> ClusterView:
-        """Reads the metadata of these topics, or of all, and returns the view."""
-        return await self._run(admin.read_metadata(self.view, topics, self._clock), timeout)
+    async def metadata(self, topics: Iterable[str] | None, timeout: float | None) -> ClusterView:
+        names = check.optional(check.topics, "topics", topics)
+        plan = admin.read_metadata(self.view, names, self.engine.clock)
+        return await self._run("metadata", plan, self._timeout_ms(timeout))
 
-    @waits
-    async def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """Topic -> number of partitions, of all topics that are not Kafka's own."""
-        view = await self._run(admin.read_metadata(self.view, None, self._clock), timeout)
+    async def topics(self, timeout: float | None) -> dict[str, int]:
+        plan = admin.read_metadata(self.view, None, self.engine.clock)
+        view = await self._run("topics", plan, self._timeout_ms(timeout))
         return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
-    @waits
-    async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """The topic's partitions, read freshly; raises UnknownTopic."""
-        return await self._run(admin.partitions_of(self.view, topic, self._clock), timeout)
+    async def partitions(self, topic: str, timeout: float | None) -> list[TopicPartition]:
+        topic = check.topic("topic", topic)
+        plan = admin.partitions_of(self.view, topic, self.engine.clock)
+        return await self._run("partitions", plan, self._timeout_ms(timeout))
 
-    @waits
-    async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The node id of the partition's leader; raises UnknownTopic."""
-        return await self._run(admin.leader_of(self.view, partition, self._clock), timeout)
+    async def leader(self, partition: TopicPartition, timeout: float | None) -> int:
+        partition = check.partition("partition", partition)
+        plan = admin.leader_of(self.view, partition, self.engine.clock)
+        return await self._run("leader", plan, self._timeout_ms(timeout))
 
-    @waits
-    async def coordinator(self, group: str, timeout: float | None = None) -> int:
-        """The node id of the group's coordinator."""
-        return await self._run(admin.find_coordinator(self.view, group, self._clock), timeout)
+    async def coordinator(self, group: str, timeout: float | None) -> int:
+        group = check.group("group", group)
+        plan = admin.find_coordinator(self.view, group, self.engine.clock)
+        return await self._run("coordinator", plan, self._timeout_ms(timeout))
 
     # ---- topics
 
-    @waits
     async def create_topics(
         self,
         topics: Mapping[str, int],
-        *,
-        replication_factor: int = 1,
-        configs: Mapping[str, str] | None = None,
-        exist_ok: bool = False,
-        timeout: float | None = None,
+        replication_factor: int,
+        configs: Mapping[str, str] | None,
+        exist_ok: bool,
+        timeout: float | None,
     ) -> None:
-        """Creates topics (name -> partitions) and returns when every partition has a leader."""
+        counts = check.partition_counts("topics", topics)
+        limit = self._timeout_ms(timeout)
         plan = admin.create_topics(
             self.view,
-            topics,
-            self._clock,
-            replication_factor=replication_factor,
-            configs=configs or {},
-            timeout_ms=self._milliseconds(timeout),
-            exist_ok=exist_ok,
+            counts,
+            self.engine.clock,
+            replication_factor=check.replication_factor("replication_factor", replication_factor),
+            configs=check.optional(check.topic_configs, "configs", configs) or {},
+            timeout_ms=limit,
+            exist_ok=check.flag("exist_ok", exist_ok),
         )
-        await self._run(plan, timeout)
+        await self._run("create_topics", plan, limit)
 
-    @waits
-    async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Grows topics to these totals and returns when every partition has a leader."""
-        timeout_ms = self._milliseconds(timeout)
-        await self._run(
-            admin.create_partitions(self.view, totals, self._clock, timeout_ms=timeout_ms), timeout
-        )
+    async def create_partitions(self, totals: Mapping[str, int], timeout: float | None) -> None:
+        counts = check.partition_counts("totals", totals)
+        limit = self._timeout_ms(timeout)
+        plan = admin.create_partitions(self.view, counts, self.engine.clock, timeout_ms=limit)
+        await self._run("create_partitions", plan, limit)
 
-    @waits
-    async def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
-        """Deletes topics with all of their records."""
-        timeout_ms = self._milliseconds(timeout)
-        await self._run(admin.delete_topics(self.view, topics, self._clock, timeout_ms=timeout_ms), timeout)
+    async def delete_topics(self, topics: Sequence[str], timeout: float | None) -> None:
+        names = check.topics("topics", topics)
+        limit = self._timeout_ms(timeout)
+        plan = admin.delete_topics(self.view, names, self.engine.clock, timeout_ms=limit)
+        await self._run("delete_topics", plan, limit)
 
     # ---- offsets and records
 
-    @waits
     async def list_offsets(
-        self,
-        wants: Mapping[TopicPartition, str | int],
-        *,
-        isolation: str = "read_uncommitted",
-        timeout: float | None = None,
+        self, wants: Mapping[TopicPartition, str | int], isolation: str, timeout: float | None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Partition -> where "earliest", "latest" or a time (milliseconds) is. An `OffsetAt` whose offset is
-        None says that no record is that young."""
-        timeout_ms = self._milliseconds(timeout)
-        plan = admin.list_offsets(self.view, wants, self._clock, isolation=isolation, timeout_ms=timeout_ms)
-        return await self._run(plan, timeout)
+        places = check.places("wants", wants)
+        isolation = check.isolation("isolation", isolation)
+        limit = self._timeout_ms(timeout)
+        plan = admin.list_offsets(self.view, places, self.engine.clock, isolation=isolation, timeout_ms=limit)
+        return await self._run("list_offsets", plan, limit)
 
-    @waits
     async def fetch(
         self,
         wants: Mapping[TopicPartition, int],
-        *,
-        isolation: str = "read_uncommitted",
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int = 50 * 1024 * 1024,
-        partition_max_bytes: int = 1024 * 1024,
-        lent: bool = False,
-        timeout: float | None = None,
+        isolation: str,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+        lent: bool,
+        timeout: float | None,
     ) -> dict[TopicPartition, FetchedBytes]:
-        """One round of fetches at these offsets: raw record batches, for `kproto.records`. `lent` ones may be
-        views of the whole answer, whose memory waits for them to be let go: that spares a copy.
-
-        The first batch may begin before the offset, the last may be cut. A partition's `error_code` is data
-        here: OFFSET_OUT_OF_RANGE (1) needs another offset, a retriable one needs the same call again.
-        """
+        offsets = check.fetch_offsets("wants", wants)
         plan = admin.fetch(
             self.view,
-            wants,
-            self._clock,
-            isolation=isolation,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            partition_max_bytes=partition_max_bytes,
-            lent=lent,
+            offsets,
+            self.engine.clock,
+            isolation=check.isolation("isolation", isolation),
+            max_wait_ms=check.whole_number("max_wait_ms", max_wait_ms, 0),
+            min_bytes=check.whole_number("min_bytes", min_bytes, 0),
+            max_bytes=check.whole_number("max_bytes", max_bytes, 0),
+            partition_max_bytes=check.whole_number("partition_max_bytes", partition_max_bytes, 0),
+            lent=check.flag("lent", lent),
         )
-        return await self._run(plan, timeout)
+        return await self._run("fetch", plan, self._timeout_ms(timeout))
 
-    @waits
     async def produce(
-        self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
+        self, partition: TopicPartition, records: bytes, acks: int, timeout: float | None
     ) -> int:
-        """Appends one encoded batch, which is what brokers take at a time; returns its first record's offset.
-        Not repeated when the connection breaks."""
-        timeout_ms = self._milliseconds(timeout)
-        plan = admin.produce(self.view, partition, records, self._clock, acks=acks, timeout_ms=timeout_ms)
-        return await self._run(plan, timeout)
+        partition = check.partition("partition", partition)
+        batch = check.record_batch("records", records)
+        acks = check.acks("acks", acks)
+        limit = self._timeout_ms(timeout)
+        plan = admin.produce(self.view, partition, batch, self.engine.clock, acks=acks, timeout_ms=limit)
+        return await self._run("produce", plan, limit)
 
-    @waits
     async def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
+        self, group: str, offsets: Mapping[TopicPartition, Offset], timeout: float | None
     ) -> None:
-        """Commits for a group without being a member: the offset of the *next* record to read.
+        group = check.group("group", group)
+        chosen = triples(check.offsets("offsets", offsets))
+        plan = admin.commit_offsets(self.view, group, chosen, self.engine.clock)
+        await self._run("commit_offsets", plan, self._timeout_ms(timeout))
 
-        Values: an offset, (offset, metadata), or a `CommittedOffset`. Raises CommitFailed while the group
-        has members.
-        """
-        await self._run(admin.commit_offsets(self.view, group, triples(offsets), self._clock), timeout)
-
-    @waits
     async def committed_offsets(
-        self,
-        group: str,
-        partitions: Iterable[TopicPartition] | None = None,
-        *,
-        timeout: float | None = None,
+        self, group: str, partitions: Iterable[TopicPartition] | None, timeout: float | None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group committed; None where it committed nothing. Without `partitions`: all it has."""
-        return await self._run(admin.committed_offsets(self.view, group, partitions, self._clock), timeout)
+        group = check.group("group", group)
+        chosen = check.optional(check.partitions, "partitions", partitions)
+        plan = admin.committed_offsets(self.view, group, chosen, self.engine.clock)
+        return await self._run("committed_offsets", plan, self._timeout_ms(timeout))
 
     # ---- groups
 
-    @waits
-    async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
-        """Name -> state and protocol type, of every group of the cluster: each broker is asked for those
-        that it coordinates."""
-        return await self._run(admin.groups(self.view, self._clock), timeout)
+    async def groups(self, timeout: float | None) -> dict[str, ListedGroup]:
+        plan = admin.groups(self.view, self.engine.clock)
+        return await self._run("groups", plan, self._timeout_ms(timeout))
 
-    @waits
-    async def group(self, group: str, timeout: float | None = None) -> Group:
-        """The group now: its state, its members with their partitions, what it committed and how far behind
-        it is. One that doesn't exist has the state "Dead"."""
-        return await self._run(admin.group(self.view, group, self._clock), timeout)
+    async def group(self, group: str, timeout: float | None) -> Group:
+        group = check.group("group", group)
+        plan = admin.group(self.view, group, self.engine.clock)
+        return await self._run("group", plan, self._timeout_ms(timeout))
 
-    @waits
-    async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
-        """Forgets groups, and what they committed. Raises BrokerError for one that has members or doesn't
-        exist; those named before it are deleted then."""
-        await self._run(admin.delete_groups(self.view, names, self._clock), timeout)
+    async def delete_groups(self, names: Sequence[str], timeout: float | None) -> None:
+        groups = check.groups("names", names)
+        plan = admin.delete_groups(self.view, groups, self.engine.clock)
+        await self._run("delete_groups", plan, self._timeout_ms(timeout))
 
-    # ---- running plans
+    # ---- plans
 
-    @waits
-    async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Runs a plan to its end; raises RequestTimedOut with what it was waiting for."""
-        return await self._run(plan, timeout)
+    async def run(self, plan: Plan[R], timeout: float | None) -> R:
+        plan = check.plan("plan", plan)
+        return await self._run("run", plan, self._timeout_ms(timeout))
 
-    async def _run(self, plan: Plan[R], timeout: float | None) -> R:
-        limit = self._milliseconds(timeout)
-        result: R = await self._ask(lambda future: ev.Run(future, plan, limit))
-        return result
+    async def _run(self, method: str, plan: Generator[Any, Any, R], limit: int) -> R:
+        with self.runtime.call(method):
+            result: R = await self.runtime.run(lambda future: ev.Run(future, plan, limit))
+            return result
 
-    def _milliseconds(self, timeout: float | None) -> int:
-        return int((self._timeout if timeout is None else timeout) * 1000)
-
-    @property
-    def _clock(self) -> Any:
-        return self._engine.clock
-
-    def _note(self, change: GroupChange) -> None:
-        log.warning("%s %s %s", self._client_id, change.kind, change.reason)
+    def _timeout_ms(self, timeout: float | None) -> int:
+        checked = self._timeout if timeout is None else check.seconds("timeout", timeout)
+        return int(checked * 1000)
 
     # ---- the end
 
-    @waits
     async def close(self) -> None:
-        """Closes all connections; who still waits for an answer gets IllegalState. May be called twice."""
-        if self._finished or self._forked:
-            return
-        try:
-            if self._crash is None:
-                await self._ask(lambda future: ev.Close(future, False, 0))
-        finally:
-            self._end(now() + 1000)
+        runtime = self.runtime
+        with runtime.call("close"):
+            if runtime.closed or runtime.forked:
+                return
+            try:
+                if runtime.failure is None:
+                    await runtime.run(lambda future: ev.Close(future, False, 0))
+            finally:
+                runtime.end(now() + 1000)
 
 
-def _secured(given: SecurityConfig) -> Security | None:
-    """What the options say; without any, nothing of TLS and SASL is imported."""
-    if not given:
+def _resolved(config: SecurityConfig) -> Security | None:
+    """Return what the options mean; without options nothing of TLS and SASL is imported."""
+    if not config:
         return None
     from ..security.options import known_security
 
-    return known_security(given, "a cluster")
+    return known_security(config, "a cluster")

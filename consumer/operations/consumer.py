@@ -1,21 +1,20 @@
-"""What one can ask of a consumer, written once for threads and for asyncio; `calls.py` says how.
+"""What a consumer does, written once for threads and for asyncio.
 
-Rules that hold here:
-
-* `close` closes, whatever happens on the way, and then raises what went wrong: a commit, a callback.
+A method checks its arguments, and that it may be called now; then it does its work. What waits is a
+coroutine that awaits its runtime only: in asyncio it suspends there, in threads the runtime blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from ..calls import call, look, serves, waits
+from .. import validation as check
 from ..clock import now
-from ..context_managers import tell_also
+from ..context_managers import log_close_error
 from ..engine import admin
 from ..engine import events as ev
 from ..engine.admin import OffsetAt, Plan
@@ -25,380 +24,335 @@ from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
 from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
-from .polls import Polling
+from ..runtime import Driver, Runtime
+from .polls import PollOperations, check_group
 
 R = TypeVar("R")
 
-# How long close waits for callbacks, the last commit and LeaveGroup; Java's default.
+# Seconds that close waits for callbacks, the last commit and LeaveGroup: Java's default.
 CLOSE_TIMEOUT = 30.0
 
 
-class ConsumerCalls(Polling):
-    """The methods of `Consumer` and `AsyncConsumer`."""
+class ConsumerOperations(PollOperations):
+    """The operations of `Consumer` and `AsyncConsumer`."""
 
-    def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
-        self._closer: object = None
-        super().__init__(bootstrap_servers, config)
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        config: ConsumerConfig,
+        make_runtime: Callable[[Driver], Runtime],
+    ) -> None:
+        super().__init__(bootstrap_servers, config, make_runtime)
+        self.closer: object = None  # the thread or task that closes the consumer
 
-    def _about(self) -> list[str]:
+    def describe(self, kind: str) -> str:
+        """Return the client's repr. No lock is taken: a debugger may ask at any moment."""
         group = [] if self.options.group_id is None else [f"group {self.options.group_id!r}"]
-        return [*group, f"{len(self._engine.partitions)} partitions"]
+        facts = [
+            *group,
+            f"{len(self.engine.partitions)} partitions",
+            *(["closed"] if self.runtime.closed else []),
+        ]
+        return f"<{kind} {self.options.client_id!r}: {', '.join(facts)}>"
 
-    # ---- what is known without asking
+    # ---- what is known without a request
 
-    @look
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer has now."""
-        return set(self._engine.partitions)
+        self.runtime.check_process()
+        return set(self.engine.partitions)
 
-    @look
     def assignment_lost(self) -> bool:
-        """Whether the assigned partitions may be another member's by now, and the listener wasn't told yet.
+        self.runtime.check_process()
+        return self.engine.in_doubt(now())
 
-        So it is without an answer of the coordinator for `session_timeout_ms`, or without a poll for
-        `max_poll_interval_ms`, also while the process was stopped; the next poll finds out. For whoever works
-        on records somewhere else than where they are polled (librdkafka: rd_kafka_assignment_lost).
-        """
-        return self._engine.in_doubt(now())
-
-    @look
     def subscription(self) -> set[str]:
-        """The topics that are subscribed; with a pattern those that match now."""
-        return set(self._engine.topics)
+        self.runtime.check_process()
+        return set(self.engine.topics)
 
-    @look
     def paused(self) -> set[TopicPartition]:
-        """The partitions that `pause` stopped."""
-        return {partition for partition, state in list(self._engine.partitions.items()) if state.paused}
+        self.runtime.check_process()
+        return {partition for partition, state in list(self.engine.partitions.items()) if state.paused}
 
-    @look
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end, as the last fetch told it; None before the first.
-
-        It stays as it was while no broker answers, which `events` tells ("unreachable", "reachable").
-        """
-        state = self._engine.partitions.get(partition)
+        partition = check.partition("partition", partition)
+        self.runtime.check_process()
+        state = self.engine.partitions.get(partition)
         if state is None or state.lag is None:
             return None
-        return state.lag + state.position - self._held().get(partition, state.position)
+        return state.lag + state.position - self.held_offsets().get(partition, state.position)
 
-    @look
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """The offset behind the partition's last record, as the last fetch told it; None before the first."""
-        state = self._engine.partitions.get(partition)
+        partition = check.partition("partition", partition)
+        self.runtime.check_process()
+        state = self.engine.partitions.get(partition)
         return None if state is None else state.high_watermark
 
-    @look
     def group_metadata(self) -> GroupMetadata:
-        """As whom it was last given partitions: where the group has put this member out since, it refuses a
-        transaction's offsets. Generation -1 and an empty member id before, and with `assign`.
-        """
-        member_id, generation = self._engine.standing.reads_as
-        return GroupMetadata(self._group_id(), generation, member_id, self.options.group_instance_id)
+        self.runtime.check_process()
+        member_id, generation = self.engine.standing.reads_as
+        return GroupMetadata(check_group(self.options), generation, member_id, self.options.group_instance_id)
 
-    @call
     def events(self, callback: EventCallback) -> None:
-        """Calls back with a `GroupChange` for everything that happens to this consumer's group membership.
-
-        The callback runs on the caller's thread, inside the next poll, commit, unsubscribe or close;
-        `GroupChange.at` says when it happened. What it raises is logged, and stops nothing.
-        """
-        self._callbacks.append(callback)
+        callback = check.event_callback("callback", callback)
+        with self.runtime.call("events", waits=False):
+            self.driver.callbacks.append(callback)
 
     # ---- subscriptions
 
-    @call
     def subscribe(
-        self,
-        topics: Iterable[str] | str = (),
-        listener: RebalanceListener | None = None,
-        *,
-        pattern: str | None = None,
+        self, topics: Iterable[str] | str, listener: RebalanceListener | None, pattern: str | None
     ) -> None:
-        """Joins the group for these topics, or for all whose whole name matches `pattern`."""
-        names = list(topics)
+        names = check.subscribed_topics("topics", topics)
+        pattern = check.optional(check.pattern, "pattern", pattern)
+        if listener is not None:
+            check.listener("listener", listener, coroutines=self.runtime.awaits_callbacks)
         if pattern is not None and names:
             raise ConfigError("pattern", pattern, "either topics or a pattern, not both")
         if pattern is None and not names:
             raise ConfigError("topics", names, "at least one topic, or a pattern; unsubscribe() to stop")
-        self._accept(listener)
-        self._do(ev.Subscribe(frozenset(names), pattern))
-        self._listener = listener
+        with self.runtime.call("subscribe", waits=False):
+            self.runtime.apply(ev.Subscribe(frozenset(names), pattern))
+            self.listener = listener
 
-    def _accept(self, listener: RebalanceListener | None) -> None:
-        """Raises ConfigError for a listener that this kind of shell can't call."""
-
-    @call
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Takes these partitions without a group's help; a mapping says where to start."""
-        wanted: dict[TopicPartition, int | None] = {}
-        if isinstance(partitions, Mapping):
-            wanted.update(cast("Mapping[TopicPartition, int | None]", partitions))
-        else:
-            wanted.update(dict.fromkeys(partitions))
-        self._give_back()
-        self._do(ev.Assign(wanted))
+        starts = check.assignment("partitions", partitions)
+        with self.runtime.call("assign", waits=False):
+            self.give_back()
+            self.runtime.apply(ev.Assign(starts))
 
-    @serves
-    async def unsubscribe(self, timeout: float | None = None) -> None:
-        """Gives everything back and leaves the group; revoked callbacks run in here.
-
-        What was processed is committed, if commits are automatic. What the last poll returned isn't, nor the
-        last record of an iteration, as nobody said so: `commit` before, if it is.
-        """
-        limit = self._milliseconds(timeout)
-        deadline = now() + limit
-        self._usable()
-        self._give_back()
-        await self._breathe()
-        failures: list[Exception] = []
-        try:
-            await self._called_back(deadline)
-        except Exception as error:
-            failures.append(error)
-        future = self._begin(ev.Unsubscribe)
-        failures += await self._serve_until(future, deadline)
-        if not future.done():
-            failures.insert(0, RequestTimedOut("unsubscribe", limit, "the group was not left yet"))
-        _raise_first(failures)
+    async def unsubscribe(self, timeout: float | None) -> None:
+        limit = self._timeout_ms(timeout)
+        runtime = self.runtime
+        with runtime.call("unsubscribe", serves=True):
+            deadline = now() + limit
+            runtime.check_usable()
+            self.give_back()
+            await runtime.pause()
+            failures: list[Exception] = []
+            try:
+                await runtime.callback_finished(deadline)
+            except Exception as error:
+                failures.append(error)
+            future = runtime.start(ev.Unsubscribe)
+            failures += await self.serve_until(future, deadline)
+            if not future.done():
+                failures.insert(0, RequestTimedOut("unsubscribe", limit, "the group was not left yet"))
+            _raise_first(failures)
 
     # ---- records
 
-    @serves
-    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """The next records, at most max_poll_records; an empty list after `timeout` seconds.
-
-        What earlier polls returned counts as processed from now on. Raises what went wrong: BrokerError and
-        its kin, RecordError for a broken batch (again and again, until a seek passes it; the records of other
-        partitions come in between), and what a rebalance listener raised.
-        """
-        limit = self.options.max_poll_records if max_records is None else max_records
-        delivered = await self._poll(ev.Take(limit), timeout)
+    async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
+        timeout = check.seconds("timeout", timeout)
+        limit = self.options.max_poll_records
+        if max_records is not None:
+            limit = check.whole_number("max_records", max_records, 1)
+        with self.runtime.call("poll", serves=True):
+            delivered = await self._poll(ev.Take(limit), timeout)
         return delivered.rows if delivered is not None else []
 
-    @serves
-    async def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
-        """The next records as columns, one batch for each fetched piece; see `kproto.records.columns`."""
-        delivered = await self._poll(ev.Take(0, columns=True), timeout)
+    async def poll_columns(self, timeout: float) -> list[ColumnBatch]:
+        timeout = check.seconds("timeout", timeout)
+        with self.runtime.call("poll_columns", serves=True):
+            delivered = await self._poll(ev.Take(0, columns=True), timeout)
         return delivered.columns if delivered is not None else []
 
     # ---- positions
 
-    @waits
-    async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The offset of the next record to be returned; waits until it is known. Raises what a poll would
-        raise meanwhile, as the same may be why it isn't."""
-        limit = self._milliseconds(timeout)
-        deadline = now() + limit
-        while True:
-            seen = self._changes
-            self._usable()
-            with self._locked():
-                state = self._engine.partitions.get(partition)
-                if state is None:
-                    raise IllegalState(f"{partition} is not assigned to this consumer")
-                if state.error is not None:
-                    raise again(state.error)
-                if state.known:
-                    return self._held().get(partition, state.position)
-                if (error := self._engine.core.pop_error()) is not None:
-                    raise again(error)
-            if not await self._wait(seen, deadline):
-                raise RequestTimedOut("position", limit, str(partition))
+    async def position(self, partition: TopicPartition, timeout: float | None) -> int:
+        partition = check.partition("partition", partition)
+        limit = self._timeout_ms(timeout)
+        runtime = self.runtime
+        with runtime.call("position"):
+            deadline = now() + limit
+            while True:
+                seen = runtime.changes
+                runtime.check_usable()
+                with runtime.locked():
+                    state = self.engine.partitions.get(partition)
+                    if state is None:
+                        raise IllegalState(f"{partition} is not assigned to this consumer")
+                    if state.error is not None:
+                        raise again(state.error)
+                    if state.known:
+                        return self.held_offsets().get(partition, state.position)
+                    if (error := self.engine.core.pop_error()) is not None:
+                        raise again(error)
+                if not await runtime.wait(seen, deadline):
+                    raise RequestTimedOut("position", limit, str(partition))
 
-    @call
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on at `offset`. The last seek wins, over everything under way. It may come before the
-        assignment, which then begins there; once the group has decided, IllegalState for a partition that
-        isn't this consumer's."""
-        self._give_back()
-        self._do(ev.Seek(partition, offset))
+        partition = check.partition("partition", partition)
+        offset = check.offset("offset", offset)
+        with self.runtime.call("seek", waits=False):
+            self.give_back()
+            self.runtime.apply(ev.Seek(partition, offset))
 
-    @call
-    def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
-        """Goes on at "earliest", "latest", "committed", a time in ms or another place of `list_offsets`; all
-        partitions unless some are named. Without a record that is so young: at the end."""
-        self._give_back()
-        self._do(ev.SeekTo(_set(partitions), where))
+    def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        where = check.seek_place("where", where)
+        chosen = check.one_or_more_partitions("partitions", partitions)
+        with self.runtime.call("seek_to", waits=False):
+            self.give_back()
+            self.runtime.apply(ev.SeekTo(frozenset(chosen), where))
 
-    @call
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Returns nothing of these until `resume`; what is buffered is kept. A partition that is revoked or
-        lost is not paused when it comes back: in an eager rebalance, which is that of groups of the default
-        assignors, those are all; in a cooperative one the others keep their pause."""
-        self._give_back()
-        self._do(ev.Pause(_set(partitions)))
+        chosen = check.one_or_more_partitions("partitions", partitions)
+        with self.runtime.call("pause", waits=False):
+            self.give_back()
+            self.runtime.apply(ev.Pause(frozenset(chosen)))
 
-    @call
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Returns records of these again."""
-        self._do(ev.Resume(_set(partitions)))
+        chosen = check.one_or_more_partitions("partitions", partitions)
+        with self.runtime.call("resume", waits=False):
+            self.runtime.apply(ev.Resume(frozenset(chosen)))
 
     # ---- commits
 
-    @waits
-    async def commit(
-        self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout: float | None = None
-    ) -> None:
-        """Commits these offsets (of the *next* record to read), or what was returned so far.
+    async def commit(self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None) -> None:
+        checked = check.optional(check.offsets, "offsets", offsets)
+        limit = self._timeout_ms(timeout)
+        with self.runtime.call("commit"):
+            await self.runtime.result(self._start_commit(checked, limit, once=False))
+            self.run_event_callbacks()
 
-        Safe at any time: during a rebalance it waits, and fails with CommitFailed only if a partition went
-        to somebody else. Raises Fenced, NotAuthorized, RequestTimedOut.
-        """
-        await self._result(self._commit(offsets, timeout, waits=True))
-        self._tell()
+    def commit_async(self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None) -> Any:
+        checked = check.optional(check.offsets, "offsets", offsets)
+        limit = self._timeout_ms(timeout)
+        with self.runtime.call("commit_async", waits=False):
+            return self._start_commit(checked, limit, once=self.options.as_java)
 
-    def _commit(
-        self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None, *, waits: bool = False
+    def _start_commit(
+        self, offsets: Mapping[TopicPartition, Offset] | None, limit: int, *, once: bool
     ) -> Any:
-        if self._rows and offsets is None and not self._mine():
+        if self.iteration.records and offsets is None and not self.runtime.is_callers():
             raise IllegalState("an iteration is under way in another thread: say which offsets to commit")
-        limit, once = self._milliseconds(timeout), self.options.as_java and not waits
         if offsets is None:
-            held = self._held()
-            return self._begin(lambda future: ev.Commit(future, None, limit, held, once))
-        given = triples(offsets)
-        return self._begin(lambda future: ev.Commit(future, given, limit, once=once))
+            held = self.held_offsets()
+            return self.runtime.start(lambda future: ev.Commit(future, None, limit, held, once))
+        chosen = triples(offsets)
+        return self.runtime.start(lambda future: ev.Commit(future, chosen, limit, once=once))
 
-    @waits
     async def committed(
-        self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
+        self, partitions: Iterable[TopicPartition] | None, timeout: float | None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group committed for these partitions, or for those assigned; None for no commit."""
-        wanted = list(self._engine.partitions if partitions is None else partitions)
-        core = self._engine.core
-        plan = admin.committed_offsets(
-            core.view,
-            self._group_id(),
-            wanted,
-            core.clock,
-            coordinator=self._engine.coordinator.node,
-            found=self._engine.coordinator.learn,
-            by_name=self.options.as_java,
-        )
-        return await self._run(plan, timeout)
-
-    def _group_id(self) -> str:
-        if self.options.group_id is None:
-            raise IllegalState("this consumer has no group_id")
-        return self.options.group_id
+        chosen = check.optional(check.partitions, "partitions", partitions)
+        limit = self._timeout_ms(timeout)
+        with self.runtime.call("committed"):
+            core = self.engine.core
+            plan = admin.committed_offsets(
+                core.view,
+                check_group(self.options),
+                list(self.engine.partitions) if chosen is None else chosen,
+                core.clock,
+                coordinator=self.engine.coordinator.node,
+                found=self.engine.coordinator.learn,
+                by_name=self.options.as_java,
+            )
+            return await self._run(plan, limit)
 
     # ---- the cluster
 
-    @waits
-    async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Runs a plan of `consumer.engine.admin` over this consumer's connections."""
-        return await self._run(plan, timeout)
+    async def run(self, plan: Plan[R], timeout: float | None) -> R:
+        plan = check.plan("plan", plan)
+        limit = self._timeout_ms(timeout)
+        with self.runtime.call("run"):
+            return await self._run(plan, limit)
 
-    async def _run(self, plan: Plan[R], timeout: float | None) -> R:
-        limit = self._milliseconds(timeout)
-        result: R = await self._ask(lambda future: ev.Run(future, plan, limit))
+    async def _run(self, plan: Plan[R], limit: int) -> R:
+        result: R = await self.runtime.run(lambda future: ev.Run(future, plan, limit))
         return result
 
-    @waits
     async def list_offsets(
-        self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
+        self, wants: Mapping[TopicPartition, str | int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or "latest_tiered" is,
-        in this consumer's isolation level; the offset is None where there is no such place."""
-        core, level = self._engine.core, self.options.isolation_level
-        timeout_ms = self._milliseconds(timeout)
-        plan = admin.list_offsets(core.view, wants, core.clock, isolation=level, timeout_ms=timeout_ms)
-        return await self._run(plan, timeout)
+        places = check.places("wants", wants)
+        limit = self._timeout_ms(timeout)
+        with self.runtime.call("list_offsets"):
+            core, level = self.engine.core, self.options.isolation_level
+            plan = admin.list_offsets(core.view, places, core.clock, isolation=level, timeout_ms=limit)
+            return await self._run(plan, limit)
 
-    @waits
-    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """The topic's partitions, read freshly; raises UnknownTopic."""
-        core = self._engine.core
-        return await self._run(admin.partitions_of(core.view, topic, core.clock), timeout)
+    async def partitions_for(self, topic: str, timeout: float | None) -> list[TopicPartition]:
+        topic = check.topic("topic", topic)
+        limit = self._timeout_ms(timeout)
+        with self.runtime.call("partitions_for"):
+            core = self.engine.core
+            return await self._run(admin.partitions_of(core.view, topic, core.clock), limit)
 
-    @call
-    def rejoin(self, reason: str = "the application asked for it") -> None:
-        """Makes the group rebalance."""
-        self._do(ev.Rejoin(reason))
+    def rejoin(self, reason: str) -> None:
+        reason = check.any_text("reason", reason)
+        with self.runtime.call("rejoin", waits=False):
+            self.runtime.apply(ev.Rejoin(reason))
 
     # ---- the end
 
-    @serves
-    async def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Runs the revoked callback, commits (if commits are automatic), leaves the group; within `timeout`.
+    async def close(self, leave: bool, timeout: float) -> None:
+        """Close in any case, and then raise the first thing that went wrong: a commit, a callback."""
+        leave = check.flag("leave", leave)
+        timeout = check.seconds("timeout", timeout)
+        with self.runtime.call("close", serves=True):
+            await self._close(leave, timeout, processed=self.runtime.is_callers())
 
-        `leave=False` keeps the membership: the group waits for the session timeout before it rebalances.
-        Closes in any case; then raises the first thing that went wrong: a commit that failed, a callback.
-        A second call waits until the first has done that; RequestTimedOut when its own time is over before.
-        From another thread (or task) than the one that polls it may be called, too: that poll then raises
-        IllegalState, and what it returned last is not committed.
-        """
-        await self._close(leave, timeout, processed=self._mine())
+    async def leave_block(self, error: BaseException | None) -> None:
+        """Close at the end of a `with` block. After an error, what was being processed is not committed."""
+        with self.runtime.call("leave_block", serves=True):
+            try:
+                processed = error is None and self.runtime.is_callers()
+                await self._close(True, CLOSE_TIMEOUT, processed=processed)
+            except KprotoError as close_error:
+                if error is None:
+                    raise
+                log_close_error(self.runtime, error, close_error)
+            except Exception:
+                if error is None:
+                    raise
+                log.exception("the consumer %r could not be closed well", self.options.client_id)
 
     async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
+        runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        mine = False  # and not somebody else's, who is at it
+        closing = False  # by this call, and not by another one
         failures: list[Exception] = []
         try:
-            while not mine:
-                seen = self._changes
-                if self._finished or self._forked:  # a child takes no lock of its parent's
+            while not closing:
+                seen = runtime.changes
+                if runtime.closed or runtime.forked:  # a child takes no lock of its parent's
                     return
-                with self._locked():
-                    if self._closer is None:
-                        mine, self._closer = True, self._me()
+                with runtime.locked():
+                    if self.closer is None:
+                        closing, self.closer = True, runtime.caller()
                         continue
-                if self._closer == self._me():  # which a signal handler interrupted
+                if self.closer == runtime.caller():  # a signal handler interrupted this very call
                     return
-                if not await self._wait(seen, deadline):
+                if not await runtime.wait(seen, deadline):
                     raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
-            if self._crash is None:
-                await self._breathe()
-                gave_back = self._give_back(also_last=not processed)
-                future = self._begin(lambda one: ev.Close(one, leave, limit, processed or gave_back))
-                failures += await self._serve_until(future, deadline + 100)
+            if runtime.failure is None:
+                await runtime.pause()
+                gave_back = self.give_back(also_last=not processed)
+                future = runtime.start(lambda token: ev.Close(token, leave, limit, processed or gave_back))
+                failures += await self.serve_until(future, deadline + 100)
                 try:
-                    await self._called_back(deadline)
+                    await runtime.callback_finished(deadline)
                 except Exception as error:
                     failures.insert(0, error)
         finally:
-            if mine:
+            if closing:
                 try:
-                    self._end(deadline)
-                    self._tell()
-                finally:  # where Ctrl-C came again, the next one who closes goes on
-                    self._closer = None
-                    self._change()
+                    runtime.end(deadline)
+                    self.run_event_callbacks()
+                finally:  # if Ctrl-C came again, the next call of close continues
+                    self.closer = None
+                    runtime.notify()
         _raise_first(failures)
 
-    @serves
-    async def _leave_block(self, error: BaseException | None) -> None:
-        """Leaves the `with` block. After an exception, what was being worked on is not committed."""
-        try:
-            await self._close(True, CLOSE_TIMEOUT, processed=error is None and self._mine())
-        except KprotoError as also:
-            if error is None:
-                raise
-            tell_also(self, error, also)
-        except Exception:
-            if error is None:
-                raise
-            log.exception("the consumer %r could not be closed well", self._client_id)
-
-    def _milliseconds(self, timeout: float | None) -> int:
-        return self.options.default_api_timeout_ms if timeout is None else int(timeout * 1000)
-
-    def _lost(self) -> str:
-        if self._finished or self.options.group_id is None or not self._engine.standing.in_group:
-            return ""
-        return (
-            f": what it processed last is not committed, and the group {self.options.group_id!r} waits up to "
-            f"{self.options.session_timeout_ms / 1000:g} s for it"
-        )
-
-
-def _set(partitions: TopicPartition | Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-    return frozenset(cast("list[TopicPartition]", partitions))  # the door made a list of it
+    def _timeout_ms(self, timeout: float | None) -> int:
+        if timeout is None:
+            return self.options.default_api_timeout_ms
+        return int(check.seconds("timeout", timeout) * 1000)
 
 
 def _raise_first(failures: list[Exception]) -> None:
+    """Raise the first failure, and log the others."""
     for error in failures[1:]:
         if str(error) == str(failures[0]):
             continue

@@ -47,24 +47,17 @@ from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOu
 from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.subscription import TopicPartition
 
+from .. import validation as check
 from ..aio.consumer import AsyncConsumer
 from ..context_managers import AsyncBlock
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
-from ..other_clients import one_address
+from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
-from ..validation import rule_of
 from .error_queue import News, Outlet
 from .marks import Marks
 from .session import Claim, Handler, Session, check_handler
-
-_OFFSET = rule_of("offset", "int")
-SECONDS = rule_of("timeout", "float")
-_TEXT = rule_of("reason", "str")
-_TOPICS = rule_of("topics", "Iterable[str] | str")
-_PARTITION = rule_of("partition", "TopicPartition")
-_PARTITIONS = rule_of("partitions", "TopicPartition | Iterable[TopicPartition]")
 
 POLL_S = 0.1  # how soon a session notices that it shall end
 ERROR_PAUSE_S = 0.3
@@ -74,7 +67,7 @@ LAST_S = 2.0  # of close's time: for the last commit and for leaving, where hand
 class AsyncConsumerGroup(AsyncBlock):
     """A member of a group for asyncio. Options are those of `AsyncConsumer`; marks stand for positions."""
 
-    @one_address
+    @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a text: a handler's records are shared out in a group")
@@ -114,7 +107,7 @@ class AsyncConsumerGroup(AsyncBlock):
         Raises IllegalState when the group was closed, what setup or cleanup raised, and what keeps this
         member out of the group.
         """
-        names = frozenset(_TOPICS("topics", topics))
+        names = frozenset(check.subscribed_topics("topics", topics))
         check_handler(handler)
         if self._closing:
             raise IllegalState("this group was closed; make a new one")
@@ -149,11 +142,11 @@ class AsyncConsumerGroup(AsyncBlock):
         """Fetches nothing more of these until `resume`; the session goes on, and what waits already is handed
         out. Those that this member doesn't have are left out, as in sarama.
         """
-        self._pause(self._told_of.intersection(_PARTITIONS("partitions", partitions)))
+        self._pause(self._told_of.intersection(check.one_or_more_partitions("partitions", partitions)))
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Goes on with these."""
-        self._resume(self._paused.intersection(_PARTITIONS("partitions", partitions)))
+        self._resume(self._paused.intersection(check.one_or_more_partitions("partitions", partitions)))
 
     def pause_all(self) -> None:
         """`pause` for all that this member has now."""
@@ -168,7 +161,7 @@ class AsyncConsumerGroup(AsyncBlock):
         IllegalState in a handler, which it would wait for. Handlers that don't end in time are cancelled; all
         are where close itself is cancelled, which leaves the group within 2 s then.
         """
-        timeout = SECONDS("timeout", timeout)
+        timeout = check.seconds("timeout", timeout)
         if asyncio.current_task() in self._inside:
             raise in_a_handler()
         if self._closed:
@@ -381,11 +374,11 @@ class AsyncConsumerGroup(AsyncBlock):
         """What a session's mark_offset and reset_offset do. A mark that can't be committed is refused, or
         left out: it would take the others' commits down.
         """
-        for rule, name, given in ((_OFFSET, "offset", offset), (_TEXT, "metadata", metadata)):
-            rule(name, given)
+        check.offset("offset", offset)
+        check.any_text("metadata", metadata)
         claim = session.by_partition.get(place)
         if claim is None or session.over:
-            _PARTITION("partition", place)
+            check.partition("partition", place)
             return
         self._marks.mark(place, claim.start, offset, metadata, back=back)
 

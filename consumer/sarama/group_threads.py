@@ -17,9 +17,10 @@ from kproto.group.subscription import TopicPartition
 
 from ..context_managers import Block
 from ..options import ConsumerConfig
-from ..other_clients import one_address
+from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
-from .group import SECONDS, AsyncConsumerGroup, in_a_handler
+from ..validation import seconds
+from .group import AsyncConsumerGroup, in_a_handler
 from .loop_thread import LoopThread
 from .record_queue import DOUBT_S
 from .session import Claim, Handler, Session, check_handler, check_plain
@@ -129,7 +130,7 @@ _OF_THE_LOOP = (StopIteration, StopAsyncIteration, CancelledError)
 class ConsumerGroup(Block):
     """A member of a group for threads: handlers may block. Options are those of `Consumer`."""
 
-    @one_address
+    @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         self._loop = LoopThread("kproto-group", lambda: AsyncConsumerGroup(bootstrap_servers, **config))
         self._group = self._loop.made
@@ -173,7 +174,7 @@ class ConsumerGroup(Block):
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
         IllegalState in a handler, which it would wait for.
         """
-        timeout = SECONDS("timeout", timeout)
+        timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._inside:
             raise in_a_handler()
         self._loop.close(self._group.close(timeout))

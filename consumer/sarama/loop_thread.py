@@ -160,10 +160,10 @@ class LoopThread(Generic[T]):
         finally:
             self._stop()
 
-    def _in_the_child(self) -> None:
+    def on_fork(self) -> None:
         self._forked = True
 
-    def _at_the_end(self) -> str:
+    def on_exit(self) -> str:
         return ""  # what lives there says it
 
     def _stop(self) -> None:

@@ -11,10 +11,7 @@ import msgspec
 from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 
 from ..delivery import Delivery
-from ..door import Buffer, Headers
-from ..validation import rule_of
-
-_LIMIT = rule_of("timeout", "float | None")
+from ..validation import Buffer, Headers, optional, seconds
 
 UNREAD = 10_000
 """How many outcomes of a producer may wait for who reads them."""
@@ -106,8 +103,7 @@ class Failures:
 
 def limit(timeout: float | None) -> float | None:
     """How long closing may take, None for as long as the options say. Raises ConfigError."""
-    given: float | None = _LIMIT("timeout", timeout)
-    return given
+    return optional(seconds, "timeout", timeout)
 
 
 def still_closing(timeout: float | None) -> RequestTimedOut:

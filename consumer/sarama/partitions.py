@@ -42,9 +42,9 @@ from ..aio.consumer import AsyncConsumer
 from ..context_managers import AsyncBlock
 from ..logs import log
 from ..options import ConsumerConfig
-from ..other_clients import one_address
+from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
-from ..validation import rule_of
+from ..validation import seconds, topic_partition
 from .error_queue import News, Outlet
 from .record_queue import DOUBT_S, Inbox
 
@@ -54,9 +54,6 @@ NEWEST: Final = "newest"
 """Behind the log's last record now."""
 Start = int | Literal["oldest", "newest"]
 
-_TOPIC = rule_of("topic", "str")
-_INDEX = rule_of("partition", "int")
-SECONDS = rule_of("timeout", "float")
 POLL_S = 0.1
 ERROR_PAUSE_S = 0.3
 
@@ -113,7 +110,7 @@ class AsyncPartitionConsumer(Inbox):
 class AsyncPartitionConsumers(AsyncBlock):
     """Any number of partitions over one client, for asyncio. Options: those of `AsyncConsumer`; no group."""
 
-    @one_address
+    @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         group, reset = config.get("group_id"), config.get("auto_offset_reset", "none")
         if group is not None:
@@ -136,7 +133,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
         partition that is consumed already.
         """
-        place = TopicPartition(_TOPIC("topic", topic), _INDEX("partition", partition))
+        place = topic_partition(topic, partition)
         named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
         if not named and (type(offset) is not int or offset < 0):
             raise ConfigError("offset", offset, "an offset that is not negative, OLDEST or NEWEST")
@@ -193,7 +190,7 @@ class AsyncPartitionConsumers(AsyncBlock):
 
     async def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
-        timeout = SECONDS("timeout", timeout)
+        timeout = seconds("timeout", timeout)
         self._closed = True
         for one in list(self._open.values()):
             self.let_go(one)

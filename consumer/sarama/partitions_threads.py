@@ -14,10 +14,11 @@ from kproto.group.subscription import TopicPartition
 
 from ..context_managers import Block
 from ..options import ConsumerConfig
-from ..other_clients import one_address
+from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
+from ..validation import seconds
 from .loop_thread import LoopThread
-from .partitions import NEWEST, SECONDS, AsyncPartitionConsumer, AsyncPartitionConsumers, Start
+from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers, Start
 
 
 class PartitionConsumer:
@@ -76,7 +77,7 @@ class PartitionConsumer:
 class PartitionConsumers(Block):
     """Any number of partitions over one client, for threads. Options are those of `Consumer`; no group."""
 
-    @one_address
+    @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         make: Callable[[], AsyncPartitionConsumers]
         make = lambda: AsyncPartitionConsumers(bootstrap_servers, **config)  # noqa: E731
@@ -108,4 +109,4 @@ class PartitionConsumers(Block):
 
     def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
-        self._loop.close(self._loop.made.close(SECONDS("timeout", timeout)))
+        self._loop.close(self._loop.made.close(seconds("timeout", timeout)))

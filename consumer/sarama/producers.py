@@ -34,7 +34,7 @@ from ..context_managers import AsyncBlock
 from ..delivery import Delivery
 from ..logs import log
 from ..options import ProducerConfig
-from ..other_clients import one_address
+from ..other_clients import hide_secrets
 from .error_queue import Outlet
 from .messages import (
     UNREAD,
@@ -53,7 +53,7 @@ from .messages import (
 class AsyncSyncProducer(AsyncBlock):
     """The asyncio twin of `SyncProducer`: sends messages and waits for them. Its tasks may all use it."""
 
-    @one_address
+    @hide_secrets
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
@@ -98,7 +98,7 @@ class AsyncSyncProducer(AsyncBlock):
 class AsyncQueueProducer(AsyncBlock):
     """The asyncio twin of `QueueProducer`: takes messages and tells later what became of them."""
 
-    @one_address
+    @hide_secrets
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],

@@ -23,7 +23,7 @@ from ..context_managers import Block
 from ..delivery import Delivery
 from ..logs import log
 from ..options import ProducerConfig
-from ..other_clients import one_address
+from ..other_clients import hide_secrets
 from .messages import (
     UNREAD,
     Failures,
@@ -44,7 +44,7 @@ class SyncProducer(Block):
     May be used by several threads.
     """
 
-    @one_address
+    @hide_secrets
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
@@ -90,7 +90,7 @@ class QueueProducer(Block):
     Options are those of `Producer`. May be used by several threads.
     """
 
-    @one_address
+    @hide_secrets
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],

@@ -84,7 +84,7 @@ class Member(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.consumer = Consumer(bootstrap, group_id=group, **{**OPTIONS, **options})
-        self.consumer._engine.core.network.caps.update(caps or {})
+        self.consumer._operations.engine.core.network.caps.update(caps or {})
         self.topic = topic
         self.values: list[tuple[int, int, bytes]] = []
         self.changes: list[GroupChange] = []
@@ -188,7 +188,8 @@ def test_each_partition_keeps_its_order_over_three_connections(
                 for number in range(3000 * part, 3000 * (part + 1)):
                     producer.send(topic, b"%d" % number, partition=number % 3)
         producer.flush()
-        assert sum(lane == MAIN or lane > MORE for *_, lane in producer._engine.core.network._lanes) >= 3
+        network = producer._runtime.engine.core.network
+        assert sum(lane == MAIN or lane > MORE for *_, lane in network._lanes) >= 3
     with Consumer(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign({TopicPartition(topic, index): 0 for index in range(3)})
         values: dict[int, list[int]] = {0: [], 1: [], 2: []}

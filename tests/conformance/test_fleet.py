@@ -265,7 +265,7 @@ def a_reader_has_a_replica_nearby(fleet: Fleet) -> None:
         Producer(fleet.bootstrap) as producer,
     ):
         consumer.assign({partition: 0})
-        state = consumer._engine.core.partitions.get(partition)
+        state = consumer._operations.engine.core.partitions.get(partition)
         assert state is not None
         read = count()
 

@@ -176,7 +176,7 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
         while not consumer.assignment():
             consumer.poll(0.5)
         consumer.poll(0.5)
-        networks = (producer._engine.core.network, consumer._engine.core.network)
+        networks = (producer._runtime.engine.core.network, consumer._operations.engine.core.network)
         before = [set(network._connections) for network in networks]
         sent, got, end = 0, 0, time.monotonic() + 3 * secured.SESSION_MS / 1000
         while time.monotonic() < end or got < sent:

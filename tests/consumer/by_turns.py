@@ -19,13 +19,21 @@ import pytest
 
 import consumer
 from consumer import Consumer
-from consumer.blocking.socket_owner import Seat
+from consumer.blocking.runtime import BlockingRuntime
+from consumer.blocking.socket_owner import SocketOwner
 from consumer.engine.network.transport import Broken, Data, NetworkAction, NetworkEvent, Opened, Write
 from kproto.testing.world import World
 from kproto.testing.world.clients import EngineClient
 
 CLIENT = str(Path(consumer.__file__).parent)
-CLOCKS = ("shell", "polling", "consuming", "blocking.threads", "blocking.waiting")
+CLOCKS = (
+    "runtime",
+    "operations.iteration",
+    "operations.polls",
+    "operations.consumer",
+    "blocking.runtime",
+    "blocking.waiters",
+)
 
 
 class Thread(EngineClient):
@@ -33,13 +41,13 @@ class Thread(EngineClient):
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
-        self.shell: Any = None
+        self.runtime: Any = None
         self.stopped = False
         self.sealed = False  # the application's thread looks itself
         self.looked_at = self.woken = False
         self.happened: list[NetworkEvent] = []
 
-    # ---- for `Threaded`: its Sockets, and its Thread
+    # ---- for `BlockingRuntime`: its Sockets, and its Thread
 
     def start(self) -> None:
         pass
@@ -47,7 +55,7 @@ class Thread(EngineClient):
     def join(self, timeout: float) -> None:
         if not self.stopped:
             self.stopped = True
-            self.shell._write()
+            self.runtime._write()
         for key in list(self.wires):
             self.world.shut(self, key)
 
@@ -88,16 +96,16 @@ class Thread(EngineClient):
     def turn(self, happened: tuple[NetworkEvent, ...]) -> None:
         if self.looked_at:
             self.happened += happened
-        elif self.shell is not None and not self.shell._stop:
-            self.shell._turn([*self.take(), *happened])
-            self.shell._tell_others()
-            self.shell._idle()
+        elif self.runtime is not None and not self.runtime.stopped:
+            self.runtime.turn([*self.take(), *happened])
+            self.runtime._publish()
+            self.runtime.flush()
         self.plan()
 
     def due(self) -> int | None:
-        if self.shell is None or self.shell._stop or self.looked_at:
+        if self.runtime is None or self.runtime.stopped or self.looked_at:
             return None
-        return self.shell._sleeps_until
+        return self.runtime.wakes_at
 
     def tick(self) -> None:
         self.turn(())
@@ -106,12 +114,12 @@ class Thread(EngineClient):
         self.turn((event,))
 
 
-class Free(Seat):
-    """There is no own thread that would sit in it."""
+class FreeOwner(SocketOwner):
+    """The client has no thread of its own that would own the sockets."""
 
     there: Thread
 
-    def call(self) -> None:
+    def recall(self) -> None:
         self.there.wake()
 
 
@@ -126,28 +134,28 @@ def untraced() -> Iterator[None]:
         sys.settrace(tracer)
 
 
-class ByTurns(Consumer):
+class ByTurns(BlockingRuntime):
     """Its thread runs while the application waits; or the application has its turns then (`sealed`)."""
 
     there: Thread
 
-    async def _wait(self, seen: int, deadline: int) -> bool:
+    async def wait(self, seen: int, deadline: int) -> bool:
         if not self.there.sealed:
             return self._others(seen, deadline)
-        found = await super()._wait(seen, deadline)
+        found = await super().wait(seen, deadline)
         self.there.plan()
         return found
 
     def _others(self, seen: int, deadline: int) -> bool:
         with untraced():
-            self.there.world.run(deadline - self.there.world.now, until=lambda: self._changes != seen)
-        return self._changes != seen
+            self.there.world.run(deadline - self.there.world.now, until=lambda: self.changes != seen)
+        return self.changes != seen
 
-    async def _result(self, future: Any) -> Any:
+    async def result(self, future: Any) -> Any:
         end = self.there.world.now + 300_000
         while not future.done():
             assert self.there.world.now < end, "a future that never ends"
-            self._others(self._changes, self.there.world.now + 60_000)
+            self._others(self.changes, self.there.world.now + 60_000)
         return future.result(0)
 
 
@@ -193,24 +201,26 @@ class CtrlC:
 
 
 @contextmanager
-def by_turns(world: World, name: str, *, sealed: bool = False, **options: Any) -> Iterator[ByTurns]:
+def by_turns(world: World, name: str, *, sealed: bool = False, **options: Any) -> Iterator[Consumer]:
     with pytest.MonkeyPatch.context() as patch:
         for module in CLOCKS:
             patch.setattr(f"consumer.{module}.now", lambda: world.now)
         there = Thread(world, name)
         world.clients[name] = there
         there.sealed = sealed
-        seat = Free()
-        seat.there = there
+        owner = FreeOwner()
+        owner.there = there
         patch.setattr("consumer.blocking.runtime.Sockets", lambda: there)
-        patch.setattr("consumer.blocking.runtime.Seat", lambda: seat)
+        patch.setattr("consumer.blocking.runtime.SocketOwner", lambda: owner)
         patch.setattr("consumer.blocking.runtime.threading.Thread", lambda **_: there)
-        made = ByTurns(
+        patch.setattr("consumer.blocking.consumer.BlockingRuntime", ByTurns)
+        made = Consumer(
             ",".join(f"{host}:{port}" for host, port in world.addresses), client_id=name, **options
         )
-        made.there = there
-        there.shell = made
-        made._sleeps_until = made._due()
+        runtime: Any = made._runtime
+        runtime.there = there
+        there.runtime = runtime
+        runtime.wakes_at = runtime.driver.due()
         there.plan()
         before = signal.signal(
             signal.SIGINT, signal.default_int_handler

@@ -405,9 +405,9 @@ def test_handlers_of_logs_run_without_the_lock(broker: str) -> None:
     free: list[bool] = []
 
     def ask() -> None:
-        free.append(consumer._lock.acquire(timeout=5))
+        free.append(consumer._runtime.waiters.lock.acquire(timeout=5))
         if free[-1]:
-            consumer._lock.release()
+            consumer._runtime.waiters.lock.release()
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -477,7 +477,7 @@ def test_what_a_coroutine_raised_between_two_polls_is_raised_by_the_next_one(bro
         async with AsyncConsumer(broker, group_id="between", **GROUP) as consumer:
             consumer.subscribe("t", Listener())
             polling = asyncio.create_task(consumer.poll(10))
-            while consumer._callback is None:
+            while consumer._runtime.callback_task is None:
                 await asyncio.sleep(0.01)
             polling.cancel()
             await ended.wait()

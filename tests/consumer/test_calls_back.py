@@ -82,7 +82,7 @@ def test_a_delivery_callback_may_call_all_there_is(broker: str, method: str, tra
     with suppress(IllegalState):  # closed, or between two transactions
         assert producer.send("t", b"y").result(10).topic == "t"
     producer.close(10)
-    assert not producer._thread.is_alive()
+    assert not producer._runtime.thread.is_alive()
 
 
 @pytest.mark.parametrize("transactional", [False, True])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import consumer.aio.runtime
-import consumer.aio.waiting
+import consumer.aio.waiters
 import consumer.operations.consumer
 import consumer.operations.polls
 import consumer.runtime
@@ -492,7 +492,7 @@ class Stopped:
         fill(server, 200)
         self.slept = 0
         self.taken: list[tuple[Any, int]] = []
-        shells = (consumer.runtime, consumer.aio.runtime, consumer.aio.waiting)
+        shells = (consumer.runtime, consumer.aio.runtime, consumer.aio.waiters)
         for module in (*shells, consumer.operations.consumer, consumer.operations.polls):
             monkeypatch.setattr(module, "now", lambda: clock.now() + self.slept)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from consumer import RebalanceListener, TopicPartition
 from kproto.testing.world import World
-from tests.consumer.by_turns import ByTurns, CtrlC, by_turns
+from tests.consumer.by_turns import CtrlC, by_turns
 
 SOME = 24
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "max_partition_fetch_bytes": 300}
@@ -24,7 +24,7 @@ GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "max_
 class Application:
     """Calls the consumer; where Ctrl-C ends a call it goes on with the next."""
 
-    def __init__(self, consumer: ByTurns, ctrl_c: CtrlC) -> None:
+    def __init__(self, consumer: Any, ctrl_c: CtrlC) -> None:
         self.consumer = consumer
         self.ctrl_c = ctrl_c
         self.interrupted = ""  # the call that was
@@ -50,9 +50,9 @@ class Application:
 
     def read_all(self, how: str) -> None:
         """Within seconds, as nothing stands in the way."""
-        end = self.consumer.there.world.now + 10_000
+        end = self.consumer._runtime.there.world.now + 10_000
         while sum(map(len, self.read.values())) < 2 * SOME:
-            assert self.consumer.there.world.now < end, "it stands still"
+            assert self.consumer._runtime.there.world.now < end, "it stands still"
             HOW[how](self)
 
     def poll(self) -> None:

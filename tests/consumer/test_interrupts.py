@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-import consumer.blocking.waiting
+import consumer.blocking.waiters
 import consumer.engine
 from consumer import Consumer, Producer, TopicPartition
+from consumer.blocking.runtime import _Claim
 from kproto.broker.server import running
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
@@ -81,7 +82,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
 ) -> None:
     with Consumer(bootstrap, max_partition_fetch_bytes=150) as reader:
         reader.assign({P0: 0})
-        state = reader._engine.partitions[P0]
+        state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
             seen = [] if line % 2 else read(reader)  # of this poll, or of one that was over
@@ -102,7 +103,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
 
 def test_ctrl_c_at_any_line_of_waiting_is_what_the_caller_hears_of(bootstrap: str) -> None:
     """A lock that was not there to be given back was a RuntimeError instead."""
-    waiting = consumer.blocking.waiting.__file__, threading.__file__
+    waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:
         reader.assign([P0])
         assert reader.position(P0) == len(ALL)
@@ -143,16 +144,16 @@ def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_
 def test_ctrl_c_on_the_way_out_of_a_poll_gives_its_records_back(
     bootstrap: str, read: Callable[[Consumer], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(reader: Consumer, entered: bool) -> None:
-        leave(reader, entered)
+    def interrupted(claim: _Claim, *error: Any) -> None:
+        leave(claim, *error)
         raise KeyboardInterrupt
 
-    leave = Consumer._leave
+    leave = _Claim.__exit__
     with Consumer(bootstrap) as reader:
         reader.assign({P0: 0})
         assert reader.position(P0) == 0
         with monkeypatch.context() as patch:
-            patch.setattr(Consumer, "_leave", interrupted)
+            patch.setattr(_Claim, "__exit__", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 read(reader)
         seen: list[int] = []

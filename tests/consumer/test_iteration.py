@@ -19,6 +19,7 @@ import consumer.aio.consumer
 import consumer.blocking.consumer
 import consumer.blocking.runtime
 import consumer.operations.consumer
+import consumer.operations.iteration
 import consumer.operations.polls
 import consumer.runtime
 from consumer import (
@@ -31,7 +32,7 @@ from consumer import (
     TopicPartition,
     clock,
 )
-from consumer.operations.polls import firsts, parts
+from consumer.operations.iteration import first_offsets, partition_starts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
 from tests.consumer.test_lifetimes import said_in_a_child
@@ -139,10 +140,11 @@ def test_the_first_record_after_a_pause_longer_than_the_session_is_not_what_was_
             consumer.runtime,
             consumer.operations.consumer,
             consumer.operations.polls,
+            consumer.operations.iteration,
             consumer.blocking.runtime,
         ):
             monkeypatch.setattr(module, "now", now)
-        for module in (consumer.operations.polls, consumer.blocking.consumer):
+        for module in (consumer.operations.iteration, consumer.blocking.consumer):
             monkeypatch.setattr(module, "time", lambda: time.time() + slept)
         slept = 30
         next(one)
@@ -168,6 +170,7 @@ def test_an_assignment_is_in_doubt_until_the_listener_was_told_of_the_loss(
             consumer.runtime,
             consumer.operations.consumer,
             consumer.operations.polls,
+            consumer.operations.iteration,
             consumer.blocking.runtime,
         ):
             monkeypatch.setattr(module, "now", lambda: clock.now() + slept)
@@ -186,7 +189,7 @@ def test_a_commit_in_an_iteration_says_what_it_came_to_and_keeps_what_is_held(br
         records = iter(consumer)
         first = next(records)
         place = first.topic_partition
-        fetched_in = consumer._engine.partitions[place].epoch
+        fetched_in = consumer._operations.engine.partitions[place].epoch
         for offset in range(1, 30):
             assert next(records).offset == offset
             consumer.commit(None if how == "everything" else {place: offset + 1})
@@ -194,7 +197,7 @@ def test_a_commit_in_an_iteration_says_what_it_came_to_and_keeps_what_is_held(br
             assert committed is not None
             assert committed.offset == consumer.position(place) == offset + 1
             assert consumer.lag(place) == 200 - offset - 1
-        assert consumer._engine.partitions[place].epoch == fetched_in  # else all is fetched again
+        assert consumer._operations.engine.partitions[place].epoch == fetched_in  # else all is fetched again
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(0, 31))
@@ -203,7 +206,7 @@ def test_of_each_partition_the_first_offset_from_a_row_on_is_known(topics: list[
     found: dict[TopicPartition, int] = {}
     for record in rows[row:]:
         found.setdefault(record.topic_partition, record.offset)
-    assert firsts(rows, parts(rows), row) == found
+    assert first_offsets(rows, partition_starts(rows), row) == found
 
 
 def test_who_commits_in_an_iteration_and_leaves_it_reads_the_rest_next(broker: str) -> None:

@@ -36,7 +36,7 @@ from consumer import (
 )
 from consumer.clock import now
 from consumer.engine.admin import read_metadata
-from consumer.lifecycle import _clients as clients_opened
+from consumer.lifecycle import _open_clients as clients_opened
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
@@ -228,13 +228,13 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_t
         producer = Producer(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
         producer.send("t", b"said", partition=0).add_done_callback(called.append)
         assert threading.active_count() > before
-        return producer._sockets.wake
+        return producer._runtime.sockets.wake
 
     wake = leave()
     gc.collect()  # while the record waits for others
     assert called == []
     with monkeypatch.context() as clock:
-        clock.setattr("consumer.blocking.producer.now", lambda: now() + 61_000)
+        clock.setattr("consumer.blocking.producer_runtime.now", lambda: now() + 61_000)
         wake()
         until(lambda: bool(called))
     del wake
@@ -301,7 +301,7 @@ def fail_from_now(client: Any, error: Exception) -> None:
     def step(event: Any, now: int) -> Any:
         raise error
 
-    client._step = step
+    client._runtime.driver.step = step
 
 
 def test_when_the_thread_dies_everybody_who_waits_is_told(broker: str) -> None:
@@ -316,7 +316,7 @@ def test_when_the_thread_dies_everybody_who_waits_is_told(broker: str) -> None:
     began = time.monotonic()
     consumer.close()
     assert time.monotonic() - began < 10
-    assert not consumer._thread.is_alive()
+    assert not consumer._runtime.thread.is_alive()
     with pytest.raises(IllegalState, match="closed"):
         consumer.poll()
 
@@ -369,7 +369,7 @@ def test_an_assignor_that_raises_more_than_an_exception_is_told_as_a_bug_is(
         for _ in range(2):
             with pytest.raises(IllegalState, match=r"failed \(Outcome\('not divided'\)\)"):
                 consumer.poll(20)
-    assert not consumer._thread.is_alive()
+    assert not consumer._runtime.thread.is_alive()
     assert "the consumer 'kproto' failed" in caplog.text
 
 
@@ -400,7 +400,7 @@ def test_futures_end_whatever_a_handler_of_logs_raises(broker: str) -> None:
     try:
         with Consumer(broker, **GROUP, partition_assignment_strategy=Assignor("mine", undivided)) as consumer:
             consumer.assign([P0])
-            consumer._sockets.look = undivided  # type: ignore[method-assign]
+            consumer._runtime.sockets.look = undivided  # type: ignore[method-assign]
             with pytest.raises(IllegalState, match="not divided"):
                 consumer.committed(timeout=20)
     finally:
@@ -428,7 +428,7 @@ def test_a_second_thread_is_refused_and_may_close(broker: str) -> None:
     thread = threading.Thread(target=poll)
     thread.start()
     polling.wait()
-    until(lambda: not consumer._mine())
+    until(lambda: not consumer._runtime.is_callers())
     for call in (lambda: consumer.poll(0), lambda: consumer.commit(), lambda: consumer.seek(P0, 0)):
         with pytest.raises(IllegalState, match=r"another thread is inside poll\(\) of this consumer"):
             call()
@@ -545,10 +545,12 @@ def test_an_interrupt_between_taking_and_returning_gives_the_records_back(broker
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         assert [record.offset for record in consumer.poll(10, 3)] == [0, 1, 2]
-        tell, consumer._tell = consumer._tell, interrupt  # type: ignore[method-assign]
+        operations = consumer._operations
+        run = operations.run_event_callbacks
+        operations.run_event_callbacks = interrupt  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(10, 3)
-        consumer._tell = tell  # type: ignore[method-assign]
+        operations.run_event_callbacks = run  # type: ignore[method-assign]
         assert [record.offset for record in consumer.poll(10, 3)] == [3, 4, 5]
 
 
@@ -581,7 +583,7 @@ def test_polls_of_no_seconds_that_follow_each_other_give_threads_time(
         async with AsyncConsumer(broker) as consumer:
             consumer.assign([TopicPartition("t", 1)])
             await consumer.poll(0.1)
-            monkeypatch.setattr("consumer.aio.waiting.asyncio.sleep", told)
+            monkeypatch.setattr("consumer.aio.waiters.asyncio.sleep", told)
             for _ in range(2_000 if gives else 20):
                 time.sleep(apart_s)
                 await consumer.poll(0)
@@ -626,7 +628,7 @@ def test_two_threads_may_close_and_both_come_back_when_it_is_closed(broker: str)
         thread.start()
     for thread in threads:
         thread.join(5)
-    assert not consumer._thread.is_alive()
+    assert not consumer._runtime.thread.is_alive()
     with Cluster(broker) as cluster:
         assert cluster.committed_offsets("g")[P0].offset >= 0  # type: ignore[union-attr]
 
@@ -650,7 +652,7 @@ def test_a_second_close_whose_time_is_over_leaves_the_first_its_own() -> None:
 
         first = threading.Thread(target=close)
         first.start()
-        until(lambda: consumer._closer is not None)
+        until(lambda: consumer._operations.closer is not None)
         with pytest.raises(RequestTimedOut, match=r"another close\(\) is under way, and goes on"):
             consumer.close(timeout=0.1)
         assert not told
@@ -694,7 +696,7 @@ def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: str) -> No
         at = time.monotonic()
         consumer.close()
         assert time.monotonic() - at < 10
-        assert not consumer._thread.is_alive()
+        assert not consumer._runtime.thread.is_alive()
 
 
 @pytest.fixture
@@ -726,8 +728,8 @@ def test_a_task_that_gives_up_asking_leaves_nothing_behind(silent: str) -> None:
         async with AsyncCluster(silent) as cluster:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(cluster.topics(), 0.1)
-            assert not cluster._open
-            assert cluster._engine.runner.due() is None
+            assert not cluster._runtime._open
+            assert cluster._operations.engine.runner.due() is None
             with pytest.raises(RequestTimedOut, match="Metadata"):
                 await cluster.topics(timeout=0.1)
 
@@ -799,7 +801,7 @@ def test_a_commit_that_fails_at_close_is_raised_by_close(broker: str) -> None:
     with pytest.raises(KprotoError, match="OffsetCommit"):
         consumer.close(timeout=5)
     assert future.exception(5) is not None
-    assert not consumer._thread.is_alive()
+    assert not consumer._runtime.thread.is_alive()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])

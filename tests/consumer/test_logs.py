@@ -192,4 +192,4 @@ def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture) 
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         sent_while_unreachable(server, caplog, producer)
     places = {(record.funcName, record.filename) for record in caplog.records}
-    assert places == {("_note", "producer_base.py")}
+    assert places == {("_log_report", "producer_runtime.py")}

@@ -136,11 +136,11 @@ def test_a_client_that_is_dropped_is_gone_with_its_connections(
             client.subscribe(["t"])
             while not client.assignment():
                 await client.poll(0.1)
-            streams = client._streams
+            streams = client._runtime.streams
         else:
             cluster = client = AsyncCluster(broker)
             await cluster.topics()
-            streams = cluster._streams
+            streams = cluster._runtime.streams
             del cluster
         gone = weakref.ref(client)
         del client
@@ -181,7 +181,7 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_c
         producer = AsyncProducer(broker, linger_ms=300)
         delivery = await producer.send("t", b"said")
         delivery.add_done_callback(lambda delivery: called.append(delivery._metadata().offset))
-        return weakref.ref(producer), producer._streams
+        return weakref.ref(producer._runtime), producer._runtime.streams
 
     async def story() -> None:
         gone, streams = await leave()

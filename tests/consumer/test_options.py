@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer import validation as check
 from consumer.addresses import addresses
 from consumer.options import (
     ConsumerConfig,
@@ -21,7 +22,6 @@ from consumer.options import (
 )
 from consumer.security import Security
 from consumer.security.option_names import NAMES
-from consumer.validation import TABLE
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 from kproto.group.assignors import Assignor
@@ -170,24 +170,23 @@ def test_what_no_request_can_carry_is_refused_at_once(make: Any, name: str, text
 
 @pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("function", "value"),
     [
-        ("topic", lambda text: text),
-        ("topics: Iterable[str]", lambda text: ["t", text]),
-        ("topics: Iterable[str] | str", lambda text: text),
-        ("topics: Mapping[str, int]", lambda text: {text: 1}),
-        ("group", lambda text: text),
-        ("names", lambda text: [text]),
-        ("client_id", lambda text: text),
-        ("reason", lambda text: text),
-        ("partition", lambda text: TopicPartition(text, 0)),
-        ("partitions", lambda text: [TopicPartition(text, 0)]),
-        ("configs", lambda text: {"a": text}),
+        (check.topic, lambda text: text),
+        (check.topics, lambda text: ["t", text]),
+        (check.subscribed_topics, lambda text: text),
+        (check.partition_counts, lambda text: {text: 1}),
+        (check.group, lambda text: text),
+        (check.groups, lambda text: [text]),
+        (check.any_text, lambda text: text),
+        (check.partition, lambda text: TopicPartition(text, 0)),
+        (check.one_or_more_partitions, lambda text: [TopicPartition(text, 0)]),
+        (check.topic_configs, lambda text: {"a": text}),
     ],
 )
-def test_nor_is_it_taken_by_a_call(name: str, value: Any, text: str, why: str) -> None:
+def test_nor_is_it_taken_by_a_call(function: Any, value: Any, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        TABLE[name](name.partition(":")[0], value(text))
+        function("argument", value(text))
 
 
 @pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])

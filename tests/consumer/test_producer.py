@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, Consumer, Delivery, Producer, TopicPartition
-from consumer.aio.producer import _tick
+from consumer.aio.producer_runtime import _on_timer
 from consumer.clock import now
 from consumer.engine.network.transport import Write
 from kproto.broker.server import running
@@ -473,7 +473,7 @@ def test_a_second_close_waits_for_the_first(server: Server) -> None:
     delivery = producer.send("t", b"x")
     closing = threading.Thread(target=within, args=(20, lambda: producer.close(0.5)))
     closing.start()
-    while not producer._closed:
+    while not producer._runtime.closing:
         time.sleep(0.01)
     producer.close(20)
     assert delivery.done()
@@ -488,7 +488,7 @@ def test_a_second_close_whose_time_is_over_says_so() -> None:
         delivery = producer.send("t", b"x")
         closing = threading.Thread(target=within, args=(20, lambda: producer.close(20)))
         closing.start()
-        while not producer._closed:
+        while not producer._runtime.closing:
             time.sleep(0.01)
         with pytest.raises(RequestTimedOut, match=r"another close\(\) is under way, and goes on"):
             producer.close(0.1)
@@ -513,7 +513,7 @@ def test_a_second_close_waits_for_the_callbacks_too_unless_it_is_in_one(broker: 
     producer.flush(10)
     closing = threading.Thread(target=producer.close, args=(20,))
     closing.start()
-    while not producer._closed:
+    while not producer._runtime.closing:
         time.sleep(0.001)
     producer.close(10)
     assert called == [True]
@@ -626,7 +626,7 @@ def test_deliveries_end_in_time_while_the_broker_is_silent_and_say_why(server: S
 def stood_still(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
     """Ten minutes later. This process was not there."""
     with monkeypatch.context() as clock:
-        clock.setattr(f"{type(producer).__module__}.now", lambda: now() + 600_000)
+        clock.setattr(f"{type(producer._runtime).__module__}.now", lambda: now() + 600_000)
         clock.setattr(producer._records, "_clock", lambda: now() + 600_000)
         yield
 
@@ -637,7 +637,7 @@ def test_what_the_broker_said_before_a_stop_is_heard_before_the_deadline(
     """The process is stopped after it looked at its sockets, and the broker answers meanwhile."""
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)
-        sockets = producer._sockets
+        sockets = producer._runtime.sockets
         look, perform = sockets.wait, sockets.perform
         asked = False
 
@@ -670,7 +670,7 @@ def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_dead
         async with AsyncProducer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer:
             await (await producer.send("t", b"0", partition=0))
             delivery = await producer.send("t", b"1", partition=0)
-            [(transport, *_)] = producer._streams._transports.values()
+            [(transport, *_)] = producer._runtime.streams._transports.values()
             while (
                 not transport.get_write_buffer_size()
                 and not select.select([transport.get_extra_info("socket").fileno()], [], [], 0.1)[0]
@@ -680,7 +680,7 @@ def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_dead
                 if wakes == "a send":
                     await producer.send("t", b"2", partition=0)
                 else:
-                    _tick(producer._weak, producer._held)
+                    _on_timer(producer._runtime._ref, producer._runtime._kept)
                 assert (await asyncio.wait_for(_await(delivery), 10)).offset == 1
 
     asyncio.run(main())
@@ -713,9 +713,9 @@ def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
 ) -> None:
     producer = Producer(broker, **WAITS)
     sent = [producer.send("t", b"x") for _ in range(3)]
-    producer._engine.metadata.due = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
-    with producer._lock:
-        producer._wake()
+    producer._runtime.engine.metadata.due = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    with producer._runtime.waiters.lock:
+        producer._runtime.wake()
     with pytest.raises(IllegalState, match=r"thread failed.*not acknowledged"):
         sent[0].result(5)
     assert all(delivery.done() for delivery in sent)
@@ -729,7 +729,7 @@ def test_an_asyncio_crash_ends_every_await(broker: str) -> None:
     async def main() -> None:
         producer = AsyncProducer(broker, linger_ms=1_000)
         delivery = await producer.send("t", b"x")  # and the loop does nothing else until the next await
-        producer._engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+        producer._runtime.engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
         with pytest.raises(IllegalState, match="producer failed"):
             await asyncio.wait_for(_await(delivery), 5)
         await producer.close(1)

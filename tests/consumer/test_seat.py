@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from consumer import Consumer, Producer, TopicPartition
-from consumer.blocking import socket_owner as seats
-from consumer.blocking.socket_owner import Seat
-from consumer.calls import finished
+from consumer.blocking import socket_owner
+from consumer.blocking.socket_owner import SocketOwner
 from consumer.clock import now
+from consumer.runtime import run_to_end
 from kproto.errors import IllegalState
 from kproto.testing.certificates import certificates
 from kproto.testing.secured import SecuredKafka, secured
@@ -34,14 +34,14 @@ def until(holds: Callable[[], object]) -> None:
 class Own:
     """The client's own thread, as far as a seat knows it."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, owner: SocketOwner) -> None:
         self.sits = False
-        self._seat = seat
+        self._owner = owner
         self._thread = threading.Thread(target=self._sit, daemon=True)
         self._thread.start()
 
     def _sit(self) -> None:
-        self._seat.sit()
+        self._owner.acquire()
         self.sits = True
 
     def soon(self) -> None:
@@ -55,81 +55,81 @@ class Own:
 
 @pytest.fixture
 def long_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "AWAY_S", 3_600.0)
+    monkeypatch.setattr(socket_owner, "AWAY_S", 3_600.0)
 
 
 # ---- the seat alone
 
 
 def test_who_wants_it_gets_it_when_the_own_thread_stands_up(long_away: None) -> None:
-    seat = Seat()
-    seat.sit()
-    assert not seat.take()
-    assert seat.wanted
-    seat.stand()
-    assert not seat.wanted
-    assert seat.take()
-    assert seat.guest == ME()
-    seat.leave()
-    assert seat.guest == 0
+    owner = SocketOwner()
+    owner.acquire()
+    assert not owner.borrow()
+    assert owner.requested
+    owner.hand_over()
+    assert not owner.requested
+    assert owner.borrow()
+    assert owner.borrower == ME()
+    owner.give_back()
+    assert owner.borrower == 0
 
 
 def test_the_own_thread_has_it_again_when_the_guest_was_away_for_a_while() -> None:
-    seat = Seat()
-    assert seat.take()
-    own = Own(seat)
+    owner = SocketOwner()
+    assert owner.borrow()
+    own = Own(owner)
     own.never()
-    seat.leave()
+    owner.give_back()
     own.soon()
-    assert not seat.take()
+    assert not owner.borrow()
 
 
 def test_the_guest_finds_it_free_within_that_while(long_away: None) -> None:
-    seat = Seat()
-    assert seat.take()
-    own = Own(seat)
+    owner = SocketOwner()
+    assert owner.borrow()
+    own = Own(owner)
     for _ in range(3):
-        seat.leave()
-        assert seat.take()
-    seat.leave()
+        owner.give_back()
+        assert owner.borrow()
+    owner.give_back()
     own.never()
 
 
 def test_the_own_thread_that_is_called_is_the_next(long_away: None) -> None:
-    seat = Seat()
-    assert seat.take()
-    own = Own(seat)
-    seat.call()
+    owner = SocketOwner()
+    assert owner.borrow()
+    own = Own(owner)
+    owner.recall()
     own.never()
-    seat.leave()
-    assert not seat.take()  # whether it sits there already, or is about to
+    owner.give_back()
+    assert not owner.borrow()  # whether it sits there already, or is about to
     own.soon()
 
 
 def test_the_own_thread_that_waits_hears_a_call_at_once(long_away: None) -> None:
-    seat = Seat()
-    assert seat.take()
-    seat.leave()
-    own = Own(seat)
+    owner = SocketOwner()
+    assert owner.borrow()
+    owner.give_back()
+    own = Own(owner)
     own.never()
-    seat.call()
+    owner.recall()
     own.soon()
 
 
 def test_two_guests_do_not_drive_each_other_out() -> None:
-    seat = Seat()
-    assert seat.take()
-    assert not seat.take()
-    assert not seat.wanted
+    owner = SocketOwner()
+    assert owner.borrow()
+    assert not owner.borrow()
+    assert not owner.requested
 
 
 def test_who_only_writes_keeps_nobody_away(long_away: None) -> None:
-    seat = Seat()
-    assert seat.take(to_look=False)
-    own = Own(seat)
-    assert not seat.take(to_look=False)
-    assert not seat.wanted
-    seat.leave(looked=False)
+    owner = SocketOwner()
+    assert owner.borrow(to_read=False)
+    own = Own(owner)
+    assert not owner.borrow(to_read=False)
+    assert not owner.requested
+    owner.give_back(has_read=False)
     own.soon()
 
 
@@ -164,13 +164,13 @@ def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
 def looks(reader: Consumer) -> list[int]:
     """The threads that look at its sockets, from now on."""
     seen: list[int] = []
-    look = reader._sockets.look
+    look = reader._runtime.sockets.look
 
     def told(timeout: float | None) -> None:
         seen.append(ME())
         look(timeout)
 
-    reader._sockets.look = told  # type: ignore[method-assign]
+    reader._runtime.sockets.look = told  # type: ignore[method-assign]
     return seen
 
 
@@ -183,7 +183,7 @@ def test_who_waits_reads_himself_and_is_relieved_when_he_is_away(kafka: SecuredK
         seen.clear()
         time.sleep(0.5)
         assert ME() not in seen
-        assert reader._thread.ident in seen
+        assert reader._runtime.thread.ident in seen
 
 
 def test_without_tls_the_own_thread_looks() -> None:
@@ -193,7 +193,7 @@ def test_without_tls_the_own_thread_looks() -> None:
         reader.assign([TopicPartition("t", 0)])
         seen = looks(reader)
         reader.poll(0.5)
-        assert set(seen) == {reader._thread.ident}
+        assert set(seen) == {reader._runtime.thread.ident}
 
 
 def test_ctrl_c_ends_a_poll_that_waits_and_the_next_one_reads_on(kafka: SecuredKafka) -> None:
@@ -259,9 +259,9 @@ def test_who_waits_hears_of_what_other_threads_change(kafka: SecuredKafka) -> No
         assert reader.poll(PATIENCE)
         reader.seek(TopicPartition("apart", 0), 1_000)
         reader.poll(0.5)
-        seen, began = reader._changes, time.monotonic()
-        threading.Timer(0.2, reader._change).start()
-        assert finished(reader._wait(seen, now() + 30_000))
+        seen, began = reader._runtime.changes, time.monotonic()
+        threading.Timer(0.2, reader._runtime.notify).start()
+        assert run_to_end(reader._runtime.wait(seen, now() + 30_000))
         assert time.monotonic() - began < 10
 
 

@@ -199,7 +199,7 @@ def test_close_ends_in_its_time_when_the_broker_is_gone() -> None:
     start = time.monotonic()
     consumer.close(timeout=0.5)
     assert time.monotonic() - start < 10
-    until(lambda: not consumer._thread.is_alive())
+    until(lambda: not consumer._runtime.thread.is_alive())
 
 
 def test_closing_twice_and_polling_after_it(broker: str) -> None:
@@ -450,7 +450,7 @@ def test_polls_that_find_all_they_want_let_others_have_their_turn_in_time(
         async with AsyncProducer(broker) as producer:
             for number in range(100):
                 await producer.send("t", b"%d" % number, partition=0)
-        monkeypatch.setattr("consumer.aio.waiting.BREATH_S", breath)
+        monkeypatch.setattr("consumer.aio.waiters.MAX_HOG_S", breath)
         async with AsyncConsumer(broker, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("t", 0)])
             assert len(await consumer.poll(10, 1)) == 1
@@ -527,13 +527,13 @@ def test_reports_are_told_once_each_by_whichever_thread_comes_first(broker: str)
     def tell(consumer: Any) -> None:
         try:
             for _ in range(20):
-                consumer._noted.append(GroupChange(0, "reset"))
-                consumer._tell_others()
+                consumer._runtime._reports.append(GroupChange(0, "reset"))
+                consumer._runtime._publish()
         except BaseException as error:
             failed.append(error)
 
     with Consumer(broker) as consumer:
-        consumer._noted = Meeting()
+        consumer._runtime._reports = Meeting()
         threads = [threading.Thread(target=tell, args=(consumer,)) for _ in range(4)]
         for thread in threads:
             thread.start()

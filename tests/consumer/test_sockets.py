@@ -600,7 +600,7 @@ def test_what_a_call_could_not_write_goes_out_all_the_same(
     broker: Server, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     with Consumer(broker.bootstrap, group_id="g", enable_auto_commit=False) as consumer:
-        at_once = consumer._sockets.write_at_once
+        at_once = consumer._runtime.sockets.write_at_once
 
         def partly(todo: Any) -> bool:
             whole = todo.popleft()
@@ -614,7 +614,7 @@ def test_what_a_call_could_not_write_goes_out_all_the_same(
         place = TopicPartition("t", 0)
         consumer.assign([place])
         consumer.commit({place: 1})
-        monkeypatch.setattr(consumer._sockets, "write_at_once", partly)
+        monkeypatch.setattr(consumer._runtime.sockets, "write_at_once", partly)
         for offset in range(2, 12):
             consumer.commit({place: offset})
             committed = consumer.committed([place])[place]

@@ -53,7 +53,7 @@ def test_close_waits_for_a_commit_that_is_under_way(broker: Coordinator, make: C
     committing, committed = later(producer.commit)
     broker.was_asked(EndTxnRequest)
     closing, closed = later(producer.close)
-    until(lambda: getattr(producer, "producer", producer)._closed)
+    until(lambda: getattr(producer, "producer", producer)._runtime.closing)
     assert not closed
     broker.let_go(EndTxnRequest)
     committing.join(20)
@@ -245,7 +245,7 @@ def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) ->
     broker.held.add(EndTxnRequest)
     thread, found = later(producer.commit)
     broker.was_asked(EndTxnRequest)
-    engine: Any = getattr(producer, "producer", producer)._engine
+    engine: Any = getattr(producer, "producer", producer)._runtime.engine
     engine.metadata.due = lambda: 1 // 0
     broker.let_go(EndTxnRequest)
     thread.join(20)
@@ -316,7 +316,7 @@ def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: Coordinato
         producer.close()
         assert time.monotonic() - at < 10
         assert sent.done()
-        assert not producer._thread.is_alive()
+        assert not producer._runtime.thread.is_alive()
         if not interrupted:
             break
     assert moment > 20

@@ -109,7 +109,7 @@ def later(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 def machine(producer: Any) -> Any:
-    return getattr(producer, "producer", producer)._engine.transactions
+    return getattr(producer, "producer", producer)._runtime.engine.transactions
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -90,7 +90,7 @@ async def tasks_await_them(consumer: AsyncConsumer, cluster: AsyncCluster, parti
 
 async def mistakes_are_seen(consumer: AsyncConsumer, blocking: Consumer) -> None:
     consumer.poll(timeout="1")  # type: ignore[arg-type, unused-coroutine]
-    blocking.poll(max_record=5)  # type: ignore[call-arg]
+    blocking.poll(max_record=5)  # type: ignore[arg-type]
     blocking.seek("t", 5)  # type: ignore[arg-type]
     blocking.subscribe(["t"], print)  # type: ignore[arg-type]
 

@@ -31,9 +31,9 @@ from kproto.group.subscription import TopicPartition
 from kproto.records.builder import Unnumbered
 
 from ...delivery import Delivery
-from ...door import topic_name
 from ...errors import broker_error
 from ...options import ProducerOptions
+from ...validation import topic_name
 from ..timing import SENDER_WAKEUP_MS, STALLED_PARTITION_MS
 from .batches import (
     NO_BATCH,

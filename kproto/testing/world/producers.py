@@ -91,18 +91,18 @@ class Producer(EngineClient):
 
     # ---- what deliveries ask of their producer
 
-    def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
+    def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
         raise AssertionError("nobody waits in virtual time: look at done()")
 
-    def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
+    def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
         raise AssertionError("nobody waits in virtual time: look at done()")
 
-    def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+    def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         if not self.engine.records.call_back(batch, index, lambda: callback(delivery)):
             callback(delivery)
 
-    def looked_at(self, delivery: Delivery) -> None:
+    def mark_retrieved(self, delivery: Delivery) -> None:
         self.engine.records.looked_at(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     @kept

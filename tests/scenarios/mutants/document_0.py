@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from consumer.blocking.runtime import Threaded
+from consumer.blocking.runtime import BlockingRuntime
 from consumer.engine import consumer as engine
 from consumer.engine import events as ev
+from consumer.runtime import NO_CLAIM
 from kproto.models import contract, librdkafka
 from kproto.models.librdkafka import assignment, conf, constants, rdkafka, toppar
 from kproto.models.librdkafka.state import Position, State
@@ -62,5 +63,5 @@ MUTANTS: Table = {
     "S0-17": Mutant("another name of another property", conf.ALIASES, "metadata.broker.list", "group.id"),
     "S0-18": Mutant("a library", constants.__spec__, "origin", "/usr/lib/librdkafka.so"),
     "S0-19": Mutant("a seek of what nobody knows", rdkafka, "UNKNOWN_PARTITION", constants.STATE),
-    "S0-20": Mutant("two threads may be in one consumer", Threaded, "_enter", lambda *_, **__: False),
+    "S0-20": Mutant("two threads may be in one consumer", BlockingRuntime, "call", lambda *_, **__: NO_CLAIM),
 }

@@ -1,0 +1,206 @@
+"""Drives a producer's engine in the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from asyncio import get_running_loop
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from kproto.errors import IllegalState
+
+from .. import lifecycle
+from ..callbacks import run_callback
+from ..clock import now
+from ..delivery import Delivery
+from ..engine import events as ev
+from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.producer.engine import step
+from ..logs import log
+from ..operations.producer import CLOSED
+from ..options import ProducerConfig
+from ..producer_runtime import ProducerRuntime
+from ..runtime import NO_CLAIM
+from .runtime import abandon
+from .streams import Streams
+from .waiters import TaskWaiters, current_task
+
+
+class AsyncProducerRuntime(ProducerRuntime):
+    """A producer's engine in the running event loop."""
+
+    def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig) -> None:
+        try:
+            self.loop = get_running_loop()
+        except RuntimeError:
+            raise IllegalState(
+                "an AsyncProducer needs the running event loop: make it in a coroutine, or use Producer"
+            ) from None
+        self.waiters = TaskWaiters()
+        super().__init__(bootstrap_servers, config, self.waiters, None)
+        # What the timer and the streams refer to: this runtime, while records are open. A producer that is
+        # dropped without close() delivers those, and is freed then.
+        self._kept: list[AsyncProducerRuntime] = []
+        self._ref: weakref.ref[AsyncProducerRuntime] = weakref.ref(self)
+        self.streams = Streams(partial(_on_event, self._ref, self._kept))
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+        lifecycle.opened(self)
+
+    def check_loop(self) -> None:
+        """Raise IllegalState in another event loop."""
+        if get_running_loop() is not self.loop:
+            raise IllegalState(
+                "this producer belongs to another event loop, the one it was made in; make one for each loop"
+            )
+
+    # ---- waiting
+
+    async def wait(self, seen: int, deadline: int) -> bool:
+        return await self.waiters.wait(seen, deadline)
+
+    async def pause(self) -> None:
+        await self.waiters.pause(delivering=False)
+
+    def caller(self) -> object:
+        return current_task()
+
+    def locked(self) -> AbstractContextManager[Any]:
+        return NO_CLAIM
+
+    def check_call(self, *, waits: bool) -> None:
+        if (
+            not self.forked
+        ):  # in the child of a fork each method raises its own error, and close() does nothing
+            self.check_loop()
+
+    def wake(self) -> None:
+        if not self.forked:
+            self.on_event(None)
+
+    # ---- deliveries
+
+    def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
+        raise IllegalState("await the delivery; result() would block the event loop")
+
+    def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
+        while not delivery.done():
+            self.check_loop()
+            future: asyncio.Future[None] = self.loop.create_future()
+            batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
+            self.records.call_back(batch, index, partial(_complete, future))
+            yield from future.__await__()
+
+    def _queue_callback(self, callback: Any, delivery: Delivery) -> None:
+        try:
+            self.loop.call_soon(run_callback, lambda: callback(delivery))
+        except RuntimeError:  # the loop is closed, so the callback runs here
+            run_callback(lambda: callback(delivery))
+
+    # ---- the event loop
+
+    def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
+        """Apply what the network, the timer or the application (None) brought."""
+        try:
+            self._perform(step(self.engine, event, now() if at is None else at))
+            self._schedule()
+        except Exception as error:  # without this the producer would stand still without a message
+            log.exception("the producer failed")
+            self._finish("the producer failed; see the log", error)
+
+    def _perform(self, actions: list[ev.Action]) -> None:
+        for action in actions:
+            match action:
+                case Open() | Write() | Shut() | GetToken():
+                    self.streams.perform(action)
+                case ev.CallBack(callback=callback):
+                    run_callback(callback)
+                case ev.Wake():
+                    self.notify()
+                case ev.Report():
+                    self._log_report(action)
+                case _:
+                    pass
+
+    def _schedule(self) -> None:
+        self._kept[:] = [self] if self.records.open else []
+        due = None if self.records.closed and not self.records.open else self.engine.due()
+        if due == self._timer_at and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = due
+        if due is not None:
+            seconds = max(0, due - now()) / 1000
+            self._timer = self.loop.call_later(seconds, _on_timer, self._ref, self._kept)
+
+    def on_timer(self) -> None:
+        """Apply the `Tick` in the loop's next round.
+
+        The loop may have stood still: in its next round it first reads what arrived meanwhile.
+        """
+        self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
+
+    def on_tick(self, at: int) -> None:
+        """Apply the `Tick` that was due at `at`."""
+        self._timer = self._timer_at = None
+        self.on_event(ev.Tick(), at)
+
+    # ---- the end
+
+    def __del__(self) -> None:
+        if self.forked or self.ended or getattr(self, "_kept", None) is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self.loop.call_soon_threadsafe(abandon, self.streams, self._timer)
+        self._on_drop()
+
+    def shut_down(self, deadline: int) -> None:
+        self._finish(CLOSED)
+        self.ended = True
+        self.notify()
+
+    def _finish(self, reason: str, failure: BaseException | None = None) -> None:
+        for action in self._end(reason, failure):
+            if isinstance(action, ev.CallBack):
+                run_callback(action.callback)
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self.streams.close()
+        self.notify()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._kept.clear()
+
+    def on_exit(self) -> str:
+        loss = self.loss()
+        self.closing = True
+        self._end("the process ends")
+        return f"the producer {self.options.client_id!r} was not closed, and {loss}" if loss else ""
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _on_event(
+    ref: weakref.ref[AsyncProducerRuntime], kept: list[AsyncProducerRuntime], event: NetworkEvent
+) -> None:
+    if (runtime := ref()) is not None:
+        runtime.on_event(event)
+
+
+def _on_timer(ref: weakref.ref[AsyncProducerRuntime], kept: list[AsyncProducerRuntime]) -> None:
+    if (runtime := ref()) is not None:
+        runtime.on_timer()
+
+
+def _on_tick(ref: weakref.ref[AsyncProducerRuntime], kept: list[AsyncProducerRuntime], at: int) -> None:
+    if (runtime := ref()) is not None:
+        runtime.on_tick(at)

@@ -1,0 +1,71 @@
+"""How a task waits: for a future of its own, which completes at the next change."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+from ..clock import now
+
+MAX_HOG_S = 0.001
+"""Seconds for which other tasks may have to wait while calls find all that they want."""
+
+
+class TaskWaiters:
+    """A counter of changes, and the tasks that wait for the next one."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._futures: list[asyncio.Future[None]] = []
+        self._pause_at = -math.inf  # the clock of a machine that has just started is near 0
+
+    async def wait(self, seen: int, deadline: int) -> bool:
+        """Wait until `changes` is no longer `seen`; False at `deadline`."""
+        loop = asyncio.get_running_loop()
+        while self.changes == seen:
+            ms = deadline - now()
+            if ms <= 0:
+                return False
+            future: asyncio.Future[None] = loop.create_future()
+            self._futures.append(future)
+            timer = loop.call_later(ms / 1000, _release, future)
+            try:
+                await future
+            finally:
+                timer.cancel()
+                if future in self._futures:
+                    self._futures.remove(future)
+        return True
+
+    def notify(self) -> None:
+        """Count a change, and wake all waiting tasks."""
+        self.changes += 1
+        futures, self._futures = self._futures, []
+        for future in futures:
+            _release(future)
+
+    async def pause(self, *, delivering: bool) -> None:
+        """Let other tasks run, unless they ran less than `MAX_HOG_S` ago."""
+        at = time.monotonic()
+        if at < self._pause_at:
+            return
+        # If polls that find nothing follow each other, the loop only glances at its sockets in between.
+        # Threads that wait for the interpreter don't get it in so short a time: one of them resolves host
+        # names.
+        spins = not delivering and at < self._pause_at + MAX_HOG_S
+        await asyncio.sleep(MAX_HOG_S if spins else 0)
+        self._pause_at = time.monotonic() + MAX_HOG_S
+
+
+def current_task() -> asyncio.Task[None] | None:
+    """Return the task that calls; None in the child of a fork, where no loop runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done() and not future.get_loop().is_closed():
+        future.set_result(None)

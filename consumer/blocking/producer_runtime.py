@@ -1,0 +1,234 @@
+"""Drives a producer's engine in a thread of its own.
+
+The lock is held for moments: by `send` when it begins a batch, by the thread when it takes a batch or
+completes one. Bytes are encoded, compressed and moved outside it, and callbacks have a thread of their own.
+
+The thread refers to the runtime only while records are open: a producer that is dropped without `close`
+delivers those, and is freed then.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+
+from .. import lifecycle
+from ..callbacks import Callbacks
+from ..clock import now
+from ..delivery import Delivery
+from ..engine import events as ev
+from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.producer.batches import fate
+from ..engine.producer.engine import step
+from ..logs import log
+from ..operations.producer import ProducerOperations
+from ..options import ProducerConfig
+from ..producer_runtime import EXIT_SECONDS, ProducerRuntime
+from ..runtime import run_to_end
+from ..validation import MAX_TIMEOUT_S
+from .runtime import start_thread
+from .sockets import Sockets
+from .waiters import ThreadWaiters
+
+_JOIN_SECONDS = 5.0
+
+
+class BlockingProducerRuntime(ProducerRuntime):
+    """A producer's engine in a thread, for callers that block."""
+
+    def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig) -> None:
+        self.waiters = ThreadWaiters()
+        super().__init__(bootstrap_servers, config, self.waiters, self.waiters.lock)
+        self.sockets = Sockets()
+        self._linger = self.options.linger_ms
+        # When the thread wakes by itself: 0 = it is awake, None = never.
+        self.wakes_at: int | None = 0
+        self.stopped = False
+        # What the thread refers to besides, with the lock held: this runtime, while records are open.
+        self._kept: list[BlockingProducerRuntime] = []
+        self.records.stir = self._on_records
+        name = f"kproto-producer-{self.options.client_id}"
+        self._callbacks = Callbacks(f"{name}-callbacks")
+        self.thread = threading.Thread(
+            target=self._drive, args=(weakref.ref(self), self.sockets, self._kept), name=name, daemon=True
+        )
+        start_thread(self.thread, self.sockets, self)
+        lifecycle.opened(self)
+
+    # ---- waiting
+
+    async def wait(self, seen: int, deadline: int) -> bool:
+        return self.waiters.wait(seen, deadline)
+
+    async def pause(self) -> None:
+        """Return at once: threads run by themselves."""
+
+    def caller(self) -> object:
+        return threading.get_ident()
+
+    def locked(self) -> AbstractContextManager[Any]:
+        return self.waiters.locked()
+
+    def check_call(self, *, waits: bool) -> None:
+        if waits:
+            self.check_may_wait()
+
+    def check_may_wait(self) -> None:
+        """Raise IllegalState in a signal handler that interrupted this producer."""
+        lock: Any = self.waiters.lock
+        if lock._is_owned():  # as `threading.Condition` does
+            raise IllegalState(
+                "a signal handler interrupted this producer at work and can't wait for it now; "
+                "set a flag there, and call it afterwards"
+            )
+
+    def _on_records(self) -> None:
+        """Wake the thread if it would wake too late for what was sent; with the lock held."""
+        if not self._kept:
+            self._kept.append(self)
+        wakes_at = self.wakes_at
+        if wakes_at == 0:
+            return
+        if self.records.urgent() or wakes_at is None or wakes_at > now() + self._linger:
+            self.wake()
+
+    def wake(self) -> None:
+        if self.wakes_at != 0:
+            self.sockets.wake()
+            self.wakes_at = 0
+
+    # ---- deliveries
+
+    def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
+        deadline = now() + int((MAX_TIMEOUT_S if timeout is None else timeout) * 1000)
+        self.check_may_wait()
+        while True:
+            seen = self.changes
+            if delivery.done():
+                return
+            if not self.waiters.wait(seen, deadline):
+                batch, _ = fate(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+                detail = f"{batch.partition}: {self.engine.excuse(batch)}"
+                raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)
+
+    def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
+        raise IllegalState("await needs an AsyncProducer; call result()")
+
+    def _queue_callback(self, callback: Any, delivery: Delivery) -> None:
+        self._callbacks.put(lambda: callback(delivery))
+
+    # ---- the thread
+
+    @staticmethod
+    def _drive(
+        ref: weakref.ref[BlockingProducerRuntime], sockets: Sockets, kept: list[BlockingProducerRuntime]
+    ) -> None:
+        """Run the engine. While it sleeps nothing but `kept` refers to the runtime."""
+        try:
+            while (runtime := ref()) is not None and not runtime.stopped:
+                due = runtime._next_wake()
+                del runtime
+                at = now()
+                events: list[NetworkEvent] = []
+                if due is None or due > at:
+                    events = sockets.wait(None if due is None else (due - at) / 1000)
+                    at = now()
+                if (runtime := ref()) is None:
+                    break
+                runtime.wakes_at = 0
+                if due is not None and due <= at:
+                    # The process may have been stopped: what arrived meanwhile is applied before its
+                    # deadlines.
+                    events += sockets.wait(0)
+                for event in events:
+                    runtime._perform(step(runtime.engine, event, at))
+                runtime._perform(step(runtime.engine, ev.Tick(), at))
+        except BaseException as error:  # without this the producer would stand still without a message
+            log.exception("the producer's thread failed")
+            if (runtime := ref()) is not None:
+                runtime._finish("the producer's thread failed; see the log", error)
+        finally:
+            if (runtime := ref()) is not None:
+                runtime._finish("the producer was closed")
+            kept.clear()
+            sockets.close()
+
+    def _next_wake(self) -> int | None:
+        """Return when the thread wakes by itself."""
+        with self.waiters.lock:
+            if not self.records.open:
+                self._kept.clear()
+            self.wakes_at = due = self.engine.due()
+        return due
+
+    def _perform(self, actions: list[ev.Action]) -> None:
+        for action in actions:
+            match action:
+                case Open() | Write() | Shut() | GetToken():
+                    self.sockets.perform(action)
+                case ev.CallBack(callback=callback):
+                    callback()
+                case ev.Wake():
+                    self.notify()
+                case ev.Report():
+                    self._log_report(action)
+                case _:
+                    pass
+
+    def _finish(self, reason: str, failure: BaseException | None = None) -> None:
+        for action in self._end(reason, failure):
+            if isinstance(action, ev.CallBack):
+                action.callback()
+        self.notify()
+
+    # ---- the end
+
+    def __del__(self) -> None:
+        if getattr(self, "stopped", True) or self.forked:
+            return
+        self.stopped = True
+        self.sockets.wake()
+        self._callbacks.close(0)
+        self._on_drop()
+
+    def shut_down(self, deadline: int) -> None:
+        self.stopped = True
+        self.sockets.wake()
+        if self.thread is not threading.current_thread():
+            self.thread.join(_JOIN_SECONDS)
+        self._finish("the producer was closed")
+        self.ended = True
+        self.notify()
+        self._callbacks.close(max(1.0, (deadline - now()) / 1000))
+
+    def wait_for_callbacks(self, deadline: int) -> None:
+        self._callbacks.close(max(0.0, (deadline - now()) / 1000))
+
+    def on_fork(self) -> None:
+        self.waiters.reset()
+        self._callbacks = Callbacks("kproto-forked-callbacks")
+        super().on_fork()
+        self.records.guard = self.waiters.lock
+        self._kept.clear()
+        self.sockets.abandon()
+
+    def on_exit(self) -> str:
+        open_records = self.engine.open_records
+        name = self.options.client_id
+        if open_records:
+            log.warning(
+                "the producer %r was not closed: %d records are not delivered yet, they have %g s",
+                name,
+                open_records,
+                EXIT_SECONDS,
+            )
+        try:
+            run_to_end(ProducerOperations(self).close(EXIT_SECONDS))
+        except KprotoError as error:
+            return f"the producer {name!r} was not closed, and records are lost: {error}"
+        return ""

@@ -1,0 +1,62 @@
+"""How a thread waits: it blocks until another thread reports a change."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+
+from ..clock import now
+from .signals import Held, look
+
+
+class ThreadWaiters:
+    """A counter of changes, and the threads that wait for the next one."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all waiting threads. In the child of a fork, threads of the parent may hold the locks."""
+        self.lock = threading.RLock()
+        # Each waiting thread has a lock of its own, which it can't acquire before another thread releases it.
+        # (A Condition that Ctrl-C interrupts may return without the lock that it has to give back.)
+        self._locks: set[threading.Lock] = set()
+
+    def __bool__(self) -> bool:
+        """Return whether a thread waits."""
+        return bool(self._locks)
+
+    def wait(self, seen: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
+        """Block until `changes` is no longer `seen`; False at `deadline`.
+
+        `poll(seen, seconds)` may read the sockets in this thread; it returns False if another thread does.
+        """
+        look()
+        lock = threading.Lock()
+        lock.acquire()
+        try:
+            self._locks.add(lock)
+            while self.changes == seen:
+                ms = deadline - now()
+                if ms <= 0:
+                    return False
+                if poll is None or not poll(seen, ms / 1000):
+                    lock.acquire(timeout=min(ms / 1000, threading.TIMEOUT_MAX))
+        finally:
+            self._locks.discard(lock)
+        return True
+
+    def notify(self) -> None:
+        """Count a change, and wake all waiting threads."""
+        self.changes += 1
+        for lock in list(self._locks):
+            with contextlib.suppress(RuntimeError):  # another thread has released it
+                lock.release()
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the lock; signal handlers run when it is released."""
+        with self.lock, Held():
+            yield

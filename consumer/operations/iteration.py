@@ -1,0 +1,122 @@
+"""The records that an iteration holds, and for how long they certainly belong to its consumer."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from operator import itemgetter, length_hint
+from time import time
+
+from kproto.group.subscription import TopicPartition
+
+from ..clock import now
+from ..engine import events as ev
+from ..engine.consumer import ConsumerEngine
+from ..options import ConsumerOptions
+from ..records import ConsumerRecord
+
+# How often, in seconds, an iteration asks the engine whether it still owns what it holds, and reports how
+# far it came. A wall clock that was set back hides a pause of the process for no longer than that.
+_MAX_CHECK_S = 1.0
+
+# (row, partition): from this row on the records are of this partition.
+Starts = list[tuple[int, TopicPartition]]
+
+
+class Iteration:
+    """Records of one poll, of which an iteration has returned some.
+
+    It returns the others only while they certainly belong to this consumer: between `owned_from` and
+    `owned_until`, seconds of `time.time()`. That clock runs while the machine sleeps, and is the fastest
+    one that does; it may jump, so both ends are compared. A process that was stopped for longer than its
+    session thus returns none of them.
+    """
+
+    __slots__ = (
+        "_check_s",
+        "_engine",
+        "_losses",
+        "_starts",
+        "owned_from",
+        "owned_until",
+        "records",
+        "remaining",
+    )
+
+    def __init__(self, engine: ConsumerEngine, options: ConsumerOptions) -> None:
+        self._engine = engine
+        self.records: list[ConsumerRecord] = []
+        self.remaining: Iterator[ConsumerRecord] = iter(())
+        self.owned_from = self.owned_until = 0.0
+        self._starts: Starts | None = None
+        self._losses = 0
+        self._check_s = _MAX_CHECK_S
+        if options.enable_auto_commit:
+            self._check_s = min(_MAX_CHECK_S, max(1, options.auto_commit_interval_ms) / 1000)
+
+    def hold(self, delivered: ev.Deliver) -> None:
+        """Hold the records of a poll."""
+        remaining = iter(delivered.rows)
+        self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
+        self._starts = None
+
+    def drop(self, remaining: Iterator[ConsumerRecord]) -> None:
+        """Hold nothing. `remaining` is an empty iterator: with it Ctrl-C can't divide this."""
+        self.records, self.remaining, self._starts = [], remaining, None
+
+    def check_ownership(self) -> bool:
+        """Return whether the records still belong to this consumer, and note until when that is certain.
+
+        The engine is locked.
+        """
+        if self._engine.core.partitions.losses != self._losses:
+            return False
+        until = self._engine.ours_until()
+        seconds = self._check_s if until is None else min(self._check_s, (until - now()) / 1000)
+        self.owned_from = time()
+        self.owned_until = self.owned_from + seconds
+        return True
+
+    def expire_if_lost(self) -> None:
+        """Return no more records if the engine has let a partition go since they were polled."""
+        if self.records and self._engine.core.partitions.losses != self._losses:
+            self.owned_until = 0.0
+
+    def returned(self) -> int:
+        """Return how many records the iteration has returned."""
+        return len(self.records) - length_hint(self.remaining)
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition that the iteration has not returned yet."""
+        return self.offsets_from(self.returned()) if self.records else {}
+
+    def offsets_from(self, row: int) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition from this row on; the rows are scanned only once."""
+        if self._starts is None:
+            self._starts = partition_starts(self.records)
+        return first_offsets(self.records, self._starts, row)
+
+
+def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
+    """Return where the records of another partition begin;
+
+    those of one partition mostly follow each other.
+    """
+    starts: Starts = []
+    last: tuple[str, int] | None = None
+    for row, record in enumerate(records):
+        if (key := (record.topic, record.partition)) != last:
+            starts.append((row, TopicPartition(*key)))
+            last = key
+    return starts
+
+
+def first_offsets(records: list[ConsumerRecord], starts: Starts, row: int) -> dict[TopicPartition, int]:
+    """Return the first offset of each partition from this row on."""
+    offsets: dict[TopicPartition, int] = {}
+    for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
+        start, partition = starts[index]
+        first = max(start, row)
+        if first < (starts[index + 1][0] if index + 1 < len(starts) else len(records)):
+            offsets.setdefault(partition, records[first].offset)
+    return offsets
