@@ -58,8 +58,8 @@ class GroupCoordinatorStep(NamedTuple):
 class TransactionCoordinatorStep(NamedTuple):
     """To tell: the transaction coordinator was given `event` and answered with `actions`."""
 
-    event: transactions.Event
-    actions: tuple[transactions.Action, ...]
+    event: transactions.TransactionEvent
+    actions: tuple[transactions.TransactionAction, ...]
 
 
 class LogsCleaned(NamedTuple):
@@ -238,8 +238,8 @@ class Broker:
                 self.answer(action.token, action.response)
 
     def step_transaction_coordinator(
-        self, event: transactions.Event, now: int
-    ) -> tuple[transactions.Action, ...]:
+        self, event: transactions.TransactionEvent, now: int
+    ) -> tuple[transactions.TransactionAction, ...]:
         """Tell the transaction coordinator, answer whom it answers, and write the markers that it wants."""
         actions = tuple(transactions.step(self.transactions, event, now))
         self.actions.append(TransactionCoordinatorStep(event, actions))

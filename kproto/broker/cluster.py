@@ -25,8 +25,7 @@ from ..error_codes import ErrorCode
 from ..group.classic.coordinator import ClassicCoordinator
 from ..group.protocol import GroupCoordinator
 from ..machine import SendResponse
-from ..transactions.state import Partition as Name
-from ..transactions.state import offsets_partition, state_partition
+from ..transactions.state import TransactionPartition, offsets_partition, state_partition
 from .call import Node
 from .dynamic_config import DynamicConfig
 from .log_manager import Cleaning
@@ -49,7 +48,7 @@ class Cluster:
         # `coordinator`; tests and the virtual-time world also look at the groups of `classic_coordinator`.
         self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
-        self.transactions: Final = transactions.Coordinator(settings.transactions, self.topics)
+        self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
         self.leaders: Final[dict[Partition, int]] = {}
         # Who coordinates a group that was moved; and who leads those partitions of the coordinators' two
@@ -66,7 +65,7 @@ class Cluster:
         self.unsent = 0
         """Bytes of answers that are not on their way yet: nobody takes them, or not fast enough."""
         # Producers with a transaction open in a partition of `__consumer_offsets`, and their epochs there.
-        self._pending_offsets: Final[dict[tuple[int, Name], int]] = {}
+        self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
         self._settings: Final = settings
         self._places: Final = tuple(self.nodes)
@@ -143,7 +142,7 @@ class Cluster:
                 if self._of_partition(leaders, partition) == node:
                     leaders[partition] = heir
 
-    def offsets_partition_of(self, group_id: str) -> Name:
+    def offsets_partition_of(self, group_id: str) -> TransactionPartition:
         """The partition of `__consumer_offsets` that keeps a group's offsets."""
         return offsets_partition(group_id, self._settings.transactions)
 
@@ -156,7 +155,7 @@ class Cluster:
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
-    def clear_pending_offsets(self, producer_id: int, partition: Name) -> None:
+    def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> None:
         """The marker of its transaction is in this partition."""
         self._pending_offsets.pop((producer_id, partition), None)
 

@@ -19,7 +19,7 @@ from ..group.classic.coordinator.settings import GroupSettings
 from ..java_numbers import trimmed
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
-from ..transactions.settings import Settings as TransactionSettings
+from ..transactions.settings import TransactionSettings
 from .config_values import Boolean, CleanupPolicy, Integer, Text, ValueType
 from .topic_configs import TIMESTAMP_TYPE
 

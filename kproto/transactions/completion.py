@@ -1,173 +1,200 @@
-"""How a transaction ends: by its producer, by its time, or because another producer takes the id.
+"""The end of a transaction: by EndTxn, by its timeout, or because another producer takes the transactional
+id.
 
-Rules that hold here:
-
-* The decision is made once, and answered at once; the markers follow it into every partition of the
+* X2: the decision is made once and answered at once. The markers then follow it to every partition of the
   transaction.
-* From EndTxn v5 on each end begins a new epoch (KIP-890): what comes late from the old transaction is fenced,
-  and who did not hear the answer may ask again with the old epoch, and hears it again. What ends without its
-  producer ends in a new epoch, too.
-* Up to v4 the epoch stays, so a second EndTxn of the same kind is taken for a repeated one.
-* Who has nothing open may abort from v5 on, to be sure; nobody commits nothing.
-* When the epochs are used up, another producer id takes over with the markers.
+* X4: from EndTxn v5 on each end starts a new epoch (KIP-890). Late requests of the old transaction are
+  fenced. A producer that did not receive the response retries with the old epoch, and receives the same
+  response. A transaction that ends without its producer also ends in a new epoch.
+* Up to EndTxn v4 the epoch stays. A second EndTxn with the same decision therefore counts as a retry.
+* A producer without an open transaction may abort from v5 on, but not commit.
+* When the epochs of a producer id are exhausted, the markers give the transactional id a new producer id.
 
 Follows TransactionCoordinator.endTransaction, endTransactionWithTV1 and abortTimedOutTransactions of Kafka
-4.3. Kafka looks every ten seconds whose time is over; here each is aborted when it is.
+4.3. Kafka checks the timeouts every 10 seconds; here each transaction is aborted at its own deadline.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from ..error_codes import ErrorCode
+from ..machine import RequestReceived
 from ..messages.end_txn import EndTxnRequest, EndTxnResponse
 from .partitions import owner_error
-from .responses import refuse
-from .state import LAST_EPOCH, NO_ID, MarkersWritten, Received, S, Transaction, Turn, WriteMarkers, move
+from .responses import send_error
+from .state import (
+    LAST_EPOCH,
+    NO_PRODUCER_ID,
+    MarkersWritten,
+    S,
+    TransactionContext,
+    TransactionMetadata,
+    WriteMarkers,
+    move,
+)
 
-Call = Received[EndTxnRequest]
+EndTxnCall: TypeAlias = RequestReceived[EndTxnRequest]
 
-_ASKED = "EndTxn"
+_BY_END_TXN = "EndTxn"
 
 
-def end(turn: Turn, txn: Transaction, *, committed: bool, bumps: bool, reason: str) -> None:
-    """Decide, and have the markers written."""
-    if bumps:
-        if txn.exhausted:
-            txn.next_id = turn.new_producer_id()
+def prepare_end(
+    context: TransactionContext,
+    txn: TransactionMetadata,
+    *,
+    committed: bool,
+    bumps_epoch: bool,
+    reason: str,
+) -> None:
+    """Decide how the transaction ends, and request its markers (X2, X4)."""
+    if bumps_epoch:
+        if txn.is_epoch_exhausted:
+            txn.next_producer_id = context.new_producer_id()
         txn.last_epoch = txn.epoch
         txn.epoch += 1
-    move(turn, txn, S.PREPARE_COMMIT if committed else S.PREPARE_ABORT)
-    turn.actions.append(
-        WriteMarkers(
-            txn.transactional_id, txn.producer_id, txn.epoch, committed, tuple(txn.partitions), reason
-        )
+    move(context, txn, S.PREPARE_COMMIT if committed else S.PREPARE_ABORT)
+    partitions = tuple(txn.partitions)
+    context.actions.append(
+        WriteMarkers(txn.transactional_id, txn.producer_id, txn.epoch, committed, partitions, reason)
     )
 
 
-def complete(turn: Turn, txn: Transaction, event: MarkersWritten) -> None:
-    """The markers are in all logs: the transaction is over."""
-    if txn.next_id != NO_ID:
-        txn.previous_id, txn.producer_id, txn.epoch = txn.producer_id, txn.next_id, 0
-        txn.next_id = NO_ID
+def complete(context: TransactionContext, txn: TransactionMetadata, event: MarkersWritten) -> None:
+    """Complete the transaction: its markers are in all logs."""
+    if txn.next_producer_id != NO_PRODUCER_ID:
+        txn.previous_producer_id, txn.producer_id, txn.epoch = txn.producer_id, txn.next_producer_id, 0
+        txn.next_producer_id = NO_PRODUCER_ID
     txn.partitions.clear()
-    move(turn, txn, S.COMPLETE_COMMIT if txn.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT)
+    move(context, txn, S.COMPLETE_COMMIT if txn.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT)
 
 
-def time_out(turn: Turn, txn: Transaction, event: None) -> None:
-    """Abort what has been open for longer than its producer said."""
-    end(turn, txn, committed=False, bumps=True, reason=f"open for longer than {txn.timeout_ms} ms")
+def abort_on_timeout(context: TransactionContext, txn: TransactionMetadata, event: None) -> None:
+    """Abort a transaction that has been open for longer than its timeout."""
+    reason = f"open for longer than {txn.timeout_ms} ms"
+    prepare_end(context, txn, committed=False, bumps_epoch=True, reason=reason)
 
 
-def forget(turn: Turn, txn: Transaction, event: None) -> None:
-    """Nobody used the id for a long time."""
-    move(turn, txn, S.DEAD)
+def expire_id(context: TransactionContext, txn: TransactionMetadata, event: None) -> None:
+    """Delete a transactional id that was not used for `transactional.id.expiration.ms`."""
+    move(context, txn, S.DEAD)
 
 
-# EndTxn up to v4.
+def refuse_unknown_id(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
+    """Answer INVALID_PRODUCER_ID_MAPPING: the transactional id does not exist."""
+    send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def unknown(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Refuse: nobody has this transactional id."""
-    refuse(turn, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+# EndTxn up to v4: the epoch stays.
 
 
-def end_old(turn: Turn, txn: Transaction, call: Call) -> None:
-    """End the open transaction; the epoch stays."""
-    if error := _owner(txn, call):
-        refuse(turn, call, error)
+def end_v4(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
+    """End the open transaction in the current epoch."""
+    if error := _owner_error(txn, call):
+        send_error(context, call, error)
         return
-    turn.reply(
-        call,
-        EndTxnResponse(
-            throttle_time_ms=0, error_code=0, producer_id=txn.producer_id, producer_epoch=txn.epoch
-        ),
-    )
-    end(turn, txn, committed=call.request.committed, bumps=False, reason=_ASKED)
+    context.reply(call, _end_response(txn.producer_id, txn.epoch))
+    prepare_end(context, txn, committed=call.request.committed, bumps_epoch=False, reason=_BY_END_TXN)
 
 
-def nothing_to_end(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Refuse: there is no transaction."""
-    refuse(turn, call, _owner(txn, call) or ErrorCode.INVALID_TXN_STATE)
+def refuse_without_transaction(
+    context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
+) -> None:
+    """Answer INVALID_TXN_STATE: no transaction is open."""
+    send_error(context, call, _owner_error(txn, call) or ErrorCode.INVALID_TXN_STATE)
 
 
-def repeated_old(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Answer who asks again as before, and who wants the contrary that it is too late."""
-    refuse(turn, call, _owner(txn, call) or _same_end(txn, call))
+def repeat_end_v4(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
+    """Answer a retry with NONE, and the opposite decision with INVALID_TXN_STATE."""
+    send_error(context, call, _owner_error(txn, call) or _decision_error(txn, call))
 
 
-def being_ended_old(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Let who asks again wait for the markers."""
-    refuse(turn, call, _owner(txn, call) or _same_end(txn, call) or ErrorCode.CONCURRENT_TRANSACTIONS)
+def repeat_end_before_completion_v4(
+    context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
+) -> None:
+    """Answer CONCURRENT_TRANSACTIONS to a retry: the markers have not been written yet."""
+    error = _owner_error(txn, call) or _decision_error(txn, call) or ErrorCode.CONCURRENT_TRANSACTIONS
+    send_error(context, call, error)
 
 
-# EndTxn from v5 on.
+# EndTxn from v5 on: each end starts a new epoch.
 
 
-def end_new(turn: Turn, txn: Transaction, call: Call) -> None:
-    """End the open transaction, and tell the producer its next epoch, or its next id."""
-    if error := _owner(txn, call):
-        refuse(turn, call, error)
+def end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
+    """End the open transaction, and return the producer's next epoch or next producer id."""
+    if error := _owner_error(txn, call):
+        send_error(context, call, error)
     else:
-        _end_in_new_epoch(turn, txn, call)
+        _end_in_new_epoch(context, txn, call)
 
 
-def abort_nothing(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Let a producer abort what it never began; it begins a new epoch."""
-    if (error := _owner(txn, call)) or call.request.committed:
-        refuse(turn, call, error or ErrorCode.INVALID_TXN_STATE)
+def abort_without_transaction(
+    context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
+) -> None:
+    """Start a new epoch for a producer that aborts without an open transaction."""
+    if (error := _owner_error(txn, call)) or call.request.committed:
+        send_error(context, call, error or ErrorCode.INVALID_TXN_STATE)
     else:
-        txn.started_at = turn.now
-        _end_in_new_epoch(turn, txn, call)
+        txn.started_at = context.now
+        _end_in_new_epoch(context, txn, call)
 
 
-def repeated_new(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Answer who did not hear the answer again; who has the newest epoch has nothing open."""
-    request = call.request
-    if not _asks_again(txn, request):
-        abort_nothing(turn, txn, call)
-    elif error := _same_end(txn, call):
-        refuse(turn, call, error)
+def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
+    """Answer a retry with the same response; any other request is treated as without a transaction."""
+    if not _is_retry(txn, call.request):
+        abort_without_transaction(context, txn, call)
+    elif error := _decision_error(txn, call):
+        send_error(context, call, error)
     else:
-        turn.reply(call, _ended(txn.producer_id, txn.epoch))
+        context.reply(call, _end_response(txn.producer_id, txn.epoch))
 
 
-def being_ended_new(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Let who did not hear the answer wait for the markers; nobody has the newest epoch yet."""
+def repeat_end_before_completion(
+    context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
+) -> None:
+    """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to any other epoch.
+
+    No producer can have the newest epoch yet.
+    """
     if call.request.producer_id != txn.producer_id:
-        refuse(turn, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     elif call.request.producer_epoch + 1 != txn.epoch:
-        refuse(turn, call, ErrorCode.PRODUCER_FENCED)
+        send_error(context, call, ErrorCode.PRODUCER_FENCED)
     else:
-        refuse(turn, call, _same_end(txn, call) or ErrorCode.CONCURRENT_TRANSACTIONS)
+        send_error(context, call, _decision_error(txn, call) or ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 # Shared.
 
 
-def _owner(txn: Transaction, call: Call) -> ErrorCode:
+def _owner_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
     return owner_error(txn, call.request.producer_id, call.request.producer_epoch)
 
 
-def _same_end(txn: Transaction, call: Call) -> ErrorCode:
-    """NONE when the request wants the end that the transaction had, or is having."""
+def _decision_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
+    """Return NONE if the request has the decision that was made, otherwise INVALID_TXN_STATE."""
     committed = txn.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
     return ErrorCode.NONE if call.request.committed == committed else ErrorCode.INVALID_TXN_STATE
 
 
-def _asks_again(txn: Transaction, request: EndTxnRequest) -> bool:
-    """Does the producer have what it had before the last end?"""
+def _is_retry(txn: TransactionMetadata, request: EndTxnRequest) -> bool:
+    """Return whether the producer has the producer id and epoch from before the last end."""
     if request.producer_id == txn.producer_id:
         return request.producer_epoch + 1 == txn.epoch
-    used_up = request.producer_id == txn.previous_id and request.producer_epoch == LAST_EPOCH
-    return used_up and txn.epoch == 0
+    was_exhausted = request.producer_id == txn.previous_producer_id and request.producer_epoch == LAST_EPOCH
+    return was_exhausted and txn.epoch == 0
 
 
-def _end_in_new_epoch(turn: Turn, txn: Transaction, call: Call) -> None:
-    at = len(turn.actions)
-    end(turn, txn, committed=call.request.committed, bumps=True, reason=_ASKED)
-    told = (txn.producer_id, txn.epoch) if txn.next_id == NO_ID else (txn.next_id, 0)
-    turn.reply(call, _ended(*told))
-    turn.actions[at:] = reversed(turn.actions[at:])  # Kafka answers when it has decided
+def _end_in_new_epoch(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
+    first = len(context.actions)
+    prepare_end(context, txn, committed=call.request.committed, bumps_epoch=True, reason=_BY_END_TXN)
+    if txn.next_producer_id == NO_PRODUCER_ID:
+        response = _end_response(txn.producer_id, txn.epoch)
+    else:
+        response = _end_response(txn.next_producer_id, 0)
+    context.reply(call, response)
+    context.actions[first:] = reversed(context.actions[first:])  # as in Kafka, the response comes first
 
 
-def _ended(producer_id: int, epoch: int) -> EndTxnResponse:
+def _end_response(producer_id: int, epoch: int) -> EndTxnResponse:
     return EndTxnResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=epoch)

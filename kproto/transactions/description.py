@@ -1,7 +1,7 @@
-"""What anyone may know of transactions: DescribeTransactions and ListTransactions (KIP-664).
+"""DescribeTransactions and ListTransactions (KIP-664).
 
 Follows TransactionCoordinator.handleDescribeTransactions and TransactionStateManager.listTransactionStates of
-Kafka 4.3. Kafka reads the pattern of KIP-1152 as RE2 does, here it is Python's.
+Kafka 4.3. Kafka reads the pattern of KIP-1152 with RE2, kproto with Python's `re`.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 import re
 
 from ..error_codes import ErrorCode
-from ..messages import describe_transactions as described
-from ..messages import list_transactions as listed
+from ..machine import RequestReceived
+from ..messages import describe_transactions as describe
+from ..messages import list_transactions as listing
 from ..patterns import compiled
-from .state import STATE_NAMES, Received, S, Transaction, Turn
+from .state import STATE_NAMES, S, TransactionContext, TransactionMetadata
 
 
-def describe_transactions(turn: Turn, call: Received[described.DescribeTransactionsRequest]) -> None:
-    """Answer with every id asked for, in that order."""
-    states = [_describe(turn.coordinator.find(name)) for name in call.request.transactional_ids]
-    turn.reply(call, described.DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states))
+def describe_transactions(
+    context: TransactionContext, call: RequestReceived[describe.DescribeTransactionsRequest]
+) -> None:
+    """Answer with every requested transactional id, in the order of the request."""
+    states = [_describe(context.coordinator.find(name)) for name in call.request.transactional_ids]
+    context.reply(call, describe.DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states))
 
 
-def _describe(txn: Transaction) -> described.TransactionState:
+def _describe(txn: TransactionMetadata) -> describe.TransactionState:
     if txn.state is S.DEAD:
         missing = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if txn.transactional_id else ErrorCode.INVALID_REQUEST
-        return unknown(txn.transactional_id, missing)
-    topics: dict[str, described.TopicData] = {}
+        return describe_error(txn.transactional_id, missing)
+    topics: dict[str, describe.TopicData] = {}
     for name, index in txn.partitions:
-        topics.setdefault(name, described.TopicData(topic=name, partitions=[])).partitions.append(index)
-    return described.TransactionState(
+        topics.setdefault(name, describe.TopicData(topic=name, partitions=[])).partitions.append(index)
+    return describe.TransactionState(
         error_code=0,
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.value,
@@ -40,9 +43,9 @@ def _describe(txn: Transaction) -> described.TransactionState:
     )
 
 
-def unknown(transactional_id: str, code: ErrorCode) -> described.TransactionState:
-    """DescribeTransactions' way of saying no."""
-    return described.TransactionState(
+def describe_error(transactional_id: str, code: ErrorCode) -> describe.TransactionState:
+    """Return the entry of DescribeTransactions for a transactional id that cannot be described."""
+    return describe.TransactionState(
         error_code=code,
         transactional_id=transactional_id,
         transaction_state="",
@@ -54,34 +57,36 @@ def unknown(transactional_id: str, code: ErrorCode) -> described.TransactionStat
     )
 
 
-def list_transactions(turn: Turn, call: Received[listed.ListTransactionsRequest]) -> None:
-    """Answer with the ids that pass all filters; an empty filter lets everything pass."""
+def list_transactions(
+    context: TransactionContext, call: RequestReceived[listing.ListTransactionsRequest]
+) -> None:
+    """Answer with the transactional ids that match all filters; an empty filter matches all."""
     request = call.request
     try:
         pattern = compiled(request.transactional_id_pattern or ".*")
     except re.error:
-        turn.reply(call, _listed(ErrorCode.INVALID_REGULAR_EXPRESSION, [], []))
+        context.reply(call, _list_response(ErrorCode.INVALID_REGULAR_EXPRESSION, [], []))
         return
-    states, ids = set(request.state_filters), set(request.producer_id_filters)
-    found = [
-        listed.TransactionState(
+    states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    matches = [
+        listing.TransactionState(
             transactional_id=txn.transactional_id,
             producer_id=txn.producer_id,
             transaction_state=txn.state.value,
         )
-        for txn in turn.coordinator.transactions.values()
+        for txn in context.coordinator.transactions.values()
         if (not states or txn.state.value in states)
-        and (not ids or txn.producer_id in ids)
-        and (request.duration_filter < 0 or turn.now - txn.started_at > request.duration_filter)
+        and (not producer_ids or txn.producer_id in producer_ids)
+        and (request.duration_filter < 0 or context.now - txn.started_at > request.duration_filter)
         and pattern.fullmatch(txn.transactional_id)
     ]
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES]
-    turn.reply(call, _listed(ErrorCode.NONE, unknown, found))
+    context.reply(call, _list_response(ErrorCode.NONE, unknown, matches))
 
 
-def _listed(
-    code: ErrorCode, unknown: list[str], found: list[listed.TransactionState]
-) -> listed.ListTransactionsResponse:
-    return listed.ListTransactionsResponse(
-        throttle_time_ms=0, error_code=code, unknown_state_filters=unknown, transaction_states=found
+def _list_response(
+    code: ErrorCode, unknown: list[str], matches: list[listing.TransactionState]
+) -> listing.ListTransactionsResponse:
+    return listing.ListTransactionsResponse(
+        throttle_time_ms=0, error_code=code, unknown_state_filters=unknown, transaction_states=matches
     )

@@ -1,16 +1,14 @@
-"""What takes part in a transaction: partitions that are written to, and the offsets of groups.
+"""The partitions of a transaction: AddPartitionsToTxn and AddOffsetsToTxn.
 
-Rules that hold here:
+* X1: only the current owner of the transactional id, in its newest epoch, adds partitions. The first
+  partition starts the transaction and its timeout.
+* X6: older clients add a partition before they write to it. Newer clients only write (KIP-890); the broker
+  that receives the write then adds the partition, or verifies that an older client has added it.
+* Partitions are added all or none. If one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
+* X3: while a transaction is being completed, no partition is added to the next one.
 
-* Only the producer that has the id, in its newest epoch, adds anything; the first partition begins the
-  transaction and its time.
-* Older clients ask before they write. Newer ones only write (KIP-890), and the brokers ask here: either to
-  add, or whether an older client did.
-* Partitions are added all or none: one that there is not, and the others are not attempted.
-* While a transaction is being ended nothing is added to the next one.
-
-Follows TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction, and
-KafkaApis.handleAddPartitionsToTxnRequest of Kafka 4.3.
+Follows TransactionCoordinator.handleAddPartitionsToTransaction and handleVerifyPartitionsInTransaction, and
+KafkaApis.handleAddPartitionsToTxnRequest, of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -19,70 +17,89 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..error_codes import ErrorCode
-from .state import OFFSETS_TOPIC, Partition, S, Topics, Transaction, Turn, move
+from .state import (
+    OFFSETS_TOPIC,
+    PartitionCounts,
+    S,
+    TransactionContext,
+    TransactionMetadata,
+    TransactionPartition,
+    move,
+)
 
 
 @dataclass(slots=True)
-class Adding:
-    """A wish to add partitions, or the question whether they are in; `codes` is the answer."""
+class PartitionsRequest:
+    """Partitions to add, or to verify, and the error code of each as the result."""
 
     producer_id: int
     epoch: int
-    partitions: list[Partition]
-    codes: dict[Partition, ErrorCode] = field(default_factory=dict[Partition, ErrorCode])
+    partitions: list[TransactionPartition]
+    codes: dict[TransactionPartition, ErrorCode] = field(
+        default_factory=dict[TransactionPartition, ErrorCode]
+    )
 
-    def say(self, code: ErrorCode) -> None:
-        """The same for every partition."""
+    def set_code(self, code: ErrorCode) -> None:
+        """Set the same result for every partition."""
         self.codes = dict.fromkeys(self.partitions, code)
 
     @property
     def code(self) -> ErrorCode:
-        """The answer where there is one for all."""
+        """Return the result of the first partition, for requests with one result for all."""
         return next(iter(self.codes.values()), ErrorCode.NONE)
 
 
-def missing(topics: Topics | None, partitions: Iterable[Partition]) -> set[Partition]:
-    """Those that there are not."""
+def missing_partitions(
+    topics: PartitionCounts | None, partitions: Iterable[TransactionPartition]
+) -> set[TransactionPartition]:
+    """Return the partitions that do not exist."""
     if topics is None:
         return set()
-    found: set[Partition] = set()
+    missing: set[TransactionPartition] = set()
     for name, index in partitions:
         count = topics.partitions(name)
         if name != OFFSETS_TOPIC and not 0 <= index < (count or 0):
-            found.add((name, index))
-    return found
+            missing.add((name, index))
+    return missing
 
 
-def owner_error(txn: Transaction, producer_id: int, epoch: int) -> ErrorCode:
-    """Why this is not the producer that has the id now, or NONE."""
+def owner_error(txn: TransactionMetadata, producer_id: int, epoch: int) -> ErrorCode:
+    """Return why a producer is not the current owner of the transactional id, or NONE (X1)."""
     if producer_id != txn.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.NONE if epoch == txn.epoch else ErrorCode.PRODUCER_FENCED
 
 
-def unknown(turn: Turn, txn: Transaction, ask: Adding) -> None:
-    """Refuse: nobody has this transactional id."""
-    ask.say(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+def refuse_unknown_id(
+    context: TransactionContext, txn: TransactionMetadata, request: PartitionsRequest
+) -> None:
+    """Answer INVALID_PRODUCER_ID_MAPPING: the transactional id does not exist."""
+    request.set_code(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def add(turn: Turn, txn: Transaction, ask: Adding) -> None:
-    """Begin a transaction, or let the open one have more partitions."""
-    error = owner_error(txn, ask.producer_id, ask.epoch)
-    ask.say(error)
+def add_partitions(context: TransactionContext, txn: TransactionMetadata, request: PartitionsRequest) -> None:
+    """Start a transaction with these partitions, or add them to the open one."""
+    error = owner_error(txn, request.producer_id, request.epoch)
+    request.set_code(error)
     if error is ErrorCode.NONE:
-        txn.partitions.update(dict.fromkeys(ask.partitions))
-        move(turn, txn, S.ONGOING)
+        txn.partitions.update(dict.fromkeys(request.partitions))
+        move(context, txn, S.ONGOING)
 
 
-def verify(turn: Turn, txn: Transaction, ask: Adding) -> None:
-    """Say of each partition whether it is in the open transaction."""
-    ask.say(owner_error(txn, ask.producer_id, ask.epoch))
-    if ask.code is ErrorCode.NONE:
-        for partition in ask.partitions:
+def verify_partitions(
+    context: TransactionContext, txn: TransactionMetadata, request: PartitionsRequest
+) -> None:
+    """Answer TRANSACTION_ABORTABLE for each partition that is not part of the open transaction."""
+    request.set_code(owner_error(txn, request.producer_id, request.epoch))
+    if request.code is ErrorCode.NONE:
+        for partition in request.partitions:
             if partition not in txn.partitions:
-                ask.codes[partition] = ErrorCode.TRANSACTION_ABORTABLE
+                request.codes[partition] = ErrorCode.TRANSACTION_ABORTABLE
 
 
-def wait_for_the_end(turn: Turn, txn: Transaction, ask: Adding) -> None:
-    """Let the producer ask again: the transaction before is being ended."""
-    ask.say(owner_error(txn, ask.producer_id, ask.epoch) or ErrorCode.CONCURRENT_TRANSACTIONS)
+def wait_for_completion(
+    context: TransactionContext, txn: TransactionMetadata, request: PartitionsRequest
+) -> None:
+    """Answer CONCURRENT_TRANSACTIONS: the producer must retry after the markers have been written."""
+    error = owner_error(txn, request.producer_id, request.epoch)
+    request.set_code(error or ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -1,102 +1,124 @@
-"""InitProducerId: a producer takes a transactional id, goes on with it, or takes it away from another.
+"""InitProducerId: a producer takes a transactional id, keeps it after an error, or takes it from another
+producer.
 
-Rules that hold here:
-
-* Each producer that takes an id gets the next epoch, so that the one before it is fenced. It need not say
-  anything about itself.
-* A producer that says its id and epoch goes on after an error (KIP-360): it must be the one that has the id
-  now. If it did not hear of its newest epoch, it is told again; whoever is neither is fenced.
-* When the epochs are used up, the producer gets another producer id and begins with epoch 0 again.
-* Nobody gets an id while its transaction is being ended. An open one is aborted first, and whoever asked is
-  told to ask again.
+* X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
+  fenced. The producer need not name a producer id or an epoch.
+* A producer that names its producer id and epoch continues after an error (KIP-360). It must be the current
+  owner. If it did not receive its newest epoch, the response is repeated. Any other producer is fenced.
+* When the epochs are exhausted, the producer receives another producer id with epoch 0.
+* X3: a transactional id cannot be taken while its transaction is being completed. An open transaction is
+  aborted first. In both cases the producer must retry.
 
 Follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ..error_codes import ErrorCode
+from ..machine import RequestReceived
 from ..messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from .completion import end
-from .responses import refuse
-from .state import LAST_EPOCH, NO_EPOCH, NO_ID, Received, S, Transaction, Turn, move
+from .completion import prepare_end
+from .responses import send_error
+from .state import (
+    LAST_EPOCH,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    S,
+    TransactionContext,
+    TransactionMetadata,
+    move,
+)
 
-Call = Received[InitProducerIdRequest]
+InitProducerIdCall: TypeAlias = RequestReceived[InitProducerIdRequest]
 
 
-class Claim(NamedTuple):
-    """Who a producer says it is."""
+class ProducerIdentity(NamedTuple):
+    """The producer id and epoch that a producer names."""
 
     producer_id: int
     epoch: int
 
 
-def claim(request: InitProducerIdRequest) -> Claim | None:
-    """None: it says nothing of itself. ValueError: only half of it."""
-    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
+    """Return the identity that the producer names, or None. Raises ValueError if it names only half of it."""
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise ValueError
-    return None if request.producer_id == NO_ID else Claim(request.producer_id, request.producer_epoch)
+    if request.producer_id == NO_PRODUCER_ID:
+        return None
+    return ProducerIdentity(request.producer_id, request.producer_epoch)
 
 
-def found(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Found the id: its first producer begins with epoch 0, whatever it says of itself."""
-    txn.producer_id, txn.epoch = turn.new_producer_id(), 0
-    _name(turn, txn, call)
+def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
+    """Create the transactional id with a new producer id and epoch 0, whatever the producer names."""
+    txn.producer_id, txn.epoch = context.new_producer_id(), 0
+    _take_id(context, txn, call)
 
 
-def name(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Give the producer the next epoch, or tell it again what it has; no transaction is open."""
-    said = claim(call.request)
-    if not _may_be(txn, said):
-        refuse(turn, call, ErrorCode.PRODUCER_FENCED)
+def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
+    """Give the producer the next epoch, or repeat the response to a retry. No transaction is open."""
+    identity = read_identity(call.request)
+    if not _may_own(txn, identity):
+        send_error(context, call, ErrorCode.PRODUCER_FENCED)
         return
-    if said is not None and said.epoch != txn.epoch:
-        if said.epoch != txn.last_epoch:
-            refuse(turn, call, ErrorCode.PRODUCER_FENCED)
+    if identity is not None and identity.epoch != txn.epoch:
+        if identity.epoch != txn.last_epoch:
+            send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # A retry of a call that went well. Kafka fails where the epochs are used up, too.
+        # A retry of a request that succeeded. Kafka rejects it if the epochs were exhausted.
     else:
-        txn.last_epoch = NO_EPOCH if said is None else txn.epoch
-        if txn.exhausted:
-            txn.previous_id, txn.producer_id, txn.epoch = txn.producer_id, turn.new_producer_id(), 0
+        txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
+        if txn.is_epoch_exhausted:
+            txn.previous_producer_id = txn.producer_id
+            txn.producer_id, txn.epoch = context.new_producer_id(), 0
         else:
-            txn.previous_id = txn.producer_id
+            txn.previous_producer_id = txn.producer_id
             txn.epoch += 1
-    _name(turn, txn, call)
+    _take_id(context, txn, call)
 
 
-def take_over(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Abort what is open, in a new epoch, and let the producer ask again."""
-    if _may_be(txn, claim(call.request)):
-        refuse(turn, call, ErrorCode.CONCURRENT_TRANSACTIONS)
-        end(turn, txn, committed=False, bumps=True, reason="another producer takes the id")
+def abort_for_new_producer(
+    context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall
+) -> None:
+    """Abort the open transaction in a new epoch. The producer must retry."""
+    if _may_own(txn, read_identity(call.request)):
+        send_error(context, call, ErrorCode.CONCURRENT_TRANSACTIONS)
+        prepare_end(
+            context,
+            txn,
+            committed=False,
+            bumps_epoch=True,
+            reason="another producer takes the transactional id",
+        )
     else:
-        refuse(turn, call, ErrorCode.PRODUCER_FENCED)
+        send_error(context, call, ErrorCode.PRODUCER_FENCED)
 
 
-def wait_for_the_end(turn: Turn, txn: Transaction, call: Call) -> None:
-    """Let the producer ask again: the transaction before is being ended."""
-    fine = _may_be(txn, claim(call.request))
-    refuse(turn, call, ErrorCode.CONCURRENT_TRANSACTIONS if fine else ErrorCode.PRODUCER_FENCED)
+def wait_for_completion(
+    context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall
+) -> None:
+    """Answer CONCURRENT_TRANSACTIONS: the producer must retry after the markers have been written."""
+    may_own = _may_own(txn, read_identity(call.request))
+    send_error(context, call, ErrorCode.CONCURRENT_TRANSACTIONS if may_own else ErrorCode.PRODUCER_FENCED)
 
 
-def _may_be(txn: Transaction, said: Claim | None) -> bool:
-    """Can it be the producer that has this id, or had it until its epochs were used up?"""
+def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
+    """Return whether the producer may own the id: it names no identity, the current one, or an exhausted
+    one."""
     return (
-        said is None
-        or said.producer_id == txn.producer_id
-        or (said.producer_id == txn.previous_id and said.epoch >= LAST_EPOCH)
+        identity is None
+        or identity.producer_id == txn.producer_id
+        or (identity.producer_id == txn.previous_producer_id and identity.epoch >= LAST_EPOCH)
     )
 
 
-def _name(turn: Turn, txn: Transaction, call: Call) -> None:
+def _take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
     txn.timeout_ms = call.request.transaction_timeout_ms
     txn.partitions.clear()
     txn.started_at = -1
-    move(turn, txn, S.EMPTY)
-    turn.reply(
+    move(context, txn, S.EMPTY)
+    context.reply(
         call,
         InitProducerIdResponse(
             throttle_time_ms=0, error_code=0, producer_id=txn.producer_id, producer_epoch=txn.epoch

@@ -1,9 +1,7 @@
-"""How each request to a transaction coordinator is told no.
+"""Error responses of the transaction coordinator, and results of partitions.
 
-Rules that hold here:
-
-* Clients that don't know PRODUCER_FENCED yet hear INVALID_PRODUCER_EPOCH (KIP-588).
-* AddPartitionsToTxn has no error of its own for a client; every partition carries it.
+* Clients that do not know PRODUCER_FENCED yet receive INVALID_PRODUCER_EPOCH (KIP-588).
+* AddPartitionsToTxn has no error code of its own for clients, so every partition carries it.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..error_codes import ErrorCode
+from ..machine import RequestReceived
 from ..messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ..messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -24,32 +23,36 @@ from ..messages.add_partitions_to_txn import (
 from ..messages.end_txn import EndTxnRequest, EndTxnResponse
 from ..messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ..wire.message import Message
-from .state import Partition, Received, Turn
+from .state import TransactionContext, TransactionPartition
 
-# From these versions on a client knows PRODUCER_FENCED (KIP-588).
-_KNOWS_FENCED: Final[Mapping[type[Message], int]] = {
+# The first version whose clients know PRODUCER_FENCED (KIP-588).
+_PRODUCER_FENCED_VERSION: Final[Mapping[type[Message], int]] = {
     InitProducerIdRequest: 4,
     AddPartitionsToTxnRequest: 2,
     AddOffsetsToTxnRequest: 2,
     EndTxnRequest: 2,
 }
-BATCHED_SINCE: Final = 4  # AddPartitionsToTxn between brokers (KIP-890)
+BATCH_VERSION: Final = 4  # AddPartitionsToTxn names several transactions, for brokers (KIP-890)
 
 
-def refuse(turn: Turn, call: Received[Message], code: ErrorCode) -> None:
-    """Answer the request with this error and nothing else."""
-    turn.reply(call, refusal(call.request, told(call.request, call.version, code), call.version))
+def send_error(context: TransactionContext, call: RequestReceived[Message], code: ErrorCode) -> None:
+    """Answer a request with an error, in the form that a client of its version knows."""
+    known_code = code_for_version(call.request, call.version, code)
+    context.reply(call, error_response(call.request, known_code, call.version))
 
 
-def told(request: Message, version: int, code: ErrorCode) -> ErrorCode:
-    """The code as a client of this version knows it."""
-    if code is ErrorCode.PRODUCER_FENCED and version < _KNOWS_FENCED[type(request)]:
+def code_for_version(request: Message, version: int, code: ErrorCode) -> ErrorCode:
+    """Return the error code that a client of this version knows."""
+    if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_VERSION[type(request)]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
-def refusal(request: Message, code: ErrorCode, version: int) -> Message:
-    """The response that says no. Raises TypeError for a request that has no such answer."""
+def error_response(request: Message, code: ErrorCode, version: int) -> Message:
+    """Return a response that contains nothing but an error.
+
+    Raises TypeError for a request whose response cannot report an error of the whole request.
+    """
     match request:
         case InitProducerIdRequest():
             return InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_epoch=-1)
@@ -57,27 +60,28 @@ def refusal(request: Message, code: ErrorCode, version: int) -> Message:
             return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
         case EndTxnRequest():
             return EndTxnResponse(throttle_time_ms=0, error_code=code)
-        case AddPartitionsToTxnRequest() if version < BATCHED_SINCE:
-            results_by_topic = repeated(request.v3_and_below_topics, code)
+        case AddPartitionsToTxnRequest() if version < BATCH_VERSION:
+            results_by_topic = with_one_code(request.v3_and_below_topics, code)
             return AddPartitionsToTxnResponse(
                 throttle_time_ms=0, results_by_topic_v3_and_below=results_by_topic
             )
         case AddPartitionsToTxnRequest():
             results = [
                 AddPartitionsToTxnResult(
-                    transactional_id=one.transactional_id, topic_results=repeated(one.topics, code)
+                    transactional_id=transaction.transactional_id,
+                    topic_results=with_one_code(transaction.topics, code),
                 )
-                for one in request.transactions
+                for transaction in request.transactions
             ]
             return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
         case _:
-            raise TypeError(f"{type(request).__name__} has no answer that only says no")
+            raise TypeError(f"{type(request).__name__} has no response that only reports an error")
 
 
-def repeated(
+def with_one_code(
     topics: Iterable[AddPartitionsToTxnTopic], code: ErrorCode
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """One code for all that a request names."""
+    """Return this code for every partition of a request, with one entry for each topic that it lists."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -90,8 +94,8 @@ def repeated(
     ]
 
 
-def by_topic(codes: Mapping[Partition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
-    """The codes of partitions as AddPartitionsToTxn tells them."""
+def group_by_topic(codes: Mapping[TransactionPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    """Return the error codes of partitions, grouped by topic."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, index), code in codes.items():
         if name not in topics:

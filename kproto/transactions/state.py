@@ -1,44 +1,45 @@
-"""What the transaction coordinator works with: states, edges, events, actions and the memory of an id.
+"""State of the transaction coordinator: transactional ids, their transactions, and deadlines.
 
-Rules that hold here:
+* `move` is the only function that assigns a transaction's state, along EDGES. Dead is the state of a
+  transactional id that does not exist: `TransactionCoordinator.find` returns a Dead transaction for an
+  unknown id, moving it to Empty creates the id, and moving it to Dead deletes the id.
+* PrepareCommit and PrepareAbort last from the decision until the markers are in all logs. `WriteMarkers`
+  requests the markers, `MarkersWritten` reports that they have been written.
+* The deadline of a transaction is a plain field, `NEVER` when it is off. It follows from the state: `move`
+  sets it, and the coordinator keeps all deadlines in order.
 
-* A transaction's state is assigned by `move` alone, along EDGES. `Dead` is the state of a transactional id
-  that nobody has: looking up an unknown id gives a Dead one, and moving it to Empty founds it.
-* PrepareCommit and PrepareAbort last from the decision until the markers are in all logs: `WriteMarkers` asks
-  for them, `MarkersWritten` tells that they are there.
-* A deadline is a plain field, `NEVER` when it is off, and follows from the state: `move` sets it, and
-  the coordinator keeps all of them in order.
-
-Follows TransactionMetadata and TransactionState of Kafka 4.3. Its PrepareEpochFence is pending only, while
-the log is written: a memory has no such moment, so there is no such state here.
+Follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence lasts only
+while the log is written. Here there is no log to wait for, so the state does not exist.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from .. import machine
 from ..deadlines import Deadlines
+from ..machine import NEVER, RequestReceived, SendResponse, Tick
 from ..wire.message import Message
-from .settings import Settings
+from .settings import TransactionSettings
 
-NEVER: Final = 1 << 62  # later than any clock in milliseconds: a deadline that is off
-NO_ID: Final = -1
+NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-# The last epoch is kept free, so that whoever has the one before it can still be fenced
+# One epoch more is kept free, so that a producer that has this epoch can still be fenced
 # (TransactionMetadata.isEpochExhausted).
 LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-Partition: TypeAlias = tuple[str, int]
+TransactionPartition: TypeAlias = tuple[str, int]
+"""A topic name and a partition index."""
 
 
 class TransactionState(Enum):
-    """The states of a transactional id; the values are Kafka's words in DescribeTransactions."""
+    """The states of a transactional id. The values are Kafka's words in DescribeTransactions."""
 
     DEAD = "Dead"
     EMPTY = "Empty"
@@ -48,166 +49,143 @@ class TransactionState(Enum):
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 
-    __hash__ = object.__hash__  # an Enum's own is written in Python
+    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
 
 
 S = TransactionState
 
 STATE_NAMES: Final = frozenset({*(state.value for state in S), "PrepareEpochFence"})
-"""What ListTransactions may be asked for."""
+"""The state names that a filter of ListTransactions may contain."""
 
-_AT_REST = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
+_AFTER_COMPLETION = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
 
 EDGES: dict[TransactionState, frozenset[TransactionState]] = {
     S.DEAD: frozenset({S.EMPTY}),
-    S.EMPTY: _AT_REST,
+    S.EMPTY: _AFTER_COMPLETION,
     S.ONGOING: frozenset({S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT}),
     S.PREPARE_COMMIT: frozenset({S.COMPLETE_COMMIT}),
     S.PREPARE_ABORT: frozenset({S.COMPLETE_ABORT}),
-    S.COMPLETE_COMMIT: _AT_REST,
-    S.COMPLETE_ABORT: _AT_REST,
+    S.COMPLETE_COMMIT: _AFTER_COMPLETION,
+    S.COMPLETE_ABORT: _AFTER_COMPLETION,
 }
 
 
-# Events: what happened.
-
-R_co = TypeVar("R_co", bound=Message, covariant=True)
-
-
-class Received(msgspec.Struct, Generic[R_co], frozen=True):
-    """A request arrived. `token` comes back in exactly one `Reply`, within the same step."""
-
-    token: object
-    request: R_co
-    version: int
+# Events and actions. Every `RequestReceived` is answered within the same step.
 
 
 class MarkersWritten(msgspec.Struct, frozen=True):
-    """What a `WriteMarkers` asked for is in the logs."""
+    """The markers that a `WriteMarkers` requested are in the logs."""
 
     transactional_id: str
 
 
-class Tick(msgspec.Struct, frozen=True):
-    """Time has passed; `next_deadline` said when to send this."""
-
-
-Event: TypeAlias = "Received[Message] | MarkersWritten | Tick"
-
-
-# Actions: what the shell is to do.
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """Send this response to the request that came with `token`."""
-
-    token: object
-    response: Message
+TransactionEvent: TypeAlias = "RequestReceived[Message] | MarkersWritten | Tick"
 
 
 class WriteMarkers(msgspec.Struct, frozen=True):
-    """End the producer's transaction in the log of each of these partitions, then step `MarkersWritten`.
+    """Write an end marker to the log of each of these partitions, then step `MarkersWritten`.
 
-    Partitions of `__consumer_offsets` stand for the offsets of groups. One that there is not any more is
-    passed over. `reason` is for people.
+    A partition of `__consumer_offsets` stands for the offsets of its groups. A partition that has been
+    deleted is skipped. `reason` is a phrase for people.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     committed: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TransactionPartition, ...]
     reason: str
 
 
-Action: TypeAlias = Reply | WriteMarkers
+TransactionAction: TypeAlias = SendResponse | WriteMarkers
 
 
-# State: what is remembered.
+# State.
 
 
-class Topics(Protocol):
-    """The broker's topics as the coordinator needs to know them; None stands for an unknown topic."""
+class PartitionCounts(Protocol):
+    """The broker's topics, as the transaction coordinator sees them. None is returned for an unknown
+    topic."""
 
     def partitions(self, name: str, /) -> int | None: ...
 
 
 @dataclass(slots=True)
-class Transaction:
-    """Everything about one transactional id."""
+class TransactionMetadata:
+    """A transactional id and its current transaction (Kafka's TransactionMetadata)."""
 
     transactional_id: str
     state: TransactionState = S.DEAD
-    producer_id: int = NO_ID
+    producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
-    # What a producer has that did not hear of its newest epoch or id (KIP-360, KIP-890).
+    # The epoch and producer id before the newest ones. A producer that did not receive the newest ones
+    # retries with these (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
-    previous_id: int = NO_ID
-    # The id that takes over when the markers are written, as there are no epochs left.
-    next_id: int = NO_ID
+    previous_producer_id: int = NO_PRODUCER_ID
+    # The producer id that replaces an exhausted one when the markers have been written.
+    next_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int = 0
-    # A dict, because its order is certain.
-    partitions: dict[Partition, None] = field(default_factory=dict[Partition, None])
+    # A dict, because it keeps the order.
+    partitions: dict[TransactionPartition, None] = field(default_factory=dict[TransactionPartition, None])
     started_at: int = -1
     changed_at: int = -1
     deadline: int = NEVER
 
     @property
-    def exhausted(self) -> bool:
-        """Is there no epoch left that a producer may have?"""
+    def is_epoch_exhausted(self) -> bool:
+        """Return whether the producer id has no epoch left."""
         return self.epoch >= LAST_EPOCH
 
 
 @dataclass(slots=True)
-class Coordinator:
-    """The memory of a coordinator. Give it events with `step`, and a `Tick` at `next_deadline`.
+class TransactionCoordinator:
+    """The transactional ids of a coordinator. Pass it to `step`.
 
-    `topics` lets unknown partitions be refused; without it every partition is taken for known.
+    Without `topics` the coordinator accepts every partition.
     """
 
-    settings: Settings = field(default_factory=Settings)
-    topics: Topics | None = None
-    transactions: dict[str, Transaction] = field(default_factory=dict[str, Transaction])
+    settings: TransactionSettings = field(default_factory=TransactionSettings)
+    topics: PartitionCounts | None = None
+    transactions: dict[str, TransactionMetadata] = field(default_factory=dict[str, TransactionMetadata])
     next_producer_id: int = 0
-    # When each of them ends its state by itself.
+    # The deadline of each transaction.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
-    def find(self, transactional_id: str) -> Transaction:
-        """The transaction, or a Dead one of that id if there is none."""
-        return self.transactions.get(transactional_id) or Transaction(transactional_id)
+    def find(self, transactional_id: str) -> TransactionMetadata:
+        """Return the transaction, or a new Dead one if the transactional id does not exist."""
+        return self.transactions.get(transactional_id) or TransactionMetadata(transactional_id)
 
 
 @dataclass(slots=True)
-class Turn:
-    """One call of `step`: the clock and the actions so far."""
+class TransactionContext:
+    """One call of `step`: the coordinator, the time, and the actions so far."""
 
-    coordinator: Coordinator
+    coordinator: TransactionCoordinator
     now: int
-    actions: list[Action] = field(default_factory=list[Action])
+    actions: list[TransactionAction] = field(default_factory=list[TransactionAction])
 
-    def reply(self, call: Received[Message], response: Message) -> None:
-        """Answer a request, once."""
-        self.actions.append(Reply(call.token, response))
+    def reply(self, call: RequestReceived[Message], response: Message) -> None:
+        """Send the response to a request. Each request gets exactly one."""
+        self.actions.append(SendResponse(call.token, response))
 
     def new_producer_id(self) -> int:
-        """An id that no producer ever had."""
+        """Return a producer id that has never been used."""
         self.coordinator.next_producer_id += 1
         return self.coordinator.next_producer_id - 1
 
 
-def move(turn: Turn, txn: Transaction, state: TransactionState) -> None:
-    """Take one of EDGES. Leaving Dead founds the id, entering it forgets the id."""
-    if state not in EDGES[txn.state]:
-        raise AssertionError(f"{txn.transactional_id!r} can't go from {txn.state.value} to {state.value}")
-    coordinator = turn.coordinator
-    if txn.state is S.DEAD:
+def move(context: TransactionContext, txn: TransactionMetadata, state: TransactionState) -> None:
+    """Move a transaction along one of EDGES. Leaving Dead creates the id, entering it deletes the id."""
+    coordinator = context.coordinator
+    before = txn.state
+    machine.move(txn, state, EDGES)
+    txn.changed_at = context.now
+    if before is S.DEAD:
         coordinator.transactions[txn.transactional_id] = txn
     elif state is S.DEAD:
         del coordinator.transactions[txn.transactional_id]
-    if state is S.ONGOING and txn.state is not S.ONGOING:
-        txn.started_at = turn.now
-    txn.state = state
-    txn.changed_at = turn.now
+    if state is S.ONGOING and before is not S.ONGOING:
+        txn.started_at = context.now
     txn.deadline = NEVER if state is S.DEAD else _deadline(txn, coordinator.settings)
     if txn.deadline == NEVER:
         coordinator.deadlines.drop(txn.transactional_id)
@@ -215,35 +193,38 @@ def move(turn: Turn, txn: Transaction, state: TransactionState) -> None:
         coordinator.deadlines.set(txn.transactional_id, txn.deadline)
 
 
-def _deadline(txn: Transaction, settings: Settings) -> int:
-    """When the state ends by itself: an open transaction is aborted, an id that nobody uses is forgotten."""
+def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
+    """Return when an open transaction is aborted, or when an unused transactional id expires."""
     if txn.state is S.ONGOING:
-        return txn.started_at + txn.timeout_ms + 1  # Kafka: when more than the timeout has passed
+        return txn.started_at + txn.timeout_ms + 1  # as in Kafka: when more than the timeout has passed
     if txn.state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
         return txn.changed_at + settings.transactional_id_expiration_ms
     return NEVER
 
 
-def offsets_partition(group_id: str, settings: Settings) -> Partition:
-    """Where Kafka keeps a group's offsets, and so what a transaction takes in with them
-    (GroupCoordinatorService.partitionFor).
+def offsets_partition(group_id: str, settings: TransactionSettings) -> TransactionPartition:
+    """Return the partition that stores a group's offsets (R169, GroupCoordinatorService.partitionFor).
+
+    A transaction that commits offsets of the group includes this partition.
     """
-    return OFFSETS_TOPIC, _hashed(group_id) % settings.offsets_topic_num_partitions
+    return OFFSETS_TOPIC, _java_hash(group_id) % settings.offsets_topic_num_partitions
 
 
-def state_partition(transactional_id: str, settings: Settings) -> int:
-    """The partition of `__transaction_state` that has an id: its leader coordinates
-    (TransactionStateManager.partitionFor).
+def state_partition(transactional_id: str, settings: TransactionSettings) -> int:
+    """Return the partition of `__transaction_state` whose leader coordinates the transactional id.
+
+    Kafka: TransactionStateManager.partitionFor.
     """
-    return _hashed(transactional_id) % settings.transaction_state_log_num_partitions
+    return _java_hash(transactional_id) % settings.transaction_state_log_num_partitions
 
 
-def _hashed(name: str) -> int:
-    """Utils.abs(name.hashCode())."""
+def _java_hash(name: str) -> int:
+    """Return `Utils.abs(name.hashCode())` of Java."""
     number = 0
-    text = name.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(text), 2):
-        number = (31 * number + int.from_bytes(text[at : at + 2], "big")) & 0xFFFFFFFF
+    units = name.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        unit = int.from_bytes(units[position : position + 2], "big")
+        number = (31 * number + unit) & 0xFFFFFFFF
     if number >= 1 << 31:
         number = (1 << 32) - number
     return 0 if number == 1 << 31 else number

@@ -1,43 +1,50 @@
-"""The transaction coordinator: who has a transactional id, what its transaction holds, and how it ends.
+"""The transaction coordinator: which producer owns a transactional id, and how its transactions end.
 
-    coordinator = Coordinator(Settings(), topics)
-    actions = step(coordinator, Received(token, request, version), now)
+    coordinator = TransactionCoordinator(TransactionSettings(), topics)
+    actions = step(coordinator, RequestReceived(token, request, version), now)
 
-`step` takes what happened and says what to do; `next_deadline` says when it wants a `Tick`. Requests of
-REQUESTS are understood, and each gets its `Reply` at once.
+`step` applies one event and returns the actions to perform. `next_deadline` returns the time at which the
+caller must send a `Tick`. Every request of REQUESTS gets its `SendResponse` in the same step.
 
-The life of a transactional id:
+States and transitions:
 
-* Dead -> Empty: a producer takes it by InitProducerId, and gets a producer id with epoch 0.
-* -> Ongoing: the first partition is added. It stays there until EndTxn, until its time is over, or until
-  another producer takes the id.
-* -> PrepareCommit, PrepareAbort: that is decided, whatever happens. The markers are on their way.
-* -> CompleteCommit, CompleteAbort: they are in all logs. The next transaction may begin.
-* -> Empty: a producer takes the id again, each in a new epoch.
-* -> Dead: nobody used it for `transactional.id.expiration.ms`.
+* Dead -> Empty: a producer takes the transactional id with InitProducerId, and receives a producer id with
+  epoch 0.
+* Empty, CompleteCommit, CompleteAbort -> Ongoing: the first partition is added. The transaction stays open
+  until EndTxn, until its timeout, or until another producer takes the transactional id.
+* Ongoing -> PrepareCommit, PrepareAbort: the decision is made. The markers are being written.
+* PrepareCommit -> CompleteCommit, PrepareAbort -> CompleteAbort: the markers are in all logs. The next
+  transaction may begin.
+* Empty, CompleteCommit, CompleteAbort -> Empty: a producer takes the transactional id again, in a new epoch.
+* Empty, CompleteCommit, CompleteAbort -> PrepareAbort: a producer aborts without an open transaction
+  (KIP-890).
+* Empty, CompleteCommit, CompleteAbort -> Dead: the id was not used for `transactional.id.expiration.ms`.
 
-Rules that hold here:
+Rules:
 
-* X1. At any time one producer has the id: the one with its producer id in its newest epoch. All others are
-  fenced, with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
-* X2. What was decided is never taken back, and every open transaction is decided within its time.
-* X3. While markers are on their way nothing else happens to the id: CONCURRENT_TRANSACTIONS.
-* X4. A new epoch begins with each producer, with what is aborted without its producer, and, for clients that
-  know it, with each end (KIP-890).
-* Whatever is due at `now` happens before the event is looked at.
+* X1: at any time one producer owns the transactional id: the one with its producer id and newest epoch. All
+  others are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
+* X2: a decision is never revoked, and every open transaction is decided within its timeout.
+* X3: while markers are being written, every other request for the transactional id is
+  CONCURRENT_TRANSACTIONS.
+* X4: a new epoch starts with each producer, with each transaction that is aborted without its producer, and
+  from EndTxn v5 on with each end (KIP-890).
+* Deadlines that are due at `now` fire before the event is applied.
 
-Follows Kafka 4.3's TransactionCoordinator, KIP-98, KIP-360 (a producer goes on after an error), KIP-588
-(PRODUCER_FENCED), KIP-664 (describing) and KIP-890. It does not load, unload or write logs: the memory is the
-store. Two-phase commit (KIP-939) is not there, as Kafka 4.3 does not advertise it.
+Follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an error), KIP-588
+(PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are neither loaded nor
+written to a log: they are in memory only. Two-phase commit (KIP-939) is missing, because Kafka 4.3 does not
+advertise it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ..error_codes import ErrorCode
+from ..error_codes import ErrorCode as E
+from ..machine import IMPOSSIBLE, Cell, RequestReceived, Table, Tick
 from ..messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ..messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -53,265 +60,328 @@ from ..messages.list_transactions import ListTransactionsRequest
 from ..wire.message import Message
 from . import completion, partitions, producer_ids
 from .description import describe_transactions, list_transactions
-from .partitions import Adding
-from .responses import BATCHED_SINCE, by_topic, refuse, repeated, told
+from .partitions import PartitionsRequest, missing_partitions
+from .responses import BATCH_VERSION, code_for_version, group_by_topic, send_error, with_one_code
 from .state import (
-    Action,
-    Coordinator,
-    Event,
+    EDGES,
     MarkersWritten,
-    Received,
     S,
-    Tick,
-    Transaction,
+    TransactionAction,
+    TransactionContext,
+    TransactionCoordinator,
+    TransactionEvent,
     TransactionState,
-    Turn,
     offsets_partition,
 )
 
-NEW_EPOCH_SINCE: Final = 5  # EndTxn, KIP-890
+NEW_EPOCH_VERSION: Final = 5  # EndTxn, KIP-890
 
 
-class Kind(Enum):
-    """What can happen to a transactional id: the rows of TABLE."""
+class TransactionEventKind(Enum):
+    """What can happen to a transactional id: the rows of the table."""
 
     INIT = "InitProducerId"
-    ADD = "partitions, or a group's offsets, are to take part"
-    VERIFY = "a broker asks whether partitions take part"
-    END_OLD = "EndTxn, up to v4"
-    END_NEW = "EndTxn, from v5 on"
-    MARKED = "the markers are written"
-    DEADLINE = "the transaction has been open, or the id unused, for too long"
+    ADD = "AddPartitionsToTxn or AddOffsetsToTxn"
+    VERIFY = "AddPartitionsToTxn of a broker that verifies partitions"
+    END_V4 = "EndTxn up to v4"
+    END = "EndTxn from v5 on"
+    MARKERS_WRITTEN = "the markers have been written"
+    DEADLINE = "the transaction timeout, or the expiration of an unused transactional id, is over"
 
-    __hash__ = object.__hash__  # an Enum's own is written in Python
+    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
 
 
-def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
-    """Let `event` happen at `now` (ms, never going back) and return what is to be done, in order.
+EVENTS: Final = (RequestReceived, MarkersWritten, Tick)
 
-    Raises TypeError for what is no event, a request that is not in REQUESTS, and no whole number of ms.
+
+def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int) -> list[TransactionAction]:
+    """Apply `event` at the time `now` and return the actions to perform, in order.
+
+    `now` is in ms and never goes back. Raises TypeError if `event` is not one of EVENTS, if it is a request
+    that is not in REQUESTS, and if `now` is not an int.
     """
-    if type(event) not in (Received, MarkersWritten, Tick):
-        raise TypeError(f"event={event!r}: a coordinator hears Received, MarkersWritten, Tick")
+    if type(event) not in EVENTS:
+        names = ", ".join(event_type.__name__ for event_type in EVENTS)
+        raise TypeError(f"event={event!r}: a transaction coordinator takes {names}")
     if type(now) is not int:
-        raise TypeError(f"now={now!r}: whole milliseconds")
-    turn = Turn(coordinator, now)
+        raise TypeError(f"now={now!r}: must be an int, in milliseconds")
+    context = TransactionContext(coordinator, now)
     for transactional_id in list(coordinator.deadlines.take(now)):
-        _to_table(turn, Kind.DEADLINE, transactional_id, None)
+        _dispatch(context, TransactionEventKind.DEADLINE, transactional_id, None)
     match event:
-        case Received():
-            hear = _HEARS.get(type(event.request))
-            if hear is None:
-                raise TypeError(f"{type(event.request).__name__} is no request to a transaction coordinator")
-            hear(turn, event)
+        case RequestReceived():
+            handler = _REQUEST_HANDLERS.get(type(event.request))
+            if handler is None:
+                raise TypeError(f"a transaction coordinator does not serve {type(event.request).__name__}")
+            handler(context, event)
         case MarkersWritten():
-            _to_table(turn, Kind.MARKED, event.transactional_id, event)
+            _dispatch(context, TransactionEventKind.MARKERS_WRITTEN, event.transactional_id, event)
         case Tick():
             pass
-    return turn.actions
+    return context.actions
 
 
-def next_deadline(coordinator: Coordinator) -> int | None:
-    """When the next `Tick` is due at the latest, in ms of the same clock; None: not before something happens.
+def next_deadline(coordinator: TransactionCoordinator) -> int | None:
+    """Return the time by which a `Tick` is due, in ms of the clock of `step`; None if nothing waits for time.
 
-    It may be too early, never too late: a Tick at which nothing is due moves it.
+    The time may be too early, but never too late. A Tick at which nothing is due moves it.
     """
     return coordinator.deadlines.earliest()
 
 
-def _to_table(turn: Turn, kind: Kind, transactional_id: str, what: object) -> None:
-    txn = turn.coordinator.find(transactional_id)
-    TABLE[kind, txn.state].act(turn, txn, what)
+def _dispatch(
+    context: TransactionContext, kind: TransactionEventKind, transactional_id: str, event: object
+) -> None:
+    txn = context.coordinator.find(transactional_id)
+    TABLE[kind, txn.state].act(context, txn, event)
 
 
-# Requests: read what concerns no state, find the transactional id, and go to the table.
+# Requests: validate what does not depend on the state, and dispatch to the table.
 
 
-def _init(turn: Turn, call: Received[InitProducerIdRequest]) -> None:
+def _on_init_producer_id(context: TransactionContext, call: RequestReceived[InitProducerIdRequest]) -> None:
     request = call.request
     try:
-        producer_ids.claim(request)
+        producer_ids.read_identity(request)
     except ValueError:
-        refuse(turn, call, ErrorCode.INVALID_REQUEST)
+        send_error(context, call, E.INVALID_REQUEST)
         return
     if request.transactional_id is None:
-        number = turn.new_producer_id()
-        turn.reply(
+        producer_id = context.new_producer_id()
+        context.reply(
             call,
-            InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=number, producer_epoch=0),
+            InitProducerIdResponse(
+                throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0
+            ),
         )
     elif not request.transactional_id:
-        refuse(turn, call, ErrorCode.INVALID_REQUEST)
-    elif not 0 < request.transaction_timeout_ms <= turn.coordinator.settings.transaction_max_timeout_ms:
-        refuse(turn, call, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        send_error(context, call, E.INVALID_REQUEST)
+    elif not 0 < request.transaction_timeout_ms <= context.coordinator.settings.transaction_max_timeout_ms:
+        send_error(context, call, E.INVALID_TRANSACTION_TIMEOUT)
     else:
-        _to_table(turn, Kind.INIT, request.transactional_id, call)
+        _dispatch(context, TransactionEventKind.INIT, request.transactional_id, call)
 
 
-def _add_partitions(turn: Turn, call: Received[AddPartitionsToTxnRequest]) -> None:
+def _on_add_partitions(context: TransactionContext, call: RequestReceived[AddPartitionsToTxnRequest]) -> None:
     request = call.request
-    if call.version < BATCHED_SINCE:
-        asked = [(t.name, index) for t in request.v3_and_below_topics for index in t.partitions]
-        ask = Adding(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch, asked)
-        _add(turn, Kind.ADD, request.v3_and_below_transactional_id, ask)
-        ask.codes = {one: told(request, call.version, code) for one, code in ask.codes.items()}
-        results_by_topic = _told(request.v3_and_below_topics, ask)
-        turn.reply(
+    if call.version < BATCH_VERSION:
+        topics = request.v3_and_below_topics
+        added = PartitionsRequest(
+            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch, _partitions_of(topics)
+        )
+        _add(context, TransactionEventKind.ADD, request.v3_and_below_transactional_id, added)
+        added.codes = {
+            partition: code_for_version(request, call.version, code)
+            for partition, code in added.codes.items()
+        }
+        results_by_topic = _topic_results(topics, added)
+        context.reply(
             call,
             AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results_by_topic),
         )
         return
     results: list[AddPartitionsToTxnResult] = []
-    for one in request.transactions:
-        asked = [(topic.name, index) for topic in one.topics for index in topic.partitions]
-        ask = Adding(one.producer_id, one.producer_epoch, asked)
-        _add(turn, Kind.VERIFY if one.verify_only else Kind.ADD, one.transactional_id, ask)
+    for transaction in request.transactions:
+        added = PartitionsRequest(
+            transaction.producer_id, transaction.producer_epoch, _partitions_of(transaction.topics)
+        )
+        verifies = transaction.verify_only
+        kind = TransactionEventKind.VERIFY if verifies else TransactionEventKind.ADD
+        _add(context, kind, transaction.transactional_id, added)
         results.append(
             AddPartitionsToTxnResult(
-                transactional_id=one.transactional_id,
-                topic_results=by_topic(ask.codes) if one.verify_only else _told(one.topics, ask),
+                transactional_id=transaction.transactional_id,
+                topic_results=group_by_topic(added.codes)
+                if verifies
+                else _topic_results(transaction.topics, added),
             )
         )
-    turn.reply(call, AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results))
+    context.reply(call, AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results))
 
 
-def _told(topics: Sequence[AddPartitionsToTxnTopic], ask: Adding) -> list[AddPartitionsToTxnTopicResult]:
-    """One code for all is told in the order of the request, what is there twice twice."""
-    if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in ask.codes.values():
-        return by_topic(ask.codes)
-    return repeated(topics, ask.code)
+def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[tuple[str, int]]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _add_offsets(turn: Turn, call: Received[AddOffsetsToTxnRequest]) -> None:
+def _topic_results(
+    topics: Sequence[AddPartitionsToTxnTopic], added: PartitionsRequest
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Return the results by topic, or if all are the same, one entry for each topic of the request."""
+    if E.UNKNOWN_TOPIC_OR_PARTITION in added.codes.values():
+        return group_by_topic(added.codes)
+    return with_one_code(topics, added.code)
+
+
+def _on_add_offsets(context: TransactionContext, call: RequestReceived[AddOffsetsToTxnRequest]) -> None:
     request = call.request
-    offsets = offsets_partition(request.group_id, turn.coordinator.settings)
-    ask = Adding(request.producer_id, request.producer_epoch, [offsets])
-    _add(turn, Kind.ADD, request.transactional_id, ask)
-    code = told(request, call.version, ask.code)
-    turn.reply(call, AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code))
+    partition = offsets_partition(request.group_id, context.coordinator.settings)
+    added = PartitionsRequest(request.producer_id, request.producer_epoch, [partition])
+    _add(context, TransactionEventKind.ADD, request.transactional_id, added)
+    code = code_for_version(request, call.version, added.code)
+    context.reply(call, AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code))
 
 
-def _add(turn: Turn, kind: Kind, transactional_id: str, ask: Adding) -> None:
-    missing = partitions.missing(turn.coordinator.topics, ask.partitions)
+def _add(
+    context: TransactionContext, kind: TransactionEventKind, transactional_id: str, added: PartitionsRequest
+) -> None:
+    missing = missing_partitions(context.coordinator.topics, added.partitions)
     if missing:
-        ask.say(ErrorCode.OPERATION_NOT_ATTEMPTED)
-        ask.codes.update(dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        added.set_code(E.OPERATION_NOT_ATTEMPTED)
+        added.codes.update(dict.fromkeys(missing, E.UNKNOWN_TOPIC_OR_PARTITION))
     elif not transactional_id:
-        ask.say(ErrorCode.INVALID_REQUEST)
+        added.set_code(E.INVALID_REQUEST)
     else:
-        _to_table(turn, kind, transactional_id, ask)
+        _dispatch(context, kind, transactional_id, added)
 
 
-def _end(turn: Turn, call: Received[EndTxnRequest]) -> None:
+def _on_end_txn(context: TransactionContext, call: RequestReceived[EndTxnRequest]) -> None:
     if not call.request.transactional_id:
-        refuse(turn, call, ErrorCode.INVALID_REQUEST)
-    else:
-        kind = Kind.END_NEW if call.version >= NEW_EPOCH_SINCE else Kind.END_OLD
-        _to_table(turn, kind, call.request.transactional_id, call)
+        send_error(context, call, E.INVALID_REQUEST)
+        return
+    new_epoch = call.version >= NEW_EPOCH_VERSION
+    kind = TransactionEventKind.END if new_epoch else TransactionEventKind.END_V4
+    _dispatch(context, kind, call.request.transactional_id, call)
 
 
-def _impossible(turn: Turn, txn: Transaction, what: object) -> None:
-    """Can't happen: this state has nothing that could come back or come due."""
-    raise AssertionError(f"{txn.state.value} {txn.transactional_id!r}: {what!r}")
-
-
-# The table: what happens in which state. It is the dispatch, and it is what is drawn.
-
-
-class Cell(NamedTuple):
-    """What is done, to which states that may lead (none: it stays), and with which answers."""
-
-    act: Callable[[Turn, Transaction, Any], None]
-    to: tuple[TransactionState, ...] = ()
-    says: tuple[ErrorCode, ...] = ()
-
-
-E = ErrorCode
-_STRANGE = (E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED)
-
-_NEVER = Cell(_impossible)
-_NAME = Cell(producer_ids.name, (S.EMPTY,), (E.NONE, E.PRODUCER_FENCED))
-_NAMING = Cell(producer_ids.wait_for_the_end, (), (E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED))
-_ADD = Cell(partitions.add, (S.ONGOING,), (E.NONE, *_STRANGE))
-_ADDING = Cell(partitions.wait_for_the_end, (), (E.CONCURRENT_TRANSACTIONS, *_STRANGE))
-_UNADDED = Cell(partitions.unknown, (), (E.INVALID_PRODUCER_ID_MAPPING,))
-_VERIFY = Cell(partitions.verify, (), (E.NONE, E.TRANSACTION_ABORTABLE, *_STRANGE))
-_UNKNOWN = Cell(completion.unknown, (), (E.INVALID_PRODUCER_ID_MAPPING,))
-_ENDS = (S.PREPARE_COMMIT, S.PREPARE_ABORT)
-_TOO_LATE = (E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE, *_STRANGE)
-_REPEATED = Cell(completion.repeated_old, (), (E.NONE, E.INVALID_TXN_STATE, *_STRANGE))
-_AGAIN = Cell(completion.repeated_new, (S.PREPARE_ABORT,), (E.NONE, E.INVALID_TXN_STATE, *_STRANGE))
-_BEING_ENDED = Cell(completion.being_ended_old, (), _TOO_LATE)
-_BEING_ENDED_NEW = Cell(completion.being_ended_new, (), _TOO_LATE)
-_FORGET = Cell(completion.forget, (S.DEAD,))
-
-_ROWS: Final[dict[Kind, tuple[Cell, ...]]] = {
-    # In the order of TransactionState: Dead, Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
-    # CompleteAbort.
-    Kind.INIT: (
-        Cell(producer_ids.found, (S.EMPTY,), (E.NONE,)),
-        _NAME,
-        Cell(producer_ids.take_over, (S.PREPARE_ABORT,), (E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED)),
-        _NAMING,
-        _NAMING,
-        _NAME,
-        _NAME,
-    ),
-    Kind.ADD: (_UNADDED, _ADD, _ADD, _ADDING, _ADDING, _ADD, _ADD),
-    Kind.VERIFY: (_UNADDED, _VERIFY, _VERIFY, _ADDING, _ADDING, _VERIFY, _VERIFY),
-    Kind.END_OLD: (
-        _UNKNOWN,
-        Cell(completion.nothing_to_end, (), (E.INVALID_TXN_STATE, *_STRANGE)),
-        Cell(completion.end_old, _ENDS, (E.NONE, *_STRANGE)),
-        _BEING_ENDED,
-        _BEING_ENDED,
-        _REPEATED,
-        _REPEATED,
-    ),
-    Kind.END_NEW: (
-        _UNKNOWN,
-        Cell(completion.abort_nothing, (S.PREPARE_ABORT,), (E.NONE, E.INVALID_TXN_STATE, *_STRANGE)),
-        Cell(completion.end_new, _ENDS, (E.NONE, *_STRANGE)),
-        _BEING_ENDED_NEW,
-        _BEING_ENDED_NEW,
-        _AGAIN,
-        _AGAIN,
-    ),
-    Kind.MARKED: (
-        _NEVER,
-        _NEVER,
-        _NEVER,
-        Cell(completion.complete, (S.COMPLETE_COMMIT,)),
-        Cell(completion.complete, (S.COMPLETE_ABORT,)),
-        _NEVER,
-        _NEVER,
-    ),
-    Kind.DEADLINE: (
-        _NEVER,
-        _FORGET,
-        Cell(completion.time_out, (S.PREPARE_ABORT,)),
-        _NEVER,
-        _NEVER,
-        _FORGET,
-        _FORGET,
-    ),
-}
-
-TABLE: Final[Mapping[tuple[Kind, TransactionState], Cell]] = {
-    (kind, state): cell
-    for kind, row in _ROWS.items()
-    for state, cell in zip(TransactionState, row, strict=True)
-}
-
-# Which request is read by which function; those that concern one id go on to the table.
-_HEARS: Final[Mapping[type[Message], Callable[[Turn, Received[Any]], None]]] = {
-    InitProducerIdRequest: _init,
-    AddPartitionsToTxnRequest: _add_partitions,
-    AddOffsetsToTxnRequest: _add_offsets,
-    EndTxnRequest: _end,
+# The request that each handler reads. Requests that concern one transactional id are dispatched to the table.
+_REQUEST_HANDLERS: Final[
+    Mapping[type[Message], Callable[[TransactionContext, RequestReceived[Any]], None]]
+] = {
+    InitProducerIdRequest: _on_init_producer_id,
+    AddPartitionsToTxnRequest: _on_add_partitions,
+    AddOffsetsToTxnRequest: _on_add_offsets,
+    EndTxnRequest: _on_end_txn,
     DescribeTransactionsRequest: describe_transactions,
     ListTransactionsRequest: list_transactions,
 }
 
-REQUESTS: Final = frozenset(_HEARS)
-"""The requests that `step` understands."""
+REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
+"""The requests that `step` serves."""
+
+
+# The table. Each row has the cells of Dead, Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit and
+# CompleteAbort.
+
+_NOT_OWNER = (E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED)
+# Clients that do not know PRODUCER_FENCED receive INVALID_PRODUCER_EPOCH.
+_NOT_OWNER_V4 = (*_NOT_OWNER, E.INVALID_PRODUCER_EPOCH)
+_FENCED = (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
+_END_STATES = (S.PREPARE_COMMIT, S.PREPARE_ABORT)
+
+_TAKE_ID = Cell(producer_ids.take_id, to=(S.EMPTY,), errors=(E.NONE, *_FENCED), rules=("X1", "X4"))
+_INIT_TOO_EARLY = Cell(
+    producer_ids.wait_for_completion, errors=(E.CONCURRENT_TRANSACTIONS, *_FENCED), rules=("X3",)
+)
+_ADD_TO_UNKNOWN = Cell(partitions.refuse_unknown_id, errors=(E.INVALID_PRODUCER_ID_MAPPING,), rules=("X1",))
+_ADD = Cell(partitions.add_partitions, to=(S.ONGOING,), errors=(E.NONE, *_NOT_OWNER), rules=("X1", "X6"))
+_ADD_TOO_EARLY = Cell(
+    partitions.wait_for_completion, errors=(E.CONCURRENT_TRANSACTIONS, *_NOT_OWNER), rules=("X1", "X3")
+)
+_VERIFY = Cell(
+    partitions.verify_partitions, errors=(E.NONE, E.TRANSACTION_ABORTABLE, *_NOT_OWNER), rules=("X1", "X6")
+)
+_END_UNKNOWN = Cell(completion.refuse_unknown_id, errors=(E.INVALID_PRODUCER_ID_MAPPING,), rules=("X1",))
+_REPEAT_EARLY_V4 = Cell(
+    completion.repeat_end_before_completion_v4,
+    errors=(E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE, *_NOT_OWNER_V4),
+    rules=("X2", "X3"),
+)
+_REPEAT_EARLY = Cell(
+    completion.repeat_end_before_completion,
+    errors=(E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE, *_NOT_OWNER),
+    rules=("X2", "X3"),
+)
+_REPEAT_V4 = Cell(
+    completion.repeat_end_v4, errors=(E.NONE, E.INVALID_TXN_STATE, *_NOT_OWNER_V4), rules=("X2",)
+)
+_REPEAT = Cell(
+    completion.repeat_end,
+    to=(S.PREPARE_ABORT,),
+    errors=(E.NONE, E.INVALID_TXN_STATE, *_NOT_OWNER),
+    rules=("X2", "X4"),
+)
+_EXPIRE = Cell(completion.expire_id, to=(S.DEAD,))
+
+TABLE: Final = Table(
+    TransactionState,
+    EDGES,
+    {
+        TransactionEventKind.INIT: (
+            Cell(producer_ids.create_id, to=(S.EMPTY,), errors=(E.NONE,), rules=("X1",)),
+            _TAKE_ID,
+            Cell(
+                producer_ids.abort_for_new_producer,
+                to=(S.PREPARE_ABORT,),
+                errors=(E.CONCURRENT_TRANSACTIONS, *_FENCED),
+                rules=("X1", "X2", "X4"),
+            ),
+            _INIT_TOO_EARLY,
+            _INIT_TOO_EARLY,
+            _TAKE_ID,
+            _TAKE_ID,
+        ),
+        TransactionEventKind.ADD: (
+            _ADD_TO_UNKNOWN,
+            _ADD,
+            _ADD,
+            _ADD_TOO_EARLY,
+            _ADD_TOO_EARLY,
+            _ADD,
+            _ADD,
+        ),
+        TransactionEventKind.VERIFY: (
+            _ADD_TO_UNKNOWN,
+            _VERIFY,
+            _VERIFY,
+            _ADD_TOO_EARLY,
+            _ADD_TOO_EARLY,
+            _VERIFY,
+            _VERIFY,
+        ),
+        TransactionEventKind.END_V4: (
+            _END_UNKNOWN,
+            Cell(
+                completion.refuse_without_transaction,
+                errors=(E.INVALID_TXN_STATE, *_NOT_OWNER_V4),
+                rules=("X1",),
+            ),
+            Cell(completion.end_v4, to=_END_STATES, errors=(E.NONE, *_NOT_OWNER_V4), rules=("X1", "X2")),
+            _REPEAT_EARLY_V4,
+            _REPEAT_EARLY_V4,
+            _REPEAT_V4,
+            _REPEAT_V4,
+        ),
+        TransactionEventKind.END: (
+            _END_UNKNOWN,
+            Cell(
+                completion.abort_without_transaction,
+                to=(S.PREPARE_ABORT,),
+                errors=(E.NONE, E.INVALID_TXN_STATE, *_NOT_OWNER),
+                rules=("X1", "X4"),
+            ),
+            Cell(completion.end, to=_END_STATES, errors=(E.NONE, *_NOT_OWNER), rules=("X1", "X2", "X4")),
+            _REPEAT_EARLY,
+            _REPEAT_EARLY,
+            _REPEAT,
+            _REPEAT,
+        ),
+        TransactionEventKind.MARKERS_WRITTEN: (
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            Cell(completion.complete, to=(S.COMPLETE_COMMIT,), rules=("X2",)),
+            Cell(completion.complete, to=(S.COMPLETE_ABORT,), rules=("X2",)),
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+        ),
+        TransactionEventKind.DEADLINE: (
+            IMPOSSIBLE,
+            _EXPIRE,
+            Cell(completion.abort_on_timeout, to=(S.PREPARE_ABORT,), rules=("X2", "X4")),
+            IMPOSSIBLE,
+            IMPOSSIBLE,
+            _EXPIRE,
+            _EXPIRE,
+        ),
+    },
+)

@@ -257,7 +257,9 @@ def test_observers_see_transactions() -> None:
             committed=True,
         )
         client.ask(end, 4)
-    requests = [type(event.request).__name__ for event, _ in seen if isinstance(event, transactions.Received)]
+    requests = [
+        type(event.request).__name__ for event, _ in seen if isinstance(event, transactions.RequestReceived)
+    ]
     assert requests == ["InitProducerIdRequest", "AddPartitionsToTxnRequest", "EndTxnRequest"]
     marked = [one for _, actions in seen for one in actions if isinstance(one, transactions.WriteMarkers)]
     assert [(one.transactional_id, one.committed, one.partitions) for one in marked] == [

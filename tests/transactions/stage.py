@@ -1,4 +1,4 @@
-"""A stage for the transaction coordinator: virtual time, and requests with all arguments defaulted."""
+"""A stage for the transaction coordinator: virtual time, and requests with defaults for all arguments."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.transactions import (
-    Coordinator,
-    Event,
     MarkersWritten,
-    Received,
-    Reply,
-    Settings,
+    RequestReceived,
+    SendResponse,
     Tick,
-    Transaction,
+    TransactionCoordinator,
+    TransactionEvent,
+    TransactionMetadata,
+    TransactionSettings,
     WriteMarkers,
     next_deadline,
     step,
@@ -34,130 +34,162 @@ from kproto.wire.message import Message
 MINUTE = 60_000
 
 
-class Who(NamedTuple):
-    """A producer as it knows itself."""
+class Identity(NamedTuple):
+    """The producer id and epoch of a producer."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY = Who(-1, -1)
+NO_IDENTITY = Identity(-1, -1)
 
 
-class KnownTopics:
-    """A broker's topics: `t` with two partitions."""
+class TwoPartitions:
+    """A broker with one topic, `t`, of two partitions."""
 
     def partitions(self, name: str) -> int | None:
         return 2 if name == "t" else None
 
 
 class Stage:
-    """One coordinator, its clock, and the markers that it wants; they are written at once unless `held`."""
+    """One coordinator, its clock, and the markers that it requests.
+
+    Markers are written at once, unless `hold_markers` is set.
+    """
 
     def __init__(self, **settings: int) -> None:
-        self.coordinator = Coordinator(Settings(**settings), KnownTopics())
+        self.coordinator = TransactionCoordinator(TransactionSettings(**settings), TwoPartitions())
         self.now = 1_000_000
-        self.held = False
-        self.asked: list[WriteMarkers] = []
-        self._answers: list[Any] = []
+        self.hold_markers = False
+        self.markers: list[WriteMarkers] = []
+        self._responses: list[Any] = []
 
-    def step(self, event: Event) -> None:
-        asked: list[WriteMarkers] = []
+    def step(self, event: TransactionEvent) -> None:
+        requested: list[WriteMarkers] = []
         for action in step(self.coordinator, event, self.now):
-            if isinstance(action, Reply):
-                self._answers.append(action.response)
+            if isinstance(action, SendResponse):
+                self._responses.append(action.response)
             else:
-                asked.append(action)
-        self.asked += asked
-        for one in [] if self.held else asked:
-            self.step(MarkersWritten(one.transactional_id))
+                requested.append(action)
+        self.markers += requested
+        if not self.hold_markers:
+            for markers in requested:
+                self.step(MarkersWritten(markers.transactional_id))
 
     def send(self, request: Message, version: int) -> Any:
         request = type(request).decode(request.encode(version), version)
-        self._answers.clear()
-        self.step(Received("token", request, version))
-        (answer,) = self._answers
-        return type(answer).decode(answer.encode(version), version)
+        self._responses.clear()
+        self.step(RequestReceived("token", request, version))
+        (response,) = self._responses
+        return type(response).decode(response.encode(version), version)
 
     def wait(self, ms: int) -> None:
         """Let time pass, with a Tick whenever one is due."""
         end = self.now + ms
-        while (due := next_deadline(self.coordinator)) is not None and due <= end:
-            self.now = max(self.now, due)
+        while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
             self.step(Tick())
         self.now = end
 
-    def transaction(self, name: str = "x") -> Transaction:
-        return self.coordinator.find(name)
+    def transaction(self, transactional_id: str = "x") -> TransactionMetadata:
+        return self.coordinator.find(transactional_id)
 
-    # Requests.
+    # Requests. The transactional id is "x" by default.
 
     def init(
-        self, who: Who = NOBODY, *, name: str | None = "x", timeout: int = MINUTE, version: int = 5
+        self,
+        identity: Identity = NO_IDENTITY,
+        *,
+        transactional_id: str | None = "x",
+        timeout: int = MINUTE,
+        version: int = 5,
     ) -> Any:
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout)
         if version >= 3:
-            request.producer_id, request.producer_epoch = who
+            request.producer_id, request.producer_epoch = identity
         return self.send(request, version)
 
-    def named(self, **options: Any) -> Who:
-        """A producer that has the id now, whoever had it before."""
-        answer = self.init(**options)
-        if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            answer = self.init(**options)
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
-        return Who(answer.producer_id, answer.producer_epoch)
+    def take_id(self, **options: Any) -> Identity:
+        """Return the identity of a producer that takes the transactional id, whoever owned it before."""
+        response = self.init(**options)
+        if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            response = self.init(**options)
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        return Identity(response.producer_id, response.producer_epoch)
 
     def add(
-        self, who: Who, *partitions: tuple[str, int], name: str = "x", version: int = 3, verify: bool = False
+        self,
+        identity: Identity,
+        *partitions: tuple[str, int],
+        transactional_id: str = "x",
+        version: int = 3,
+        verify: bool = False,
     ) -> list[ErrorCode]:
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions or (("t", 0),):
-            topics.setdefault(topic, []).append(index)
-        asked = [AddPartitionsToTxnTopic(name=topic, partitions=found) for topic, found in topics.items()]
+        """Add partitions, by default the first one of `t`. Return the error codes of the partitions."""
+        indexes: dict[str, list[int]] = {}
+        for name, index in partitions or (("t", 0),):
+            indexes.setdefault(name, []).append(index)
+        topics = [AddPartitionsToTxnTopic(name=name, partitions=those) for name, those in indexes.items()]
         if version < 4:
             request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=who.producer_id,
-                v3_and_below_producer_epoch=who.epoch,
-                v3_and_below_topics=asked,
+                v3_and_below_transactional_id=transactional_id,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.epoch,
+                v3_and_below_topics=topics,
             )
             results = self.send(request, version).results_by_topic_v3_and_below
         else:
-            one = AddPartitionsToTxnTransaction(
-                transactional_id=name,
-                producer_id=who.producer_id,
-                producer_epoch=who.epoch,
+            transaction = AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
                 verify_only=verify,
-                topics=asked,
+                topics=topics,
             )
-            answer = self.send(AddPartitionsToTxnRequest(transactions=[one]), version)
-            results = answer.results_by_transaction[0].topic_results
+            response = self.send(AddPartitionsToTxnRequest(transactions=[transaction]), version)
+            results = response.results_by_transaction[0].topic_results
         return [ErrorCode(p.partition_error_code) for topic in results for p in topic.results_by_partition]
 
-    def add_offsets(self, who: Who, group: str = "g", *, name: str = "x", version: int = 4) -> ErrorCode:
+    def add_offsets(
+        self, identity: Identity, group: str = "g", *, transactional_id: str = "x", version: int = 4
+    ) -> ErrorCode:
         request = AddOffsetsToTxnRequest(
-            transactional_id=name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=group
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            group_id=group,
         )
         return ErrorCode(self.send(request, version).error_code)
 
-    def end(self, who: Who, *, committed: bool = True, name: str = "x", version: int = 5) -> Any:
+    def end(
+        self,
+        identity: Identity,
+        *,
+        committed: bool = True,
+        transactional_id: str = "x",
+        version: int = 5,
+    ) -> Any:
         request = EndTxnRequest(
-            transactional_id=name, producer_id=who.producer_id, producer_epoch=who.epoch, committed=committed
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=committed,
         )
         return self.send(request, version)
 
-    def ended(self, who: Who, *, committed: bool = True, name: str = "x") -> Who:
-        """Who the producer is after its transaction."""
-        answer = self.end(who, committed=committed, name=name)
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
-        return Who(answer.producer_id, answer.producer_epoch)
+    def end_successfully(
+        self, identity: Identity, *, committed: bool = True, transactional_id: str = "x"
+    ) -> Identity:
+        """Return the identity of the producer after its transaction."""
+        response = self.end(identity, committed=committed, transactional_id=transactional_id)
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        return Identity(response.producer_id, response.producer_epoch)
 
-    def describe(self, name: str = "x") -> TransactionState:
-        answer = self.send(DescribeTransactionsRequest(transactional_ids=[name]), 0)
-        state: TransactionState = answer.transaction_states[0]
+    def describe(self, transactional_id: str = "x") -> TransactionState:
+        response = self.send(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
+        state: TransactionState = response.transaction_states[0]
         return state
 
-    def listed(self, *states: str, **filters: Any) -> Any:
-        given: Mapping[str, Any] = {"producer_id_filters": [], **filters}
-        return self.send(ListTransactionsRequest(state_filters=[*states], **given), 2)
+    def list_transactions(self, *states: str, **filters: Any) -> Any:
+        options: Mapping[str, Any] = {"producer_id_filters": [], **filters}
+        return self.send(ListTransactionsRequest(state_filters=[*states], **options), 2)

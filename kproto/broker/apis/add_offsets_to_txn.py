@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ...transactions.responses import refusal
+from ...transactions.responses import error_response
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.acls import Operation
@@ -41,5 +41,5 @@ API = Api(
     authorization=Authorization(
         (transactional_id_requirement(Operation.WRITE), group_requirement(Operation.READ)), _authorize
     ),
-    refuse=refusal,
+    refuse=error_response,
 )

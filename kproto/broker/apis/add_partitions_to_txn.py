@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 from ...messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from ...transactions.partitions import missing
-from ...transactions.responses import BATCHED_SINCE, by_topic, refusal
+from ...transactions.partitions import missing_partitions
+from ...transactions.responses import BATCH_VERSION, error_response, group_by_topic
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.acls import Operation
@@ -34,7 +34,7 @@ def handle_add_partitions_to_txn(broker: Broker, call: Call) -> Result:
 
 def _authorize(access: Access, request: AddPartitionsToTxnRequest) -> Authorized:
     version = access.call.version
-    if version >= BATCHED_SINCE:
+    if version >= BATCH_VERSION:
         if access.allows_cluster(Operation.CLUSTER_ACTION):
             return access.call
         return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=CLUSTER_FAILED)
@@ -45,10 +45,12 @@ def _authorize(access: Access, request: AddPartitionsToTxnRequest) -> Authorized
     if not denied:
         return access.call
     errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    unknown = missing(access.broker.topics, partitions)
+    unknown = missing_partitions(access.broker.topics, partitions)
     errors.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     errors.update({(name, index): TOPIC_FAILED for name, index in partitions if name in denied})
-    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=by_topic(errors))
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=0, results_by_topic_v3_and_below=group_by_topic(errors)
+    )
 
 
 API = Api(
@@ -62,5 +64,5 @@ API = Api(
         ),
         _authorize,
     ),
-    refuse=refusal,
+    refuse=error_response,
 )

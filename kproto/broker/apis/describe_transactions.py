@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 from ...messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from ...transactions.description import unknown
+from ...transactions.description import describe_error
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.acls import Operation, Resource
@@ -30,7 +30,7 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
                 state
                 if not state.transactional_id
                 or cluster.transaction_coordinator_of(state.transactional_id) == node_id
-                else unknown(state.transactional_id, ErrorCode.NOT_COORDINATOR)
+                else describe_error(state.transactional_id, ErrorCode.NOT_COORDINATOR)
                 for state in response.transaction_states
             ]
 
@@ -51,7 +51,7 @@ def _authorize(access: Access, request: DescribeTransactionsRequest) -> Authoriz
                 topic for topic in state.topics if access.allows_topic(Operation.DESCRIBE, topic.topic)
             ]
         response.transaction_states.extend(
-            unknown(transactional_id, TRANSACTIONAL_ID_FAILED) for transactional_id in denied
+            describe_error(transactional_id, TRANSACTIONAL_ID_FAILED) for transactional_id in denied
         )
 
     permitted = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...messages.end_txn import EndTxnRequest
-from ...transactions.responses import refusal
+from ...transactions.responses import error_response
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.acls import Operation
@@ -23,5 +23,5 @@ API = Api(
     request=EndTxnRequest,
     handle=handle_end_txn,
     authorization=on_transactional_id(Operation.WRITE),
-    refuse=refusal,
+    refuse=error_response,
 )

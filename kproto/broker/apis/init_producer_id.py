@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...messages.init_producer_id import InitProducerIdRequest
-from ...transactions.responses import refusal
+from ...transactions.responses import error_response
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.acls import Operation, Resource
@@ -52,7 +52,7 @@ API = Api(
         ),
         _authorize,
     ),
-    refuse=refusal,
+    refuse=error_response,
     # v6 (KIP-939) is not stable in Kafka 4.3, which does not advertise it.
     max_version=5,
 )

@@ -22,8 +22,7 @@ from ...messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ...transactions import Partition as TxnPartition
-from ...transactions import Received, Reply
+from ...transactions import RequestReceived, SendResponse, TransactionPartition
 from ..broker import Broker
 from ..call import PARKED, Call, Result
 
@@ -36,7 +35,7 @@ def send_to_coordinator(broker: Broker, call: Call, transactional_ids: Iterable[
     for transactional_id in transactional_ids:
         if transactional_id and cluster.transaction_coordinator_of(transactional_id) != broker.node.id:
             return call.refuse(ErrorCode.NOT_COORDINATOR)
-    broker.step_transaction_coordinator(Received(call.conn, call.request, call.version), call.now)
+    broker.step_transaction_coordinator(RequestReceived(call.conn, call.request, call.version), call.now)
     return PARKED
 
 
@@ -45,11 +44,11 @@ def verify_partitions(
     call: Call,
     transactional_id: str,
     producer: tuple[int, int],
-    partitions: Iterable[TxnPartition],
+    partitions: Iterable[TransactionPartition],
     *,
     adds: bool,
     knows_abortable: bool,
-) -> dict[TxnPartition, ErrorCode]:
+) -> dict[TransactionPartition, ErrorCode]:
     """Ask whether a producer (id and epoch) may write to these partitions in its transaction.
 
     `adds`: partitions that are not in the transaction are added to it. Returns an error for each partition,
@@ -68,10 +67,10 @@ def verify_partitions(
         topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
     )
     request = AddPartitionsToTxnRequest(transactions=[transaction])
-    actions = broker.step_transaction_coordinator(Received(None, request, _BROKER_VERSION), call.now)
-    (response,) = (action.response for action in actions if isinstance(action, Reply))
+    actions = broker.step_transaction_coordinator(RequestReceived(None, request, _BROKER_VERSION), call.now)
+    (response,) = (action.response for action in actions if isinstance(action, SendResponse))
     assert isinstance(response, AddPartitionsToTxnResponse)
-    errors: dict[TxnPartition, ErrorCode] = {}
+    errors: dict[TransactionPartition, ErrorCode] = {}
     for topic in response.results_by_transaction[0].topic_results:
         for partition in topic.results_by_partition:
             error = ErrorCode(partition.partition_error_code)

@@ -27,18 +27,17 @@ from kproto.error_codes import ErrorCode as E
 from kproto.group.classic import coordinator
 from kproto.transactions import (
     TABLE,
-    Cell,
-    Kind,
-    Reply,
+    TransactionEventKind,
     WriteMarkers,
     completion,
     partitions,
     producer_ids,
-    table,
 )
-from kproto.transactions.state import S, Turn
+from kproto.transactions.state import S, TransactionContext
 from tests.broker.stage import Stage, batch_of
 from tests.broker.transactions import Producer, committed, read, seen
+from tests.machines import Key, check_cells
+from tests.transactions.cells import codes_of
 
 TIMEOUT = 5_000
 PARTITIONS = (0, 1)
@@ -284,31 +283,23 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 
 
 @contextmanager
-def watched() -> Iterator[set[tuple[Kind, S]]]:
-    """Each step is held against its cell; gives the cells that were entered."""
-    entered: set[tuple[Kind, S]] = set()
-
-    def watch(key: tuple[Kind, S], cell: Cell) -> Cell:
-        def act(turn: Turn, txn: Any, what: Any) -> None:
-            before, said = txn.state, len(turn.actions)
-            entered.add(key)
-            cell.act(turn, txn, what)
-            assert txn.state is before or txn.state in cell.to, (key, txn.state)
-            codes = {one.response.error_code for one in turn.actions[said:] if isinstance(one, Reply)}  # type: ignore[attr-defined]
-            if isinstance(what, partitions.Adding):
-                codes = {*what.codes.values()}
-            assert codes <= {*map(int, cell.says)}, (key, codes)
-
-        return cell._replace(act=act)
-
+def checked_cells() -> Iterator[set[Key]]:
+    """Check each step against its cell. Yields the cells that were entered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "TABLE", {key: watch(key, cell) for key, cell in TABLE.items()})
-        yield entered
+        yield check_cells(patch, TABLE, codes_of)
 
 
 def test_whatever_producers_do_transactions_are_transactions_and_the_table_says_so() -> None:
-    wanted = {(kind, S.ONGOING) for kind in (Kind.INIT, Kind.END_NEW, Kind.END_OLD, Kind.DEADLINE)}
-    with watched() as entered:
+    wanted = {
+        (kind, S.ONGOING)
+        for kind in (
+            TransactionEventKind.INIT,
+            TransactionEventKind.END,
+            TransactionEventKind.END_V4,
+            TransactionEventKind.DEADLINE,
+        )
+    }
+    with checked_cells() as entered:
         explore(60)
         for _ in range(5):  # what is drawn may leave one out
             if not wanted <= entered:
@@ -325,22 +316,24 @@ def _set(target: Any, name: str, value: Any) -> Change:
     return lambda patch: patch.setattr(target, name, value)
 
 
-def _cell(kind: Kind, state: S, act: Callable[[Turn, Any, Any], None]) -> Change:
+def _cell(
+    kind: TransactionEventKind, state: S, act: Callable[[TransactionContext, Any, Any], None]
+) -> Change:
     def change(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(table, "TABLE", {**TABLE, (kind, state): TABLE[kind, state]._replace(act=act)})
+        patch.setitem(TABLE, (kind, state), TABLE[kind, state]._replace(act=act))
 
     return change
 
 
-def _names_without_aborting(turn: Turn, txn: Any, call: Any) -> None:
+def _names_without_aborting(context: TransactionContext, txn: Any, call: Any) -> None:
     txn.epoch += 1
     txn.partitions.clear()
     txn.state = S.EMPTY
-    producer_ids._name(turn, txn, call)
+    producer_ids._take_id(context, txn, call)
 
 
-def _times_out_in_the_same_epoch(turn: Turn, txn: Any, event: None) -> None:
-    completion.end(turn, txn, committed=False, bumps=False, reason="")
+def _times_out_in_the_same_epoch(context: TransactionContext, txn: Any, event: None) -> None:
+    completion.prepare_end(context, txn, committed=False, bumps_epoch=False, reason="")
 
 
 def _marks_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> None:
@@ -383,7 +376,7 @@ def _end(self: topics.Partition) -> int:
     return self.log.end_offset
 
 
-def _nothing(turn: Turn, txn: Any, event: None) -> None:
+def _nothing(context: TransactionContext, txn: Any, event: None) -> None:
     txn.deadline = 1 << 62
 
 
@@ -412,9 +405,13 @@ MUTANTS: dict[str, Change] = {
         Broker, "step_group_coordinator", _commits_all_offsets
     ),
     "every epoch is the newest": _set(partitions, "owner_error", _any_epoch),
-    "an id is given away with its transaction open": _cell(Kind.INIT, S.ONGOING, _names_without_aborting),
-    "time is never over": _cell(Kind.DEADLINE, S.ONGOING, _nothing),
-    "time is over in the same epoch": _cell(Kind.DEADLINE, S.ONGOING, _times_out_in_the_same_epoch),
+    "an id is given away with its transaction open": _cell(
+        TransactionEventKind.INIT, S.ONGOING, _names_without_aborting
+    ),
+    "time is never over": _cell(TransactionEventKind.DEADLINE, S.ONGOING, _nothing),
+    "time is over in the same epoch": _cell(
+        TransactionEventKind.DEADLINE, S.ONGOING, _times_out_in_the_same_epoch
+    ),
     "records are taken without a transaction": _set(produce, "verify_partitions", _takes_part_always),
     "offsets are taken without a transaction": _set(
         txn_offset_commit, "verify_partitions", _takes_part_always

@@ -1,0 +1,16 @@
+"""The error codes of a cell of the transaction coordinator, for `tests.machines.check_cells`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kproto.transactions.partitions import PartitionsRequest
+from tests.machines import sent_codes
+
+
+def codes_of(event: Any, actions: list[Any]) -> Iterable[int]:
+    """Return the codes of the responses. Cells about partitions put their codes into the event."""
+    if isinstance(event, PartitionsRequest):
+        return {*event.codes.values()}
+    return {*sent_codes(event, actions)}

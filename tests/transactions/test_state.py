@@ -1,0 +1,34 @@
+"""The states of a transaction, and the placement of coordinators."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.transactions import EDGES, TransactionMetadata, TransactionSettings, TransactionState
+from kproto.transactions.state import S, TransactionContext, move, offsets_partition
+from tests.transactions.stage import Stage
+
+
+@pytest.mark.parametrize("before", TransactionState)
+@pytest.mark.parametrize("after", TransactionState)
+def test_a_transaction_moves_along_the_edges_only(
+    stage: Stage, before: TransactionState, after: TransactionState
+) -> None:
+    txn = TransactionMetadata("x", state=before)
+    if before is not S.DEAD:
+        stage.coordinator.transactions["x"] = txn
+    context = TransactionContext(stage.coordinator, 0)
+    if after in EDGES[before]:
+        move(context, txn, after)
+        assert txn.state is after
+        assert ("x" in stage.coordinator.transactions) == (after is not S.DEAD)
+    else:
+        with pytest.raises(AssertionError):
+            move(context, txn, after)
+        assert txn.state is before
+
+
+@pytest.mark.parametrize(("group", "java_hash"), {"hello": 99162322, "polygenelubricants": 0}.items())
+def test_the_partition_of_a_groups_offsets_follows_javas_hash(group: str, java_hash: int) -> None:
+    """Java's hash of "polygenelubricants" is the smallest int, which has no absolute value."""
+    assert offsets_partition(group, TransactionSettings())[1] == java_hash % 50
