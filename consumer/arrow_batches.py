@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise MissingExtra("send_columns", "numpy and pyarrow", "columns") from error
 
-from kproto.records.builder import Unnumbered
+from kproto.records.builder import UnnumberedBatch
 from kproto.records.column_encoder import unnumbered
 
 from .options import ProducerOptions
@@ -99,7 +99,7 @@ class Piece(msgspec.Struct, frozen=True):
     """What goes into one batch, and which rows of the table it has."""
 
     partition: int | None
-    batch: Unnumbered
+    batch: UnnumberedBatch
     timestamps: Int64s
     rows: Int64s
 

@@ -28,9 +28,9 @@ class ConsumerRecord(msgspec.Struct, gc=False):
 
     def __str__(self) -> str:
         """One line, long keys and values cut: "flights-2 @ 17: 'UA' = 'departed'"."""
-        from kproto.records.record import told
+        from kproto.records.record import format_record
 
-        return f"{self.topic_partition} @ {self.offset}: {told(self.key, self.value, self.headers)}"
+        return f"{self.topic_partition} @ {self.offset}: {format_record(self.key, self.value, self.headers)}"
 
     @property
     def topic_partition(self) -> TopicPartition:

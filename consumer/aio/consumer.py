@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
-from kproto.records.crc32c import at_hand
+from kproto.records.crc32c import preload
 
 from ..engine.admin import OffsetAt, Plan
 from ..engine.requests import CommittedOffset, Offset
@@ -51,7 +51,7 @@ class AsyncConsumer(BoundToProcess):
         self._runtime = self._operations.runtime
         self._records = AsyncRecordIterator(self._operations)
         self.options = self._operations.options
-        at_hand()
+        preload()
 
     # ---- what is known without a request
 

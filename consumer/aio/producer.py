@@ -19,7 +19,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Unpack
 
 from kproto.group.subscription import TopicPartition
-from kproto.records.crc32c import at_hand
+from kproto.records.crc32c import preload
 
 from ..clock import moment
 from ..context_managers import AsyncBlock, AsyncTransaction
@@ -62,7 +62,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         self._records = self._runtime.records
         self._moment = moment()
         self._pause_due = False  # the next send lets other tasks run
-        at_hand()
+        preload()
 
     # ---- sending
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .batch import Batch
 from .builder import BatchBuilder, assign_offsets, encode_batch, renumber
 from .conversion import convert
-from .reader import AbortedTransactions, Span, batches, spans
+from .reader import AbortedTransactions, BatchSpan, batches, spans
 from .record import Headers, Record
 from .rows import row_lists, rows
 
@@ -13,9 +13,9 @@ __all__ = [
     "AbortedTransactions",
     "Batch",
     "BatchBuilder",
+    "BatchSpan",
     "Headers",
     "Record",
-    "Span",
     "assign_offsets",
     "batches",
     "convert",

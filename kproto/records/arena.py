@@ -47,7 +47,7 @@ class Arena:
         self.bytes = larger
         self._view = _view(larger)
 
-    def put_back(self) -> None:
+    def release(self) -> None:
         if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
             _shelf.append(self.bytes)
 

@@ -27,7 +27,7 @@ from ..errors import ConfigError, RecordError
 from .codecs import CodecError
 from .compression import CODECS, decompress
 from .crc32c import crc32c
-from .record import Broken, Record, begins_records, parse_records
+from .record import MalformedRecord, Record, begins_records, parse_records
 
 Data = bytes | bytearray | memoryview
 
@@ -207,7 +207,7 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
     append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     try:
         found, at = parse_records(data, at, batch.count, batch.base_offset, batch.base_timestamp, append_time)
-    except Broken as error:
+    except MalformedRecord as error:
         raise RecordError(
             "RecordBatch", 2, f"records.{error.field}", before + error.at, _where(error.detail, batch)
         ) from None

@@ -70,7 +70,7 @@ _SIZE = struct.Struct(">i").unpack_from
 
 
 @dataclass(slots=True)
-class Part:
+class FetchedPart:
     """What a fetch returned for one partition, and what of it is wanted; arguments as those of `rows`."""
 
     data: Data
@@ -78,7 +78,9 @@ class Part:
     from_offset: int | None = None
 
 
-def wanted(part: Part, check_crc: bool, control: bool, max_decompressed: int | None) -> Iterator[Batch]:
+def wanted_batches(
+    part: FetchedPart, check_crc: bool, control: bool, max_decompressed: int | None
+) -> Iterator[Batch]:
     """The batches of a part that have rows to give."""
     transactions = AbortedTransactions(part.aborted)
     for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
@@ -90,8 +92,8 @@ def wanted(part: Part, check_crc: bool, control: bool, max_decompressed: int | N
             yield batch
 
 
-def table_of(
-    parts: Sequence[Part], check_crc: bool, control: bool, max_decompressed: int | None
+def build_table(
+    parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
     """The wanted batches of all parts; None when one is a message set."""
     plain = [index for index, part in enumerate(parts) if not part.aborted]
@@ -118,13 +120,13 @@ def table_of(
 
 
 def _list(
-    part: Part, index: int, check_crc: bool, control: bool, max_decompressed: int | None
+    part: FetchedPart, index: int, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
     """The wanted batches of a part, one by one; None when one is a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
         return None  # before its wrapper is opened
     listed: list[tuple[int, ...]] = []
-    for batch in wanted(part, check_crc, control, max_decompressed):
+    for batch in wanted_batches(part, check_crc, control, max_decompressed):
         kind = TIMESTAMP_TYPES[batch.timestamp_type]
         if batch.magic < 2:
             return None
@@ -147,7 +149,7 @@ def _list(
     return np.array(listed, np.int64).reshape(-1, WIDTH).T
 
 
-def _headers(parts: Sequence[Part], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
+def _headers(parts: Sequence[FetchedPart], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
     """The table of many batches of magic 2, by numpy; None when one of them is anything else, or broken."""
     places: list[int] = []
     heads: list[memoryview] = []

@@ -27,13 +27,13 @@ from .batch import (
 )
 from .compression import codec_number, compress
 from .crc32c import crc32c
-from .encode_errors import UNWRITABLE, unwritable
+from .encode_errors import UNWRITABLE, explain_unwritable
 from .reader import batches
 from .record import (
     HEADER_NAMES,
-    NOTHING,
     NULL,
-    TABLED,
+    TABLE_SIZE,
+    ZERO_BYTE,
     Headers,
     Record,
     length_of_bytes,
@@ -120,7 +120,7 @@ def encode_batch(
     except EncodeError:
         raise
     except UNWRITABLE:
-        raise unwritable("RecordBatch", 2, records) from None
+        raise explain_unwritable("RecordBatch", 2, records) from None
     attributes = codec
     if timestamp_type == "LogAppendTime":
         attributes |= APPEND_TIME
@@ -128,8 +128,8 @@ def encode_batch(
         raise EncodeError("RecordBatch", 2, "timestampType", f"{timestamp_type} doesn't exist in magic 2")
     attributes |= TRANSACTIONAL * is_transactional | CONTROL * is_control
     attributes |= DELETE_HORIZON * (delete_horizon_ms is not None)
-    return headed(
-        laid_out([whole], level, attributes),
+    return add_header(
+        lay_out([whole], level, attributes),
         base_offset=base_offset,
         last_delta=last_offset - base_offset,
         leader_epoch=partition_leader_epoch,
@@ -143,7 +143,7 @@ def encode_batch(
     )
 
 
-class Unnumbered(msgspec.Struct, frozen=True):
+class UnnumberedBatch(msgspec.Struct, frozen=True):
     """A batch that lacks nothing but its sender's numbers, and so its CRC. Its length is that in bytes."""
 
     count: int
@@ -159,7 +159,7 @@ class Unnumbered(msgspec.Struct, frozen=True):
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
     ) -> bytes:
         """The batch; -1 for what it doesn't have. Its records are not copied where this is the first call."""
-        return headed(
+        return add_header(
             self._laid_out,
             base_offset=0,
             last_delta=max(self.count - 1, 0),
@@ -257,14 +257,14 @@ class BatchBuilder:
                 body = _join(known)
             elif value is None:
                 if key is None:
-                    body = _join((deltas[delta], offset, NULL, NULL, NOTHING))
+                    body = _join((deltas[delta], offset, NULL, NULL, ZERO_BYTE))
                 else:
-                    body = _join((deltas[delta], offset, varints[length_of(key)], key, NULL, NOTHING))
+                    body = _join((deltas[delta], offset, varints[length_of(key)], key, NULL, ZERO_BYTE))
             elif key is None:
-                body = _join((deltas[delta], offset, NULL, varints[length_of(value)], value, NOTHING))
+                body = _join((deltas[delta], offset, NULL, varints[length_of(value)], value, ZERO_BYTE))
             else:
                 first, second = varints[length_of(key)], varints[length_of(value)]
-                body = _join((deltas[delta], offset, first, key, second, value, NOTHING))
+                body = _join((deltas[delta], offset, first, key, second, value, ZERO_BYTE))
             size = len(body)
             length = varints[size]
             size += len(length)
@@ -292,12 +292,12 @@ class BatchBuilder:
         """The next record, whatever is in it: `append` has the common ones."""
         try:
             parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
-            if type(value) is bytes and len(value) >= TABLED:  # is not copied here
+            if type(value) is bytes and len(value) >= TABLE_SIZE:  # is not copied here
                 return [_join(parts[:-2]), value, parts[-1]]
             return [_join(parts)]
         except UNWRITABLE:
             record = Record(self._count, timestamp, key, value, cast("Headers", headers))
-            raise unwritable("RecordBatch", 2, [record], self._count) from None
+            raise explain_unwritable("RecordBatch", 2, [record], self._count) from None
 
     def build(
         self,
@@ -315,11 +315,11 @@ class BatchBuilder:
             producer_id, producer_epoch, base_sequence, is_transactional=is_transactional
         )
 
-    def unnumbered(self) -> Unnumbered:
+    def unnumbered(self) -> UnnumberedBatch:
         """The batch for a sender that numbers it when its turn comes."""
-        return Unnumbered(
+        return UnnumberedBatch(
             self._count,
-            laid_out(self._parts, self._level, self._codec),
+            lay_out(self._parts, self._level, self._codec),
             self._codec,
             self._base_timestamp,
             self._max_timestamp,
@@ -387,7 +387,7 @@ def renumber(
     head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     if is_transactional:
         head[1] |= TRANSACTIONAL  # the low byte of the attributes
-    # BytesIO, as in `laid_out`: the bytes are written into place, without a copy.
+    # BytesIO, as in `lay_out`: the bytes are written into place, without a copy.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:
         view[CRC_AT:CRC_FROM] = crc32c(view[CRC_FROM:]).to_bytes(4, "big")
@@ -402,10 +402,8 @@ def _check(name: str, value: object) -> None:
         raise EncodeError("RecordBatch", 2, name, detail) from None
 
 
-def laid_out(
-    records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int
-) -> BytesIO:
-    """Encoded records behind room for their header, for `headed`; compressed as the attributes say."""
+def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
+    """Encoded records behind room for their header, for `add_header`; compressed as the attributes say."""
     if attributes & CODEC_BITS:  # nothing, too: Java opens it before it looks at the count
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
@@ -413,7 +411,7 @@ def laid_out(
     return BytesIO(_join((_HEADER_ROOM, *records)))
 
 
-def headed(
+def add_header(
     batch: BytesIO,
     *,
     base_offset: int,

@@ -38,7 +38,7 @@ _ONE = np.array(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchArrays:
     """What is to be read: one entry for each batch, in the order of the arena."""
 
     at: Int64s
@@ -51,7 +51,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class FieldArrays:
     """The fields of all records; places are those in the arena. Nulls are empty places."""
 
     offset: Int64s
@@ -66,7 +66,7 @@ class Fields:
     has_headers: Bools
 
 
-def read(arena: NDArray[np.uint8], batches: Batches) -> Fields | None:
+def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
     """The fields of all records of these batches, or None when something about them isn't regular.
 
     Raises IndexError where a length leads out of the arena, or a window doesn't fit into it.
@@ -82,7 +82,7 @@ def read(arena: NDArray[np.uint8], batches: Batches) -> Fields | None:
 # --- the chain ----------------------------------------------------------------------------------------------
 
 
-def _starts(windows: Windows, batches: Batches) -> Int64s | None:
+def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """The starts of all records; None when one isn't regular."""
     first = np.cumsum(batches.count) - batches.count
     found = np.empty(int(batches.count.sum()), np.int64)
@@ -120,7 +120,7 @@ def _starts(windows: Windows, batches: Batches) -> Int64s | None:
     return found
 
 
-def _runs(windows: Windows, batches: Batches) -> Int64s | None:
+def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """The starts of records that come in long runs of one size; None when the runs are short, or lead astray.
 
     A run is believed to go as far as its first length stands where the last record would be. `_slice` reads
@@ -208,7 +208,9 @@ def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int],
     return places, at
 
 
-def _cut(windows: Windows, batches: Batches, first: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+def _cut(
+    windows: Windows, batches: BatchArrays, first: Int64s
+) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """Start, end, records, place of the first record, and batch, of every piece to be walked on its own."""
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
@@ -232,7 +234,7 @@ def _cut(windows: Windows, batches: Batches, first: Int64s) -> tuple[Int64s, Int
 
 
 def _guess(
-    windows: Windows, batches: Batches, long: NDArray[np.intp], mean: Int64s, piece: int
+    windows: Windows, batches: BatchArrays, long: NDArray[np.intp], mean: Int64s, piece: int
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Places in long batches where records probably start, which record each would be, and of which batch."""
     _, sizes = tables()
@@ -278,8 +280,8 @@ def _guess(
     return place[rising], number[rising], owner[rising]
 
 
-_NOTHING = np.empty(0, np.int64)
-_NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NOTHING, _NOTHING, _NOTHING)
+_NO_PLACES = np.empty(0, np.int64)
+_NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
 
 
 def _begins(windows: Windows, place: Int64s) -> Bools:
@@ -303,13 +305,13 @@ def _number(windows: Windows, place: Int64s) -> Int64s:
 # --- fields -------------------------------------------------------------------------------------------------
 
 
-def _fields(windows: Windows, starts: Int64s, batches: Batches) -> Fields | None:
+def _fields(windows: Windows, starts: Int64s, batches: BatchArrays) -> FieldArrays | None:
     total = len(starts)
     count = batches.count
     ends = np.empty(total, np.int64)
     ends[:-1] = starts[1:]
     ends[np.cumsum(count)[count > 0] - 1] = batches.stop[count > 0]
-    fields = Fields(
+    fields = FieldArrays(
         np.repeat(batches.base_offset, count),
         np.repeat(batches.base_timestamp, count),
         np.empty(2 * total, np.int32),
@@ -328,7 +330,7 @@ def _fields(windows: Windows, starts: Int64s, batches: Batches) -> Fields | None
 
 
 def _slice(
-    windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: Fields, far: bool
+    windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: FieldArrays, far: bool
 ) -> bool:
     """Read the rows from `low` to `high` into `fields`; False when one is not regular.
 

@@ -33,7 +33,7 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from .batch import HEADER_SIZE
-from .builder import Unnumbered, laid_out
+from .builder import UnnumberedBatch, lay_out
 from .compression import codec_number
 from .record import Headers, encode_headers, zigzag
 
@@ -85,7 +85,7 @@ def unnumbered(
     compression: str = "none",
     level: int | None = None,
     max_bytes: int = 16384,
-) -> Iterator[Unnumbered]:
+) -> Iterator[UnnumberedBatch]:
     """The batches of `encode_columns`, for a sender that numbers them when their turn comes."""
     codec = codec_number(compression)
     if max_bytes < 1:
@@ -106,13 +106,13 @@ def unnumbered(
     if cells is not None:
         batches = (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
         if codec:
-            batches = (laid_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in batches)
+            batches = (lay_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in batches)
     else:
         found = _encoded(moments, keys, values, tails, firsts, ends)
-        batches = (laid_out([records], level, codec) for records in found)
+        batches = (lay_out([records], level, codec) for records in found)
     for index, batch in enumerate(batches):
         count = firsts[index + 1] - firsts[index]
-        yield Unnumbered(count, batch, codec, earliest[index], latest[index])
+        yield UnnumberedBatch(count, batch, codec, earliest[index], latest[index])
 
 
 def _binary(column: Any, rows: int, name: str) -> Any:

@@ -9,7 +9,7 @@ Rules of this file:
 * The arrays own their bytes; nothing points into the fetched data. The arena in which batches are
   decompressed is lent from a shelf and put back, so threads may decode at the same time.
 * Rows need no copy of the values in between: `columns(lent=True)` has views into the arena instead, which
-  `Columns.give_back` puts back on the shelf. Large values become rows 1.2 times as fast.
+  `Columns.release` puts back on the shelf. Large values become rows 1.2 times as fast.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -53,16 +53,16 @@ from .batch_table import (
     PART,
     STOP,
     TIMESTAMP_TYPES,
-    Part,
+    FetchedPart,
     Table,
-    table_of,
-    wanted,
+    build_table,
+    wanted_batches,
 )
 from .column_encoder import encode_columns
-from .header_decoder import HEADERS, Tails
+from .header_decoder import HEADERS, HeaderColumns
 from .record import Headers, Record
 
-__all__ = ["TIMESTAMP_TYPES", "Columns", "Part", "columns", "columns_of", "encode_columns"]
+__all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
 _CHUNK = 1024  # objects that are filled while they are in the cache
 _FEW = 150  # records below which the row by row way is faster
@@ -85,7 +85,7 @@ class Columns:
     value: Any
     # How many rows came from each part, in the order of the parts.
     counts: list[int]
-    _tails: Tails | None = field(
+    _tails: HeaderColumns | None = field(
         default=None, repr=False
     )  # None: no row has headers, or they are in `_headers`
     _first: int = 0  # the first row's number in `_tails`
@@ -180,11 +180,11 @@ class Columns:
         ends = f", offsets {self.offset[0]} to {self.offset[-1]}" if len(self) else ""
         return f"<Columns: {len(self)} records{ends}>"
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let others have the memory of lent columns. `value` is None then, and that of slices is lost."""
         self.value = None
         if self._arena is not None:
-            self._arena.put_back()
+            self._arena.release()
             self._arena = None
 
     def rows(self) -> list[Record]:
@@ -224,17 +224,17 @@ def columns(
     """The records of a records field as columns; arguments and errors are those of `rows`.
 
     `lent` columns may have a `pyarrow.BinaryViewArray` as `value`, which points into `data` or into memory
-    that others wait for: for readers that call `Columns.give_back` as soon as they have used it.
+    that others wait for: for readers that call `Columns.release` as soon as they have used it.
     """
     check_data(data)
-    part = Part(data, aborted, from_offset)
+    part = FetchedPart(data, aborted, from_offset)
     return columns_of(
         [part], check_crc=check_crc, control=control, max_decompressed=max_decompressed, lent=lent, most=most
     )
 
 
 def columns_of(
-    parts: Sequence[Part],
+    parts: Sequence[FetchedPart],
     *,
     check_crc: bool = True,
     control: bool = False,
@@ -251,23 +251,25 @@ def columns_of(
     """
     table = None
     with suppress(RecordError):
-        table = table_of(parts, check_crc, control, max_decompressed)
+        table = build_table(parts, check_crc, control, max_decompressed)
     if table is not None and int(table[COUNT].sum()) >= _FEW:
-        found = _fast(parts, [part.data for part in parts], table, max_decompressed, lent, most)
+        found = _read_columns(parts, [part.data for part in parts], table, max_decompressed, lent, most)
         if found is not None:
             return found
     # It finds the first of all errors, and reads message sets.
-    return _slow(parts, check_crc, control, max_decompressed)
+    return _read_rows(parts, check_crc, control, max_decompressed)
 
 
-def _slow(parts: Sequence[Part], check_crc: bool, control: bool, max_decompressed: int | None) -> Columns:
+def _read_rows(
+    parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
+) -> Columns:
     """Row by row: for few records, and for whatever isn't regular."""
     found: list[Record] = []
     kinds: list[int] = []
     counts: list[int] = []
     for part in parts:
         before = len(found)
-        for batch in wanted(part, check_crc, control, max_decompressed):
+        for batch in wanted_batches(part, check_crc, control, max_decompressed):
             records = batch.records(max_decompressed)
             if part.from_offset is not None and batch.base_offset < part.from_offset:
                 records = [one for one in records if one.offset >= part.from_offset]
@@ -290,8 +292,8 @@ def _slow(parts: Sequence[Part], check_crc: bool, control: bool, max_decompresse
 # --- the fast way -------------------------------------------------------------------------------------------
 
 
-def _fast(
-    parts: Sequence[Part],
+def _read_columns(
+    parts: Sequence[FetchedPart],
     sources: list[Data],
     table: Table,
     max_decompressed: int | None,
@@ -313,11 +315,11 @@ def _fast(
     except IndexError:
         found = None  # a length led out of the arena
     if found is not None and not lent:  # else the slow way comes next, and needs the memory
-        arena.put_back()
+        arena.release()
     return found
 
 
-def _in_place(parts: Sequence[Part], sources: list[Data], table: Table, lent: bool) -> Columns | None:
+def _in_place(parts: Sequence[FetchedPart], sources: list[Data], table: Table, lent: bool) -> Columns | None:
     """Several parts that are views into one buffer, as those of a fetch's answer are; None for any others."""
     whole: object = None
     views: list[memoryview] = []
@@ -345,7 +347,11 @@ def _address(array: NDArray[np.uint8]) -> int:
 
 
 def _decode(
-    parts: Sequence[Part], data: NDArray[np.uint8], table: Table, lent: bool, arena: Arena | None = None
+    parts: Sequence[FetchedPart],
+    data: NDArray[np.uint8],
+    table: Table,
+    lent: bool,
+    arena: Arena | None = None,
 ) -> Columns | None:
     empty = table[COUNT] == 0
     if empty.any():
@@ -359,7 +365,9 @@ def _decode(
     gapless = table[LAST_OFFSET] - base_offset == count - 1
     fields = column_decoder.read(
         data,
-        column_decoder.Batches(table[AT], table[STOP], count, base_offset, table[BASE_TIMESTAMP], gapless),
+        column_decoder.BatchArrays(
+            table[AT], table[STOP], count, base_offset, table[BASE_TIMESTAMP], gapless
+        ),
     )
     if fields is None:
         return None
@@ -374,19 +382,22 @@ def _decode(
         chosen = np.flatnonzero(offset >= np.repeat(table[LEAST], count))
         counts = np.bincount(np.repeat(table[PART], count)[chosen], minlength=len(parts))
         offset, timestamp, kind = offset[chosen], timestamp[chosen], kind[chosen]
+    headers = None
+    if fields.has_headers.any():
+        headers = HeaderColumns(_gather_chosen(data, _tails(fields), None, chosen))
     return Columns(
         offset,
         timestamp,
         kind,
-        _taken(data, fields.key, fields.null_key, chosen),
-        (_viewed if lent else _copied)(data, fields.value, fields.null_value, chosen),
+        _gather_chosen(data, fields.key, fields.null_key, chosen),
+        (_view_chosen if lent else _copy_chosen)(data, fields.value, fields.null_value, chosen),
         counts.tolist(),
-        Tails(_taken(data, _tails(fields), None, chosen)) if fields.has_headers.any() else None,
+        headers,
         _arena=arena,
     )
 
 
-def _tails(fields: column_decoder.Fields) -> NDArray[np.int32]:
+def _tails(fields: column_decoder.FieldArrays) -> NDArray[np.int32]:
     """The places of the headers: from the end of the value to that of the record."""
     places = np.empty_like(fields.value)
     places[::2] = fields.value[1::2]
@@ -394,21 +405,21 @@ def _tails(fields: column_decoder.Fields) -> NDArray[np.int32]:
     return places
 
 
-def _taken(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """The keys, values or tails of the chosen rows; None chooses all."""
     if chosen is None:
         return gather(data, places, np.arange(0, len(places), 2, dtype=np.int32), null)
     return gather(data, places, (2 * chosen).astype(np.int32), None if null is None else null[chosen])
 
 
-def _copied(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """As `_taken`. Large ones come from views: Arrow adds up their sizes first, and is 1.3 times as fast."""
+def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+    """Copy as `_gather_chosen` does, but large values by way of views."""
     if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
-        return _taken(data, places, null, chosen)
-    return _viewed(data, places, null, chosen).cast(pa.binary())
+        return _gather_chosen(data, places, null, chosen)
+    return _view_chosen(data, places, null, chosen).cast(pa.binary())
 
 
-def _viewed(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+def _view_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """The same without a copy: views into `data`."""
     start, stop = places[::2], places[1::2]
     if chosen is not None:

@@ -11,7 +11,7 @@ Rules of this file:
 * An uncompressed batch becomes a message for each record, a compressed one becomes a wrapper (KIP-31).
 * Up, magic 0 has the timestamp -1 with CreateTime. Messages without compression that follow each other become
   one batch of magic 2, as long as they have the same timestamp type (with LogAppendTime: the same time) and
-  take at most `GATHERED` bytes; a wrapper is one batch.
+  take at most `MAX_BATCH_BYTES` bytes; a wrapper is one batch.
 
 Kafka 3.9 was the last one to do this: `RecordsUtil.downConvert` for fetches, `LogValidator` for what old
 producers sent. The latter gives new offsets on the way; here `assign_offsets` does that, afterwards.
@@ -31,7 +31,7 @@ from .reader import batches
 from .record import Record
 
 # Bytes of messages that become one batch at most: Kafka's default for max.message.bytes.
-GATHERED = 1 << 20
+MAX_BATCH_BYTES = 1 << 20
 
 _INT32_MAX = (1 << 31) - 1
 
@@ -60,7 +60,7 @@ def convert(
     run: _Run | None = None
     for batch in batches(data, max_decompressed=max_decompressed):
         fits = batch.magic == magic or (batch.magic < magic and not up)
-        if fits or not run or not run.takes(batch, magic):
+        if fits or not run or not run.accepts(batch, magic):
             if run:
                 out.append(run.encode(magic))
             run = None
@@ -89,7 +89,7 @@ class _Run(msgspec.Struct):
     records: list[Record]
     size: int
 
-    def takes(self, batch: Batch, magic: int) -> bool:
+    def accepts(self, batch: Batch, magic: int) -> bool:
         """Whether `batch`, which comes next, goes into the same batch."""
         first = self.first
         return (
@@ -99,7 +99,7 @@ class _Run(msgspec.Struct):
             and (first.timestamp_type != "LogAppendTime" or batch.max_timestamp == first.max_timestamp)
             and batch.base_offset > self.records[-1].offset
             and batch.base_offset - first.base_offset <= _INT32_MAX
-            and self.size + batch.size <= GATHERED
+            and self.size + batch.size <= MAX_BATCH_BYTES
         )
 
     def add(self, batch: Batch, found: list[Record]) -> None:

@@ -20,7 +20,7 @@ def crc32c(data: Any, running: int = 0) -> int:
     return _package()(data, running)
 
 
-def at_hand() -> None:
+def preload() -> None:
     """Has the package come now, for whoever may not wait for it at the first batch: an event loop."""
     _package()
 

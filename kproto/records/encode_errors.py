@@ -1,7 +1,7 @@
-"""Why a record can't be written: which field of which record has a value of another type, or out of range.
+"""Explain why a record cannot be encoded.
 
-The encoders check nothing beforehand. What they raise for wrong values is in `UNWRITABLE`; then `unwritable`
-looks for the value, and names it by its place: ``records[3].headers[0].value``.
+The encoders check nothing beforehand. They raise `UNWRITABLE` for wrong values; then `explain_unwritable`
+finds the wrong value and names its place, such as ``records[3].headers[0].value``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from ..errors import EncodeError
 from .record import Record, wrap
 
-# All that the encoders raise for values of other types; `unwritable` then says which one it is.
+# All that the encoders raise for values of other types; `explain_unwritable` then says which one it is.
 UNWRITABLE = (TypeError, ValueError, AttributeError)
 
 
-def unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
+def explain_unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
     """What is wrong with the first of these records that is wrong; `first` is the number of the first one."""
     from ..wire.interpreter import short_repr  # here: only who gets this error needs what messages need
 

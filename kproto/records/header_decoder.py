@@ -2,7 +2,7 @@
 
 Rules of this file:
 
-* A tail is what follows a record's value: the number of headers, then each one's key and value. Tails are
+* A tail is what follows a record's value: the number of headers, then each one's key and value. HeaderColumns are
   parsed when they are first asked for, all together; slices of columns share that.
 * The first headers of all records are read in one step of numpy, then all second ones, and so on. Keys are
   few, so each is decoded once. What is not regular, or has more headers than is worth a step each, is read
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import RecordError
 from .arrow_arrays import gather
-from .record import Broken, Headers, header_key, parse_headers
+from .record import Headers, MalformedRecord, decode_header_key, parse_headers
 from .windows import SLACK, Bools, Int64s, Windows, tables
 
 pa: Any = import_module("pyarrow")
@@ -34,7 +34,7 @@ _SLICE = 16384  # rows per slice: its arrays stay in the second-level cache
 _MOST_STEPS = 64  # headers in one record that are worth a step of numpy each
 
 
-class Tails:
+class HeaderColumns:
     """The headers of many records, by row. Next: `rows` or `array`, which may raise `RecordError`."""
 
     __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
@@ -100,7 +100,7 @@ class Tails:
         self._first, spots, null = read
         every = np.arange(0, len(spots), 4, dtype=np.int32)
         keys = gather(data, spots, every).dictionary_encode()
-        self._names = [header_key(key) for key in keys.dictionary.to_pylist()]
+        self._names = [decode_header_key(key) for key in keys.dictionary.to_pylist()]
         self._name = keys.indices.to_numpy()
         self._value = gather(data, spots, every + 2, null)
         return True
@@ -115,8 +115,10 @@ class Tails:
             try:
                 headers, end = parse_headers(data, 0, len(data), known)
                 if end != len(data):
-                    raise Broken("headers", end, f"the headers end at {end}, the record at {len(data)}")
-            except Broken as error:
+                    raise MalformedRecord(
+                        "headers", end, f"the headers end at {end}, the record at {len(data)}"
+                    )
+            except MalformedRecord as error:
                 raise _broken(error.field, error.at, error.detail, row) from None
             except IndexError:
                 raise _broken("headers", len(data), "", row) from None

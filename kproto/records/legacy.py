@@ -27,8 +27,8 @@ from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .codecs import CodecError
 from .codecs.lz4 import with_old_header
 from .compression import CODECS, codec_number, compress, decompress
-from .encode_errors import UNWRITABLE, unwritable
-from .record import Record, plain, wrap
+from .encode_errors import UNWRITABLE, explain_unwritable
+from .record import Record, to_bytes, wrap
 
 _MESSAGE = "Message"
 _LZ4 = 3
@@ -186,7 +186,7 @@ def encode_messages(
     except EncodeError:
         raise
     except (struct.error, *UNWRITABLE):
-        raise unwritable(_MESSAGE, magic, records) from None
+        raise explain_unwritable(_MESSAGE, magic, records) from None
     if not codec or not records:
         return plain
     value = compress(codec, plain, level)
@@ -206,7 +206,7 @@ def _write(record: Record, offset: int, magic: int, attributes: int) -> bytes:
         if content is None:
             parts.append(b"\xff\xff\xff\xff")
         else:
-            raw = content if type(content) is bytes else plain(content)
+            raw = content if type(content) is bytes else to_bytes(content)
             parts += (struct.pack(">i", len(raw)), raw)
     body = b"".join(parts)
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body

@@ -16,10 +16,19 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from ..errors import EncodeError
-from .builder import BatchBuilder, Unnumbered, laid_out
+from .builder import BatchBuilder, UnnumberedBatch, lay_out
 from .compression import codec_number
 from .encode_errors import UNWRITABLE
-from .record import NOTHING, NULL, TABLED, Headers, encode_headers, length_of_bytes, small_varints, zigzag
+from .record import (
+    NULL,
+    TABLE_SIZE,
+    ZERO_BYTE,
+    Headers,
+    encode_headers,
+    length_of_bytes,
+    small_varints,
+    zigzag,
+)
 
 _join = b"".join
 
@@ -32,7 +41,7 @@ def unnumbered(
     *,
     compression: str = "none",
     level: int | None = None,
-) -> Unnumbered:
+) -> UnnumberedBatch:
     """One batch of magic 2 with these rows and base offset 0, which its sender numbers when its turn comes.
 
     `timestamps` are in ms; `headers` has the pairs of each row, None is for rows without any. Raises
@@ -55,7 +64,7 @@ def unnumbered(
         for row in zip(timestamps, keys, values, headers or repeat(()), strict=False):
             builder.append(*row)
         return builder.unnumbered()
-    return Unnumbered(count, laid_out(pieces, level, codec), codec, timestamps[0], latest)
+    return UnnumberedBatch(count, lay_out(pieces, level, codec), codec, timestamps[0], latest)
 
 
 def _each(
@@ -68,9 +77,9 @@ def _each(
     count = len(timestamps)
     varints, _ = small_varints()
     places: Iterable[bytes] = islice(varints, count)
-    if count > TABLED:
-        places = chain(varints, map(zigzag, range(TABLED, count)))
-    tails: Iterable[bytes] = repeat(NOTHING)
+    if count > TABLE_SIZE:
+        places = chain(varints, map(zigzag, range(TABLE_SIZE, count)))
+    tails: Iterable[bytes] = repeat(ZERO_BYTE)
     if headers is not None:
         tails = map(encode_headers, headers)
     columns = (_moments(timestamps), places, *_sized(keys), *_sized(values), tails)
@@ -83,11 +92,11 @@ def _moments(timestamps: Sequence[int]) -> list[bytes]:
     """What a record begins with: its attributes, and how much later than the first one it is."""
     base = timestamps[0]
     low, high = min(timestamps) - base, max(timestamps) - base
-    if not low and high < TABLED:
+    if not low and high < TABLE_SIZE:
         _, deltas = small_varints()
         return [deltas[timestamp - base] for timestamp in timestamps]
     if low < -_FAR or high >= _FAR:
-        return [NOTHING + zigzag(timestamp - base) for timestamp in timestamps]
+        return [ZERO_BYTE + zigzag(timestamp - base) for timestamp in timestamps]
     short, first, middle, last = _pieces()
     numbers = [delta << 1 ^ delta >> 63 for delta in [timestamp - base for timestamp in timestamps]]
     return [
@@ -140,7 +149,7 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> list[bytes | byt
         moment, width = deltas[timestamps[first] - base], len(varints[first])
         behind = moment + bytes(width) + null
         before = varints[len(behind) + length + 1] + behind
-        pieces += (before, (NOTHING + before).join(values[first:end]), NOTHING)
+        pieces += (before, (ZERO_BYTE + before).join(values[first:end]), ZERO_BYTE)
         step = len(before) + length + 1
         spans.append((size + len(before) - len(null) - width, step, width, first, end))
         size += step * (end - first)
@@ -164,7 +173,7 @@ def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     attributes stand in front of what is first."""
     last = [bytes((bits,)) if bits < 128 else bytes((bits & 127 | 128, bits >> 7)) for bits in range(1 << 14)]
     middle = [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
-    return [NOTHING + two for two in last], [NOTHING + two for two in middle], middle, last
+    return [ZERO_BYTE + two for two in last], [ZERO_BYTE + two for two in middle], middle, last
 
 
 @cache
@@ -173,5 +182,5 @@ def _places() -> list[bytes]:
     varints, _ = small_varints()
     return [
         bytes(column)
-        for column in zip(*[varint.ljust(3, NOTHING) for varint in varints[:_MOST]], strict=True)
+        for column in zip(*[varint.ljust(3, ZERO_BYTE) for varint in varints[:_MOST]], strict=True)
     ]

@@ -3,7 +3,7 @@
 Rules of this file:
 
 * Lengths and deltas are zigzag varints, cut to 32 bits (64 for timestamps) as in Java. A null is length -1.
-* The bytes of a record must be exactly filled by its fields; anything else raises `Broken`.
+* The bytes of a record must be exactly filled by its fields; anything else raises `MalformedRecord`.
 * Readers may look past the end of a batch, not past the end of the data: the caller checks where they ended.
 * Header keys that are not UTF-8 are read as Java reads them, with U+FFFD for what is broken.
 
@@ -34,10 +34,10 @@ class Record(msgspec.Struct, gc=False):
     headers: Headers = ()
 
     def __str__(self) -> str:
-        return f"{self.offset}: {told(self.key, self.value, self.headers)}"
+        return f"{self.offset}: {format_record(self.key, self.value, self.headers)}"
 
 
-def told(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+def format_record(key: bytes | None, value: bytes | None, headers: Headers) -> str:
     """What a record holds, in one line: texts as they are, long ones cut."""
     parts = [_short(value)] if key is None else [f"{_short(key)} = {_short(value)}"]
     parts += [f"{name}: {_short(of)}" for name, of in headers]
@@ -51,7 +51,7 @@ def _short(data: bytes | None) -> str:
     return text if len(data) <= 60 else f"{text}... ({len(data)} bytes)"
 
 
-class Broken(Exception):
+class MalformedRecord(Exception):
     def __init__(self, field: str, at: int, detail: str = "") -> None:
         self.field = field
         self.at = at
@@ -82,7 +82,7 @@ def parse_records(
         else:
             size, at = _varint(data, at, "length")
         if size & 1:
-            raise Broken("length", at, "a negative length")
+            raise MalformedRecord("length", at, "a negative length")
         end = at + (size >> 1)
         at += 1  # attributes: no bit is used
         delta = data[at]
@@ -114,7 +114,7 @@ def parse_records(
             size, at = _varint(data, at, "key")
         if size & 1:
             if size != 1:
-                raise Broken("key", at, "a negative length")
+                raise MalformedRecord("key", at, "a negative length")
             key = None
         else:
             stop = at + (size >> 1)
@@ -130,7 +130,7 @@ def parse_records(
             size, at = _varint(data, at, "value")
         if size & 1:
             if size != 1:
-                raise Broken("value", at, "a negative length")
+                raise MalformedRecord("value", at, "a negative length")
             value = None
         else:
             stop = at + (size >> 1)
@@ -142,7 +142,7 @@ def parse_records(
             headers = ()
             at += 1
         if at != end:
-            raise Broken("length", end, f"the fields end at {at}, the record at {end}")
+            raise MalformedRecord("length", end, f"the fields end at {at}, the record at {end}")
         add(Record(offset, timestamp, key, value, headers))
     if append_time is not None:
         for record in found:
@@ -160,7 +160,7 @@ def begins_records(start: memoryview) -> bool:
     while at < len(data):
         try:
             raw, at = _varint(data, at, "length")
-        except Broken:
+        except MalformedRecord:
             return False
         except IndexError:
             break  # the rest isn't there
@@ -181,10 +181,10 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
     else:
         count, at = _varint(data, at, "headers")
     if count & 1:
-        raise Broken("headers", at, "a negative number of headers")
+        raise MalformedRecord("headers", at, "a negative number of headers")
     count >>= 1
     if count > (end - at) // 2:
-        raise Broken("headers", at, f"{count} headers in {end - at} bytes")
+        raise MalformedRecord("headers", at, f"{count} headers in {end - at} bytes")
     found: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size = data[at]
@@ -194,11 +194,11 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
             size, at = _varint(data, at, "headers.key")
         stop = at + (size >> 1)
         if size & 1 or stop >= end:
-            raise Broken("headers.key", at, "a length that is negative, or more than there is")
+            raise MalformedRecord("headers.key", at, "a length that is negative, or more than there is")
         raw = data[at:stop]
         key = keys.get(raw)
         if key is None:
-            key = keys[raw] = header_key(raw)
+            key = keys[raw] = decode_header_key(raw)
         size = data[stop]
         if size < 128:
             at = stop + 1
@@ -206,18 +206,18 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
             size, at = _varint(data, stop, "headers.value")
         if size & 1:
             if size != 1:
-                raise Broken("headers.value", at, "a negative length")
+                raise MalformedRecord("headers.value", at, "a negative length")
             found.append((key, None))
         else:
             stop = at + (size >> 1)
             if stop > end:
-                raise Broken("headers.value", at)
+                raise MalformedRecord("headers.value", at)
             found.append((key, data[at:stop]))
             at = stop
     return tuple(found), at
 
 
-def header_key(raw: bytes) -> str:
+def decode_header_key(raw: bytes) -> str:
     """The text of a header's key, as Java reads it."""
     return raw.decode("utf-8", _JAVA)
 
@@ -245,7 +245,7 @@ def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
         if byte < 128:
             return value & 0xFFFFFFFF, stop + 1
         shift += 7
-    raise Broken(field, at, "a varint of more than 5 bytes")
+    raise MalformedRecord(field, at, "a varint of more than 5 bytes")
 
 
 def _varlong(data: bytes, at: int) -> tuple[int, int]:
@@ -257,7 +257,7 @@ def _varlong(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value & 0xFFFFFFFFFFFFFFFF, stop + 1
         shift += 7
-    raise Broken("timestampDelta", at, "a varint of more than 10 bytes")
+    raise MalformedRecord("timestampDelta", at, "a varint of more than 10 bytes")
 
 
 def wrap(value: int) -> int:
@@ -287,7 +287,7 @@ _SHORT_VARINTS = [
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
 # Numbers from 0 up to this one have their varints kept.
-TABLED = 65536
+TABLE_SIZE = 65536
 
 
 @cache
@@ -296,17 +296,17 @@ def _continued() -> list[bytes]:
     return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
 
 
-NOTHING = b"\x00"
+ZERO_BYTE = b"\x00"
 NULL = b"\x01"
 
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """The varints of the numbers below `TABLED`, and the same with a record's attributes in front."""
+    """The varints of the numbers below `TABLE_SIZE`, and the same with a record's attributes in front."""
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
-    three = [low + high for high in _LAST_BYTES[1 : TABLED >> 13] for low in _continued()[::2]]
+    three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]
     varints = [*_SHORT_VARINTS[:64], *two, *three]
-    return varints, [NOTHING + varint for varint in varints]
+    return varints, [ZERO_BYTE + varint for varint in varints]
 
 
 def record_parts(
@@ -317,14 +317,14 @@ def record_parts(
     headers: Sequence[tuple[str, bytes | None]],
 ) -> list[bytes]:
     """One record in pieces to be joined."""
-    parts = [b"", NOTHING, zigzag(timestamp_delta), zigzag(offset_delta)]
+    parts = [b"", ZERO_BYTE, zigzag(timestamp_delta), zigzag(offset_delta)]
     for content in (key, value):
         if content is None:
             parts.append(NULL)
         else:
-            raw = content if type(content) is bytes else plain(content)
+            raw = content if type(content) is bytes else to_bytes(content)
             parts += (zigzag(len(raw)), raw)
-    parts.append(encode_headers(headers) if headers else NOTHING)
+    parts.append(encode_headers(headers) if headers else ZERO_BYTE)
     parts[0] = zigzag(sum(map(len, parts)))
     return parts
 
@@ -333,7 +333,7 @@ def record_parts(
 length_of_bytes = bytes.__len__
 
 
-def plain(content: bytes | bytearray | memoryview) -> bytes:
+def to_bytes(content: bytes | bytearray | memoryview) -> bytes:
     """The bytes in whatever holds bytes. Raises TypeError for anything else, arrays too."""
     if isinstance(content, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
         return bytes(content)
@@ -351,7 +351,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
         if content is None:
             pieces += (key, NULL)
         else:
-            raw = content if type(content) is bytes else plain(content)
+            raw = content if type(content) is bytes else to_bytes(content)
             size = len(raw)
             pieces += (key, _SHORT_VARINTS[size] if size < _SHORT else zigzag(size), raw)
     return b"".join(pieces)

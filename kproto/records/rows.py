@@ -50,7 +50,7 @@ def rows(
         try:
             return columns.rows()
         finally:
-            columns.give_back()
+            columns.release()
     found: list[Record] = []
     for records in _row_by_row(data, known, max_decompressed, **wanted):
         found += records
@@ -80,7 +80,7 @@ def row_lists(
         try:
             yield from columns.row_lists(size)
         finally:
-            columns.give_back()
+            columns.release()
         return
     for found in _row_by_row(data, known, max_decompressed, **wanted):
         for start in range(0, len(found), size):
@@ -97,11 +97,11 @@ def _as_columns(
         columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
         columns.headers_between(0, 0)  # which parses all of them
     except RecordError as error:
-        return None, _bare(error)
+        return None, _drop_traceback(error)
     return columns, None
 
 
-def _bare(error: RecordError) -> RecordError:
+def _drop_traceback(error: RecordError) -> RecordError:
     """The error without the frames that it went through, and the megabytes that these hold."""
     error.__context__ = None
     return error.with_traceback(None)

@@ -183,7 +183,7 @@ def columns_are_the_rows(package: Package) -> None:
         assert found.counts == [len(rows)]
         lent = package.columns.columns(data, **asked, lent=True)
         assert lent.value.to_pylist() == [row.value for row in rows]
-        lent.give_back()
+        lent.release()
 
     claim()
 

@@ -6,7 +6,7 @@ import pytest
 
 from kproto.errors import RecordError
 from kproto.records import Record, batches
-from kproto.records.builder import headed, laid_out
+from kproto.records.builder import add_header, lay_out
 from kproto.records.record import zigzag
 
 NOW = 1_700_000_000_000
@@ -19,8 +19,8 @@ TWO = [Record(40, NOW, b"k", b"v", (("h", None),)), Record(41, NOW + 1, None, b"
 
 def raw(records: bytes, count: int) -> bytes:
     """A batch with these bytes as its records."""
-    return headed(
-        laid_out([records], None, 0),
+    return add_header(
+        lay_out([records], None, 0),
         base_offset=0,
         last_delta=max(count - 1, 0),
         leader_epoch=-1,

@@ -15,7 +15,7 @@ pytest.importorskip("cramjam")
 
 from kproto.records import column_decoder
 from kproto.records import columns as module
-from kproto.records.columns import Columns, Part, columns, columns_of
+from kproto.records.columns import Columns, FetchedPart, columns, columns_of
 
 NOW = 1_700_000_000_000
 HEADERS = (("h", b"1"), ("ü", None), ("h", b""))
@@ -33,7 +33,7 @@ def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Columns:
         raise AssertionError("read row by row")
 
-    monkeypatch.setattr(module, "_slow", refuse)
+    monkeypatch.setattr(module, "_read_rows", refuse)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -100,10 +100,10 @@ def test_rows_know_which_part_they_came_from(few: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "_FEW", few)
     aborted = some(0, 20, producer_id=3, is_transactional=True)
     parts = [
-        Part(some(0, 100) + some(100, 100, compression="zstd"), from_offset=150),
-        Part(b""),
-        Part(aborted + some(20, 60, headers=HEADERS), aborted=[(3, 0)]),
-        Part(encode_messages([Record(4, NOW, None, b"m")], 1)),
+        FetchedPart(some(0, 100) + some(100, 100, compression="zstd"), from_offset=150),
+        FetchedPart(b""),
+        FetchedPart(aborted + some(20, 60, headers=HEADERS), aborted=[(3, 0)]),
+        FetchedPart(encode_messages([Record(4, NOW, None, b"m")], 1)),
     ]
     found = columns_of(parts)
     assert found.counts == [50, 0, 60, 1]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kproto.errors import EncodeError, RecordError
 from kproto.records import Record, batches, convert, encode_batch, rows
-from kproto.records.conversion import GATHERED
+from kproto.records.conversion import MAX_BATCH_BYTES
 from kproto.records.legacy import encode_messages
 from kproto.records.record import zigzag
 from kproto.testing.strategies import NOW, RecordBatch, record_batches, record_sets
@@ -116,7 +116,7 @@ def of_the_log(moment: int, offset: int) -> bytes:
         (encode_messages(some(2), 0) + encode_messages(some(2, 2), 1), [2, 2]),
         (encode_messages(some(2), 1) + encode_messages(some(2, 2), 1, compression="gzip"), [2, 2]),
         (of_the_log(NOW, 0) + of_the_log(NOW, 1) + of_the_log(NOW + 1, 2), [2, 1]),
-        (encode_messages(some(3, value=bytes(GATHERED // 2 - 100)), 1), [2, 1]),
+        (encode_messages(some(3, value=bytes(MAX_BATCH_BYTES // 2 - 100)), 1), [2, 1]),
         (encode_messages([*some(2), *some(1, 1 << 31)], 1), [2, 1]),
         (encode_messages([*some(2), *some(2)], 1), [2, 2]),
     ],

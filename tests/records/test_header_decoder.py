@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.errors import RecordError
-from kproto.records.header_decoder import Tails
-from kproto.records.record import Broken, Headers, encode_headers, parse_headers
+from kproto.records.header_decoder import HeaderColumns
+from kproto.records.record import Headers, MalformedRecord, encode_headers, parse_headers
 from kproto.testing.strategies import headers
 
 pa: Any = pyarrow
@@ -22,25 +22,25 @@ pa: Any = pyarrow
 MANY = tuple((f"key {number}", b"%d" % number) for number in range(300))
 
 
-def tails(*sections: bytes) -> Tails:
-    return Tails(pa.array(sections, pa.binary()))
+def tails(*sections: bytes) -> HeaderColumns:
+    return HeaderColumns(pa.array(sections, pa.binary()))
 
 
 def by_record(section: bytes) -> Headers | None:
     """What the row by row way says, None where it refuses."""
     try:
         found, end = parse_headers(section, 0, len(section), {})
-    except (Broken, IndexError):
+    except (MalformedRecord, IndexError):
         return None
     return found if end == len(section) else None
 
 
 @pytest.fixture
 def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Tails) -> None:
+    def refuse(self: HeaderColumns) -> None:
         raise AssertionError("read record by record")
 
-    monkeypatch.setattr(Tails, "_parse_slowly", refuse)
+    monkeypatch.setattr(HeaderColumns, "_parse_slowly", refuse)
 
 
 @given(st.lists(headers, max_size=8))

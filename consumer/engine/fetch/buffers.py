@@ -183,7 +183,7 @@ class CompletedFetch:
             most=AT_ONCE if most is None else most,
         )
         if not self._within(found):
-            found.give_back()
+            found.release()
             detail = f"a record at offset {found.offset.max()}, and the batches end with {self.end - 1}"
             raise RecordError("RecordBatch", 2, "records.offsetDelta", 0, detail)
         return found
@@ -199,7 +199,7 @@ class CompletedFetch:
         module = _columns() if len(mates) > 1 and self in mates else None
         if module is None or not has_many_records(*(mate.data for mate in mates)):
             return False
-        parts = [module.Part(mate.data, mate._aborted, mate.position) for mate in mates]
+        parts = [module.FetchedPart(mate.data, mate._aborted, mate.position) for mate in mates]
         try:
             found = module.columns_of(parts, check_crc=self._check, lent=lent, most=0)
             _ = found.headers_between(0, 0)
@@ -207,7 +207,7 @@ class CompletedFetch:
             return False  # compressed, or broken: each for itself
         each = [found.part(index) for index in range(len(mates))]
         if not all(mate._within(part) for mate, part in zip(mates, each, strict=True)):
-            found.give_back()
+            found.release()
             return False
         for mate, part in zip(mates, each, strict=True):
             mate._columns, mate._lent, mate._at = part, lent, 0
@@ -227,7 +227,7 @@ class CompletedFetch:
         if stop == len(columns):
             self.position = max(self.position, self.end)
             self._ahead = []
-            columns.give_back()
+            columns.release()
             self._leave()
         elif found:
             self.position = found[-1].offset + 1
@@ -283,7 +283,7 @@ class CompletedFetch:
         """Gives up what is decoded; what is left is decoded again."""
         columns, self._columns, self._batches = self._columns, None, None
         if columns is not None and self._lent:
-            columns.give_back()
+            columns.release()
         self._batch, self._rows, self._ahead = None, [], []
 
     # ---- columns
@@ -296,7 +296,7 @@ class CompletedFetch:
         data, end = self.data, self.end
         self._ahead = []
         if self._columns is not None and self._lent:
-            self._columns.give_back()
+            self._columns.release()
             self._columns = None
         elif self._batches is None:
             self._together(lent=False)

@@ -28,7 +28,7 @@ import msgspec
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
-from kproto.records.builder import Unnumbered
+from kproto.records.builder import UnnumberedBatch
 
 from ...delivery import Delivery
 from ...errors import broker_error
@@ -199,7 +199,7 @@ class RecordAccumulator:
         return len(route.lanes)
 
     def put(
-        self, topic: str, partition: int | None, made: Unnumbered, timestamps: Sequence[int]
+        self, topic: str, partition: int | None, made: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
         """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does.
         The guard is held."""

@@ -21,7 +21,7 @@ import msgspec
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows as read_rows
-from kproto.records.builder import Unnumbered
+from kproto.records.builder import UnnumberedBatch
 from kproto.records.list_encoder import unnumbered
 
 from ..requests import ProducerIdAndEpoch
@@ -103,7 +103,7 @@ class ProducerBatch:
         self.moments: list[tuple[int, int]] = []
         self.moment: int | None = NO_MOMENT
         # Or the records of a table, encoded as they came.
-        self.made: Unnumbered | None = None
+        self.made: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None

@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 
 from kproto.errors import KprotoError
-from kproto.records.builder import Unnumbered
+from kproto.records.builder import UnnumberedBatch
 
 from ...delivery import Delivery
 from .accumulator import RecordAccumulator
@@ -95,7 +95,7 @@ class TransactionalAppends(RecordAccumulator):
             return super().take(topic, key, value, partition, timestamp, headers)
 
     def put(
-        self, topic: str, partition: int | None, made: Unnumbered, timestamps: Sequence[int]
+        self, topic: str, partition: int | None, made: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
         self.gate()
         return super().put(topic, partition, made, timestamps)

@@ -80,8 +80,8 @@ MUTANTS = {
     ),
     "columns: nulls are empty": Mutant(
         "columns",
-        "_taken(data, fields.key, fields.null_key, chosen)",
-        "_taken(data, fields.key, None, chosen)",
+        "_gather_chosen(data, fields.key, fields.null_key, chosen)",
+        "_gather_chosen(data, fields.key, None, chosen)",
         claims.columns_are_the_rows,
     ),
     "lent columns: nulls are empty": Mutant(
