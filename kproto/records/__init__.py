@@ -1,4 +1,7 @@
-"""Record batches: what Produce and Fetch carry, as rows here and as columns in `kproto.records.columns`."""
+"""Record batches, the payload of Produce and Fetch, as rows.
+
+`kproto.records.columns` reads them as columns.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The memory in which batches are decompressed.
+"""The memory into which batches are decompressed.
 
-It is lent from a shelf and put back, so threads may decode at the same time.
+Arenas are kept in a pool and taken from it, so threads may decode at the same time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .compression import CODECS, decompress_into, size_hint
 from .record import begins_records
 from .windows import SLACK
 
-_KEPT = 64 << 20  # bytes of the largest arena that is kept
-_SHELF_SIZE = 2  # arenas that are kept
+_KEPT = 64 << 20  # Bytes; a larger arena is not put back into the pool.
+_SHELF_SIZE = 2  # The most arenas in the pool.
 
 _shelf: list[NDArray[np.uint8]] = []
 
 
 class Arena:
-    """One stretch of bytes with all batches in it. It is kept, as new memory costs more than decoding."""
+    """One block of memory that holds all batches. It is reused, as allocating takes longer than decoding."""
 
     __slots__ = ("_view", "bytes", "used")
 
@@ -38,7 +38,7 @@ class Arena:
         self._view = _view(self.bytes)
 
     def _reserve(self, more: int) -> None:
-        """Make room for `more` bytes behind those in use."""
+        """Grow the arena so that `more` bytes fit behind the used ones."""
         size = self.used + more + SLACK
         if size <= len(self.bytes):
             return
@@ -52,13 +52,13 @@ class Arena:
             _shelf.append(self.bytes)
 
     def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
-        """Put the records of all batches into the arena, and their places into the table."""
+        """Decompress the records of all batches into the arena and set their places in the table."""
         self._reserve(int(((table[STOP] - table[AT]) << (table[CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
-        told: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()
+        batches: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()
         at: list[int] = []
         stop: list[int] = []
-        for part, start, end, codec in told:
+        for part, start, end, codec in batches:
             at.append(self.used)
             try:
                 self._add(codec, opened[part][start:end], max_decompressed)
@@ -89,5 +89,5 @@ class Arena:
             self._reserve(max(4 * len(out), 64 << 10))
 
 
-def _view(array: Any) -> memoryview:  # an array is a buffer, though numpy doesn't say so
+def _view(array: Any) -> memoryview:  # numpy's types do not say that an array is a buffer.
     return memoryview(array)

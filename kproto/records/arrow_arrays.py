@@ -1,4 +1,4 @@
-"""Arrow's arrays of bytes whose places are known: copied in one stretch, or views into where they lie."""
+"""Make Arrow's arrays of bytes from places in a buffer, as copies or as views."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from numpy.typing import NDArray
 
 from .windows import Bools
 
-# Without types: pyarrow has none that say more than Any.
+# Untyped: pyarrow's type stubs do not go beyond Any.
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-_INLINE = 12  # bytes that Arrow's views hold themselves
+_INLINE = 12  # Arrow's views hold values of up to 12 bytes themselves.
 
 
 def gather(
     data: NDArray[np.uint8], places: NDArray[np.int32], wanted: NDArray[np.int32], null: Bools | None = None
 ) -> Any:
-    """A BinaryArray of the bytes between each of the `wanted` places and the next; one copy, made by Arrow.
+    """Copy the bytes between each `wanted` place and the next into a BinaryArray.
 
-    All places, which rise, are taken as the offsets of an array that has the gaps between values as elements
-    too. `null` says which of the wanted ones are null: their places are empty.
+    Arrow copies them once. All places, which must be ascending, become the offsets of one array whose
+    elements include the gaps between values. `null` says which wanted elements are null; their places are
+    empty.
     """
     size = len(wanted)
     nulls = 0 if null is None else int(np.count_nonzero(null))
@@ -44,12 +45,14 @@ def gather(
 def views(
     data: NDArray[np.uint8], start: NDArray[np.int32], stop: NDArray[np.int32], null: Bools | None
 ) -> Any:
-    """A BinaryViewArray of the bytes between each start and stop, which lie in `data` still: no copy.
+    """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    Up to 12 bytes stand in the view itself; so many must be readable at every start. `null` as in `gather`.
+    The bytes stay in `data`. Values of up to 12 bytes are stored in the view itself, so 12 bytes must be
+    readable from each start. `null` is as in `gather`.
     """
     size = len(start)
-    view = np.zeros((size, 4), np.int32)  # length, four bytes that only comparisons look at, buffer, place
+    # Columns: length, first four bytes (used in comparisons only), buffer number, place.
+    view = np.zeros((size, 4), np.int32)
     view[:, 0] = stop - start
     view[:, 3] = start
     short = np.flatnonzero(view[:, 0] <= _INLINE)

@@ -1,19 +1,17 @@
-"""One record batch of magic 2: its header, and the records in it.
+"""One record batch of magic 2: its header and its records.
 
-Rules of this file:
+* The CRC is checked before any other field is used. The record count and every length are checked against the
+  bytes of the batch.
+* Errors are `RecordError`: `version` is the magic, `field` the wrong field and `offset` its position in the
+  records field. In compressed records the position counts from the start of the decompressed bytes, and the
+  text says so.
+* A batch keeps its first and last offset even if compaction removed records, or all of them. So the next
+  position of a reader is `Batch.last_offset` + 1, not the offset of the last record + 1.
+* With LogAppendTime every record has the batch's `max_timestamp`. Offsets and timestamps wrap at 64 bits, as
+  in Java.
 
-* The CRC is checked before anything else of a batch is believed; the record count and every length are
-  checked against the bytes that are there.
-* What is wrong raises `RecordError`, whose `version` is the magic, `field` the part that is wrong and
-  `offset` its position in the records field. Positions inside compressed records count from the start of
-  the decompressed bytes, and the text says so.
-* A batch keeps its first and last offset even when compaction took records out of it, or all of them. So
-  the next position of a reader is `Batch.last_offset` + 1, not that of the last record + 1.
-* With LogAppendTime every record has the batch's `max_timestamp`. Offsets and timestamps wrap at 64 bits,
-  as in Java.
-
-See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a records field, `builder` makes
-new ones; single records are in `record`, magic 0 and 1 in `legacy`.
+See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a records field and `builder` makes
+new ones. Single records are in `record`, magic 0 and 1 in `legacy`.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ Data = bytes | bytearray | memoryview
 
 
 def check_data(data: object) -> None:
-    """Raises ConfigError for a text or a path where bytes are wanted."""
+    """Raise ConfigError for a string or a path, where bytes are required."""
     if isinstance(data, str | PurePath):
         raise ConfigError("data", data, "bytes; those of a file are Path(...).read_bytes(), or an mmap of it")
 
@@ -41,8 +39,9 @@ def check_data(data: object) -> None:
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
 CRC_AT = 17
-CRC_FROM = 21  # the CRC covers everything behind it, so that brokers may set offset and leader epoch
-OVERHEAD = 12  # offset and size, which the size field doesn't count
+# The CRC covers everything from here on, so brokers can set the offset and the leader epoch in front.
+CRC_FROM = 21
+OVERHEAD = 12  # The bytes of the offset and the size field, which the size does not count.
 
 CODEC_BITS = 0x07
 APPEND_TIME = 0x08
@@ -54,10 +53,10 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Batch:
-    """One batch of a records field: its header as attributes, its records on demand.
+    """One batch of a records field: header fields as attributes, records on demand.
 
-    Made by `reader.batches`. Next: `records`, which may raise `RecordError`; `last_offset` + 1, the next
-    position. Producer fields are -1 where there is no producer id.
+    Made by `reader.batches`. Next: `records`, which may raise `RecordError`. The next position is
+    `last_offset` + 1. The producer fields are -1 if there is no producer id.
     """
 
     __slots__ = (
@@ -84,14 +83,14 @@ class Batch:
     )
 
     base_offset: int
-    # The offset of the last record when the batch was written; compaction may have taken that record out.
+    # The offset of the last record when the batch was written. Compaction may have removed that record.
     last_offset: int
     partition_leader_epoch: int
     magic: int
     codec: int
     # CreateTime, LogAppendTime, or NoTimestampType for magic 0.
     timestamp_type: str
-    # What the timestamp deltas of records count from, in ms. With a delete horizon it is that horizon.
+    # The base of the records' timestamp deltas, in ms. With a delete horizon it is the delete horizon.
     base_timestamp: int
     max_timestamp: int
     producer_id: int
@@ -99,16 +98,16 @@ class Batch:
     base_sequence: int
     is_transactional: bool
     is_control: bool
-    # When the tombstones in this batch may go, in ms; None before a first cleaning.
+    # The time in ms after which tombstones of this batch may be deleted; None before the first compaction.
     delete_horizon_ms: int | None
     count: int
-    # Bytes of the whole batch, offset and size fields included.
+    # The bytes of the whole batch, with the offset and size fields.
     size: int
-    # The whole records field; the batch lies from `start` to `end`.
+    # The whole records field, in which the batch extends from `start` to `end`.
     buffer: Data
     start: int
     end: int
-    # What `records` calls: the reader for this magic.
+    # The function that reads the records of this magic.
     parse: Callable[[Batch, int | None], list[Record]]
 
     def __init__(self, buffer: Data, start: int, parse: Callable[[Batch, int | None], list[Record]]) -> None:
@@ -123,7 +122,7 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether the checksum in the header is that of the bytes; for batches read unchecked."""
+        """Whether the CRC in the header is the CRC of the bytes; for batches that were read unchecked."""
         if self.magic < 2:
             return zlib.crc32(self.data[16:]) == int.from_bytes(self.data[12:16], "big")
         return crc32c(self.data[CRC_FROM:]) == int.from_bytes(self.data[CRC_AT:CRC_FROM], "big")
@@ -134,9 +133,10 @@ class Batch:
         return memoryview(self.buffer)[self.start : self.end]
 
     def records(self, max_decompressed: int | None = None) -> list[Record]:
-        """All records of the batch, also a control batch's; raises `RecordError` or `MissingExtra`.
+        """Decode all records of the batch, also of a control batch.
 
-        `max_decompressed` replaces the bound on decompressed bytes (see `kproto.records.compression`).
+        `max_decompressed` replaces the limit of decompressed bytes (see `kproto.records.compression`). Raises
+        `RecordError` or `MissingExtra`.
         """
         return self.parse(self, max_decompressed)
 
@@ -148,7 +148,10 @@ class Batch:
 
 
 def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Batch:
-    """The batch of magic 2 from `at` to `stop`, its CRC held against `checked`, which is a view of `data`."""
+    """Read the header of a batch of magic 2 and check its CRC.
+
+    The batch extends from `at` to `stop` of `data`. `checked` is a view of `data`, or None to skip the CRC.
+    """
     if stop - at < HEADER_SIZE:
         raise RecordError(
             "RecordBatch", 2, "size", at + 8, f"a batch of {stop - at} bytes has no whole header"
@@ -200,7 +203,7 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         at, stop = 0, len(data)
     elif not isinstance(data, bytes):
         data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
-    if batch.count > (stop - at) // 7:  # the smallest record: a length and six bytes
+    if batch.count > (stop - at) // 7:  # The smallest record has a length and six more bytes.
         raise RecordError(
             "RecordBatch", 2, "count", batch.start + 57, f"{batch.count} records in {stop - at} bytes"
         )

@@ -1,11 +1,9 @@
-"""What fetches returned, part by part, and which of its batches are wanted: one by one, or all as a table.
+"""Select the batches of fetched records fields, one by one or as a table.
 
-Rules of this file:
-
-* Wanted is what `rows` would read: no aborted transactions, no control batches unless they are asked for,
-  nothing that ends below the offset to start from.
-* The headers of many batches are read by numpy at once. What isn't of magic 2, or is broken, is read one by
-  one, which also finds the error's place.
+* The selected batches are those that `rows` reads: no aborted transactions, no control batches unless
+  requested, no batches that end below the start offset.
+* numpy reads the headers of many batches together. Batches that are malformed or not of magic 2 are read one
+  by one, which also finds the place of the error.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from .compression import CODECS
 from .crc32c import crc32c
 from .reader import AbortedTransactions, batches
 
-# Kafka's numbers for what a timestamp is.
+# Kafka's numbers of the timestamp types.
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
-# The rows of a table that has a column for each batch.
+# The row numbers of a table that has one column per batch.
 (
-    AT,  # where the records start in the source, and then in the arena
+    AT,  # Where the records start in the source, later in the arena.
     STOP,
     COUNT,
     BASE_OFFSET,
@@ -36,18 +34,18 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
     MAX_TIMESTAMP,
     CODEC,
     KIND,
-    APPENDED,  # 1: the batch's max timestamp is that of all records
+    APPENDED,  # 1 if all records have the batch's max timestamp.
     PART,
-    LEAST,  # the lowest offset that is wanted
+    LEAST,  # The lowest offset to return.
     WIDTH,
 ) = range(13)
 
 Table = NDArray[np.int64]
-# The least offset of batches that are wanted as a whole.
+# The value of LEAST for batches that are returned completely.
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
-_MANY_BATCHES = 64 << 10  # bytes from which headers are read by numpy
+_MANY_BATCHES = 64 << 10  # Bytes from which on numpy reads the headers.
 _HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -71,7 +69,7 @@ _SIZE = struct.Struct(">i").unpack_from
 
 @dataclass(slots=True)
 class FetchedPart:
-    """What a fetch returned for one partition, and what of it is wanted; arguments as those of `rows`."""
+    """The records field of one partition, and what to read of it; arguments are those of `rows`."""
 
     data: Data
     aborted: Sequence[tuple[int, int]] = ()
@@ -81,7 +79,7 @@ class FetchedPart:
 def wanted_batches(
     part: FetchedPart, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Iterator[Batch]:
-    """The batches of a part that have rows to give."""
+    """Iterate over the batches of a part whose records are to be returned."""
     transactions = AbortedTransactions(part.aborted)
     for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
         if not (
@@ -95,17 +93,17 @@ def wanted_batches(
 def build_table(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
-    """The wanted batches of all parts; None when one is a message set."""
+    """Build the table of the batches of all parts; None if a part contains a message set."""
     plain = [index for index, part in enumerate(parts) if not part.aborted]
-    found = None
+    headers = None
     if sum(len(parts[index].data) for index in plain) > _MANY_BATCHES:
-        found = _headers(parts, plain, check_crc, control)
-    listed = [_NO_BATCHES if found is None else found]
+        headers = _headers(parts, plain, check_crc, control)
+    listed = [_NO_BATCHES if headers is None else headers]
     for index, part in enumerate(parts):
-        if found is None or part.aborted:
-            if (one := _list(part, index, check_crc, control, max_decompressed)) is None:
+        if headers is None or part.aborted:
+            if (batch_rows := _list(part, index, check_crc, control, max_decompressed)) is None:
                 return None
-            listed.append(one)
+            listed.append(batch_rows)
     table = listed[0]
     if len(listed) > 1:
         table = np.concatenate(listed, 1)
@@ -122,9 +120,9 @@ def build_table(
 def _list(
     part: FetchedPart, index: int, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
-    """The wanted batches of a part, one by one; None when one is a message set."""
+    """Build the table of the batches of a part one by one; None if one is a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
-        return None  # before its wrapper is opened
+        return None  # Return before the wrapper is decompressed.
     listed: list[tuple[int, ...]] = []
     for batch in wanted_batches(part, check_crc, control, max_decompressed):
         kind = TIMESTAMP_TYPES[batch.timestamp_type]
@@ -150,7 +148,7 @@ def _list(
 
 
 def _headers(parts: Sequence[FetchedPart], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
-    """The table of many batches of magic 2, by numpy; None when one of them is anything else, or broken."""
+    """Build the table of many batches by numpy; None if one is malformed or not of magic 2."""
     places: list[int] = []
     heads: list[memoryview] = []
     crcs: list[int] = []

@@ -1,6 +1,6 @@
-"""Record batches of magic 2 made: of all records at once, one by one for a producer, or for a broker's log.
+"""Build record batches of magic 2: from all records, record by record, or for a log.
 
-See Kafka's `MemoryRecordsBuilder` and `LogValidator`. Batches of whole columns are made in `column_encoder`.
+See Kafka's `MemoryRecordsBuilder` and `LogValidator`. `column_encoder` builds batches from columns.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _NUMBERED = struct.Struct(">qhi")
 _NUMBERS_AT = 43
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
-_ANY = 1 << 62  # larger than any batch
-# What callers set of the header, in order, with its bits.
+_ANY = 1 << 62  # Larger than any batch.
+# The header fields that callers set, in order, with their bits.
 _NUMBERS = {
     "baseOffset": 64,
     "partitionLeaderEpoch": 32,
@@ -81,13 +81,15 @@ def encode_batch(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """One batch of magic 2 with these records, whose offsets are kept (gaps too).
+    """Encode one batch of magic 2 with these records, and keep their offsets and gaps.
 
-    `base_offset` is the first record's offset unless given, `last_offset` the last one's; both may reach
-    further, as in a compacted log, and an emptied batch needs only them. `base_timestamp` is the first
-    record's, `max_timestamp` the highest; with LogAppendTime readers see only the latter. Raises
-    `EncodeError` for values that don't fit, `ConfigError` for an unknown codec and `MissingExtra` without its
-    package.
+    `base_offset` defaults to the offset of the first record, `last_offset` to that of the last. Both may lie
+    beyond the records, as in a compacted log; a batch without records needs both. `base_timestamp` defaults
+    to the first record's, `max_timestamp` to the highest; with LogAppendTime readers see only
+    `max_timestamp`.
+
+    Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra`
+    without the codec's package.
     """
     codec = codec_number(compression)
     parts: list[bytes] = []
@@ -110,7 +112,7 @@ def encode_batch(
                 detail = f"{delta} from the first offset is too far"
                 raise EncodeError("RecordBatch", 2, "records.offset", detail)
             if before is not None and delta <= before:
-                detail = f"{record.offset} comes after {base_offset + before}; offsets must grow"
+                detail = f"{record.offset} comes after {base_offset + before}; offsets must be ascending"
                 raise EncodeError("RecordBatch", 2, "records.offset", detail)
             before = delta
             parts += record_parts(
@@ -144,7 +146,7 @@ def encode_batch(
 
 
 class UnnumberedBatch(msgspec.Struct, frozen=True):
-    """A batch that lacks nothing but its sender's numbers, and so its CRC. Its length is that in bytes."""
+    """A batch without producer id, epoch and sequence, and so without CRC. `len` is its size in bytes."""
 
     count: int
     _laid_out: BytesIO
@@ -158,7 +160,7 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     def numbered(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
     ) -> bytes:
-        """The batch; -1 for what it doesn't have. Its records are not copied where this is the first call."""
+        """Return the batch with these numbers (-1 for none). The first call copies no records."""
         return add_header(
             self._laid_out,
             base_offset=0,
@@ -175,11 +177,11 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
 
 
 class BatchBuilder:
-    """Records on their way into one batch of magic 2 with base offset 0, as a producer sends it.
+    """Collects records for one batch of magic 2 with base offset 0, as a producer sends it.
 
-    `append`, then `build`; `clear` to start again. There is no limit unless one is asked for: with
-    `max_bytes` (before compression, as Kafka's batch.size) a record that has no room raises `BatchFull`, but
-    a first one of any size is taken.
+    Call `append`, then `build`; `clear` starts the next batch. `max_bytes` limits the size before
+    compression, as Kafka's batch.size. A record that does not fit raises `BatchFull`, except the first, which
+    may have any size.
     """
 
     __slots__ = (
@@ -207,7 +209,7 @@ class BatchBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all records."""
+        """Remove all records."""
         self._parts: list[bytes] = []
         self._size = HEADER_SIZE
         self._count = 0
@@ -219,7 +221,7 @@ class BatchBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes that the batch would have without compression."""
+        """The size of the batch in bytes, without compression."""
         return self._size
 
     def append(
@@ -229,19 +231,19 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Take a record with this `timestamp` (ms).
+        """Append a record with this `timestamp` in ms.
 
-        Raises `BatchFull` when it has no room, and `EncodeError` for keys and values that are not bytes, and
-        the like; nothing was taken then.
+        Raises `BatchFull` if it does not fit, and `EncodeError` for values of wrong types. The record is then
+        not appended.
         """
         count = self._count
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
+        try:  # The code of `record_parts` in line: this is the innermost loop of a producer.
             delta = timestamp - self._base_timestamp
-            if delta < 0:  # which is an index, too
+            if delta < 0:  # A negative index would be valid.
                 raise IndexError
             offset = varints[count]
             if headers:
@@ -269,7 +271,7 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        except _UNCOMMON:  # what is no bytes, or a number or a header's key that has no place in the tables
+        except _UNCOMMON:  # Not bytes, a number beyond the tables, or a header key that is not cached.
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
         size += self._size
@@ -289,10 +291,10 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> list[bytes]:
-        """The next record, whatever is in it: `append` has the common ones."""
+        """Encode any record; `append` encodes the common ones itself."""
         try:
             parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
-            if type(value) is bytes and len(value) >= TABLE_SIZE:  # is not copied here
+            if type(value) is bytes and len(value) >= TABLE_SIZE:  # A large value is not copied here.
                 return [_join(parts[:-2]), value, parts[-1]]
             return [_join(parts)]
         except UNWRITABLE:
@@ -307,16 +309,16 @@ class BatchBuilder:
         base_sequence: int = -1,
         is_transactional: bool = False,
     ) -> bytes:
-        """The batch, compressed. The builder keeps its records.
+        """Return the compressed batch. The builder keeps its records.
 
-        Raises `MissingExtra` without the codec's package, and `EncodeError` for numbers that don't fit.
+        Raises `MissingExtra` without the codec's package, and `EncodeError` for numbers that do not fit.
         """
         return self.unnumbered().numbered(
             producer_id, producer_epoch, base_sequence, is_transactional=is_transactional
         )
 
     def unnumbered(self) -> UnnumberedBatch:
-        """The batch for a sender that numbers it when its turn comes."""
+        """Return the batch for a sender that sets the producer's numbers when it sends it."""
         return UnnumberedBatch(
             self._count,
             lay_out(self._parts, self._level, self._codec),
@@ -329,12 +331,14 @@ class BatchBuilder:
 def assign_offsets(
     data: Data, base_offset: int, leader_epoch: int, *, log_append_time: int | None = None
 ) -> bytes:
-    """The batches of a produce request as a broker's log stores them: numbered from `base_offset` on.
+    """Convert the batches of a produce request to those of a log, from `base_offset` on.
 
-    Records are not touched, and neither is the CRC but for `log_append_time` (ms; for topics whose
-    message.timestamp.type is LogAppendTime). Raises `RecordError` when a batch is broken, cut, empty, has
-    gaps or isn't magic 2, and `EncodeError` for numbers that don't fit; the next offset is the last batch's
-    `last_offset` + 1. See Java's `LogValidator`.
+    Records are not touched. The CRC changes only with `log_append_time` (ms; for topics whose
+    message.timestamp.type is LogAppendTime). The next offset is the last batch's `last_offset` + 1. See
+    Java's `LogValidator`.
+
+    Raises `RecordError` if a batch is malformed, truncated, empty, not of magic 2 or has gaps, and
+    `EncodeError` for numbers that do not fit.
     """
     _check("baseOffset", base_offset)
     _check("partitionLeaderEpoch", leader_epoch)
@@ -362,21 +366,21 @@ def assign_offsets(
         _check("baseOffset", base_offset)
         at = batch.end
     if at != len(stored):
-        raise RecordError("RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are no whole batch")
+        raise RecordError("RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are not a whole batch")
     return bytes(stored)
 
 
 def renumber(
     data: Data, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
 ) -> bytes:
-    """The same batch under another producer id, epoch and first sequence number, with its CRC; part of a
-    transaction then if it was one or shall be.
+    """Return the batch with another producer id, epoch and base sequence, and its new CRC.
 
-    A producer numbers a batch when it is sent, and again when the broker lost count. Raises `RecordError`
-    when it isn't one whole batch of magic 2, and `EncodeError` for numbers that don't fit.
+    The result is transactional if the batch was, or if `is_transactional` is set. A producer numbers a batch
+    when it sends it, and again after the broker lost its state. Raises `RecordError` unless `data` is one
+    whole batch of magic 2, and `EncodeError` for numbers that do not fit.
     """
     if len(data) < HEADER_SIZE or data[16] != 2:
-        raise RecordError("RecordBatch", 2, "size", 0, "it isn't one whole batch of magic 2")
+        raise RecordError("RecordBatch", 2, "size", 0, "it is not one whole batch of magic 2")
     try:
         numbers = _NUMBERED.pack(producer_id, producer_epoch, base_sequence)
     except struct.error:
@@ -386,8 +390,8 @@ def renumber(
         raise
     head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     if is_transactional:
-        head[1] |= TRANSACTIONAL  # the low byte of the attributes
-    # BytesIO, as in `lay_out`: the bytes are written into place, without a copy.
+        head[1] |= TRANSACTIONAL  # The low byte of the attributes.
+    # BytesIO lets the CRC be written in place without a copy, as in `lay_out`.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:
         view[CRC_AT:CRC_FROM] = crc32c(view[CRC_FROM:]).to_bytes(4, "big")
@@ -395,7 +399,7 @@ def renumber(
 
 
 def _check(name: str, value: object) -> None:
-    """Raise `EncodeError` for what doesn't fit into a field of the header."""
+    """Raise `EncodeError` for a value that does not fit into a header field."""
     bits = _NUMBERS[name]
     if not isinstance(value, int) or not -1 << bits - 1 <= value < 1 << bits - 1:
         detail = f"{value!r:.60} is not a value of int{bits}"
@@ -403,11 +407,12 @@ def _check(name: str, value: object) -> None:
 
 
 def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
-    """Encoded records behind room for their header, for `add_header`; compressed as the attributes say."""
-    if attributes & CODEC_BITS:  # nothing, too: Java opens it before it looks at the count
+    """Reserve space for the header in front of the records, which are compressed as `attributes` say."""
+    # No records are compressed as well: Java decompresses before it checks the count.
+    if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
-    # Nobody else knows the joined bytes, so BytesIO lets the header be written into them, without a copy.
+    # There is no other reference to the joined bytes, so BytesIO writes the header into them without a copy.
     return BytesIO(_join((_HEADER_ROOM, *records)))
 
 
@@ -425,7 +430,7 @@ def add_header(
     base_sequence: int,
     count: int,
 ) -> bytes:
-    """The batch that was laid out, with this header and its CRC."""
+    """Write the header and the CRC into a batch of `lay_out`; return the batch."""
     if last_delta < 0:
         raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
     try:
@@ -444,9 +449,9 @@ def add_header(
             crc = crc32c(view[CRC_FROM:])
             view[:CRC_FROM] = _UNCHECKED.pack(base_offset, len(view) - OVERHEAD, leader_epoch, 2, crc)
     except struct.error:
-        given: list[object] = [base_offset, leader_epoch, last_delta, base_timestamp, max_timestamp]
-        given += [producer_id, producer_epoch, base_sequence]
-        for name, value in zip(_NUMBERS, given, strict=True):
+        numbers: list[object] = [base_offset, leader_epoch, last_delta, base_timestamp, max_timestamp]
+        numbers += [producer_id, producer_epoch, base_sequence]
+        for name, value in zip(_NUMBERS, numbers, strict=True):
             _check(name, value)
-        raise EncodeError("RecordBatch", 2, "size", "a batch has less than 2 GiB") from None
+        raise EncodeError("RecordBatch", 2, "size", "the batch is 2 GiB or larger") from None
     return batch.getvalue()

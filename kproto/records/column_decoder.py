@@ -1,16 +1,15 @@
-"""Where the records of many batches lie and what their fields are, found by numpy.
-
-Rules of this file:
+"""Find the records of many batches and decode their fields by numpy.
 
 * All batches lie, decompressed, in one arena of bytes, which is read through `windows`.
-* The chain of record lengths is the only part that is sequential. Long runs of records of one size are found
-  by their ends, and believed when each record in them has that length. Else batches advance in lockstep, one
-  record of each per step. Long batches are cut at guessed starts first: a place where a record could begin,
-  with another one behind it whose offset is the next. A guess is only believed when the chain before it lands
-  exactly on it; else the batch is walked record by record.
-* Rows go through in slices that fit a cache.
-* Nothing is guessed about values. Whatever is not regular (a length that doesn't fit, a varint beyond 8
-  bytes) makes the answer None, and the caller reads the rows one by one, which also finds the error's place.
+* Only the chain of record lengths is sequential. Long runs of records of one size are found by their ends,
+  and accepted if each record in them has that length.
+* Otherwise batches advance in lockstep, one record of each per step. Long batches are first split at guessed
+  record starts: a place where a record could begin, followed by another record with the next offset. A guess
+  is accepted only if the chain in front of it ends exactly there; otherwise the batch is read record by
+  record.
+* Rows are processed in slices that fit into a cache.
+* Values are never guessed. If anything is irregular (a length that does not fit, a varint beyond 8 bytes),
+  the result is None, and the caller reads row by row, which also finds the place of the error.
 """
 
 from __future__ import annotations
@@ -23,43 +22,43 @@ from numpy.typing import NDArray
 
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
-_SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level cache
-_FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
-_LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
-_SHORTEST_RUN = 4  # records of one size one after the other: where most runs are shorter, they don't pay
-_WORTH_A_STEP = 500  # records that are found in one step: fewer don't pay for it
-_PATIENCE = 4  # steps that didn't pay, after which the other way is taken
-_WORTH_GUESSES = 2000  # below this many records, guessing takes longer than walking
+_SLICE = 16384  # Rows per slice: its int64 arrays stay in the second-level cache.
+_FEW_LANES = 40  # With fewer batches a step of numpy takes longer than reading record by record.
+_LANES = 256  # A step of numpy takes 7 µs for few lanes, and little more for this many.
+_SHORTEST_RUN = 4  # Records of one size in a row; if most runs are shorter, runs take longer than steps.
+_WORTH_A_STEP = 500  # Records found in one step, below which the step takes longer than it saves.
+_PATIENCE = 4  # Steps with too few records, after which the other method is used.
+_WORTH_GUESSES = 2000  # With fewer records, guessing takes longer than reading record by record.
 _SHORTEST_PIECE = 32
-_ONE_BYTE, _TWO_BYTES = 63, 8191  # the largest numbers whose varints have one byte and two
-_MOST_CANDIDATES = 64  # for the start of a piece
-_WIDEST = 8192  # no guesses where records are larger than this
+_ONE_BYTE, _TWO_BYTES = 63, 8191  # The largest numbers whose varints have one byte and two bytes.
+_MOST_CANDIDATES = 64  # The most candidates for one start.
+_WIDEST = 8192  # Bytes of a record, above which starts are not guessed.
 _ONE = np.array(1)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
-    """What is to be read: one entry for each batch, in the order of the arena."""
+    """The batches to read: one entry per batch, in the order of the arena."""
 
     at: Int64s
     stop: Int64s
     count: Int64s
     base_offset: Int64s
     base_timestamp: Int64s
-    # Whether there are as many records as offsets: only then can starts be guessed.
+    # Whether there are as many records as offsets. Starts are guessed only then.
     gapless: Bools
 
 
 @dataclass(frozen=True, slots=True)
 class FieldArrays:
-    """The fields of all records; places are those in the arena. Nulls are empty places."""
+    """The fields of all records, as places in the arena. Nulls have empty places."""
 
     offset: Int64s
     timestamp: Int64s
-    # Start and end of each key in turn.
+    # Start and end of each key, alternately.
     key: NDArray[np.int32]
     value: NDArray[np.int32]
-    # Where each record ends; its headers are between the value and that.
+    # The end of each record; its headers lie between the value and this place.
     end: Int64s
     null_key: Bools
     null_value: Bools
@@ -67,9 +66,9 @@ class FieldArrays:
 
 
 def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
-    """The fields of all records of these batches, or None when something about them isn't regular.
+    """Read the fields of all records of these batches; None if a record is irregular.
 
-    Raises IndexError where a length leads out of the arena, or a window doesn't fit into it.
+    Raises IndexError if a length leads out of the arena, or a window does not fit into it.
     """
     windows = Windows(arena)
     for find in (_runs, _starts):
@@ -83,34 +82,34 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 
 
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """The starts of all records; None when one isn't regular."""
+    """Find the starts of all records; None if a record is irregular."""
     first = np.cumsum(batches.count) - batches.count
     found = np.empty(int(batches.count.sum()), np.int64)
     at, stop, count, place, owner = _cut(windows, batches, first)
     order = np.argsort(-count, kind="stable")
-    here, left, spot = at[order], count[order], place[order]
+    position, remaining, spot = at[order], count[order], place[order]
     _, sizes = tables()
     limit = int(batches.stop[-1])
-    longest = int(left[0])
-    alive = np.searchsorted(-left, -np.arange(1, longest + 1), side="right").tolist()
+    longest = int(remaining[0])
+    alive = np.searchsorted(-remaining, -np.arange(1, longest + 1), side="right").tolist()
     pairs, step = windows.pairs, 0
     for step, lanes in enumerate(alive):  # noqa: B007
         if lanes < _FEW_LANES:
             break
-        now, into = here[:lanes], spot[:lanes]
+        now, into = position[:lanes], spot[:lanes]
         found[into] = now
         into += _ONE
         now += sizes.take(pairs[now])
     else:
         step = longest
-    raw: Any = windows.bytes  # which is a buffer, though numpy doesn't say so
+    raw: Any = windows.bytes  # numpy's types do not say that an array is a buffer.
     view = memoryview(raw)
     for lane in range(alive[step] if step < longest else 0):
-        rest = int(left[lane]) - step
+        count_left = int(remaining[lane]) - step
         begin = int(spot[lane])
-        places, here[lane] = _walk(view, int(here[lane]), rest, limit)
+        places, position[lane] = _walk(view, int(position[lane]), count_left, limit)
         found[begin : begin + len(places)] = places
-    wrong = owner[order[here != stop[order]]]
+    wrong = owner[order[position != stop[order]]]
     for index in sorted(set(wrong.tolist())):
         total, begin = int(batches.count[index]), int(first[index])
         places, end = _walk(view, int(batches.at[index]), total, limit)
@@ -121,46 +120,48 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """The starts of records that come in long runs of one size; None when the runs are short, or lead astray.
+    """Find the starts of records in long runs of one size; None if runs are short or wrong.
 
-    A run is believed to go as far as its first length stands where the last record would be. `_slice` reads
-    the lengths of all others, too.
+    A run is accepted if its first length also stands where the last record would be. `_slice` checks the
+    lengths in between.
     """
     count, stop = batches.count, batches.stop
-    owner, here, left, patience = np.arange(len(count)), batches.at, count, _PATIENCE
-    found: list[tuple[NDArray[np.intp], Int64s, Int64s]] = []
+    owner, position, remaining, patience = np.arange(len(count)), batches.at, count, _PATIENCE
+    runs: list[tuple[NDArray[np.intp], Int64s, Int64s]] = []
     while len(owner):
-        size = tables()[1].take(windows.pairs[here])
+        size = tables()[1].take(windows.pairs[position])
         if int(size.min()) == 0:
             return None
-        most = np.minimum(left, (stop[owner] - here) // size)
+        most = np.minimum(remaining, (stop[owner] - position) // size)
         if int(most.min()) == 0:
             return None
-        run = _run(windows, here, size, most, count[owner] - left)
+        run = _run(windows, position, size, most, count[owner] - remaining)
         if run is None or not patience:
             return None
         patience -= int(run.sum()) < _WORTH_A_STEP
-        found.append((owner, size, run))
-        here, left = here + size * run, left - run
-        if ((here == stop[owner]) != (left == 0)).any():
+        runs.append((owner, size, run))
+        position, remaining = position + size * run, remaining - run
+        if ((position == stop[owner]) != (remaining == 0)).any():
             return None
-        more = left > 0
-        owner, here, left = owner[more], here[more], left[more]
-    owner, size, run = (np.concatenate(column) for column in zip(*found, strict=True))
+        more = remaining > 0
+        owner, position, remaining = owner[more], position[more], remaining[more]
+    owner, size, run = (np.concatenate(column) for column in zip(*runs, strict=True))
     order = np.argsort(owner, kind="stable")
     steps = np.repeat(size[order], run[order])
-    # The first record of a batch is as far from the last one before as the batch is from its end.
+    # The first record of a batch is as far from the previous record as its batch is from the end of the last.
     steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
     steps[1:] = steps[:-1]
     steps[0] = batches.at[0]
     return np.cumsum(steps, out=steps)
 
 
-def _run(windows: Windows, here: Int64s, size: Int64s, most: Int64s, number: Int64s) -> Int64s | None:
-    """How many records of one size, `most` at most, seem to be at each place, which is that of a record with
-    this number in its batch; None when they are few at most places."""
-    pairs, before = windows.pairs, here - size
-    wanted = pairs[here]
+def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number: Int64s) -> Int64s | None:
+    """Estimate how many records of one size are at each place, at most `most`.
+
+    `number` is the index of the first record in its batch. Returns None if most runs are short.
+    """
+    pairs, before = windows.pairs, position - size
+    wanted = pairs[position]
     run, beyond = np.ones_like(most), most + 1
 
     def look(guess: Any) -> tuple[Int64s, Int64s]:
@@ -171,7 +172,8 @@ def _run(windows: Windows, here: Int64s, size: Int64s, most: Int64s, number: Int
     run, beyond = look(_SHORTEST_RUN)
     if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
         return None
-    # Lengths change where an offset takes one byte more, mostly; else it is found by halves.
+    # Lengths mostly change where the offset delta takes one byte more. Otherwise the end is found by
+    # bisection.
     wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
     run, beyond = look(wider)
     run, beyond = look(wider + 1)
@@ -181,7 +183,7 @@ def _run(windows: Windows, here: Int64s, size: Int64s, most: Int64s, number: Int
 
 
 def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
-    """The starts of `count` records, and where they end: -1 when they leave the arena."""
+    """Find the starts of `count` records and their end, which is -1 if they leave the arena."""
     places: list[int] = []
     add = places.append
     for _ in range(count):
@@ -211,7 +213,7 @@ def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int],
 def _cut(
     windows: Windows, batches: BatchArrays, first: Int64s
 ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """Start, end, records, place of the first record, and batch, of every piece to be walked on its own."""
+    """Split long batches; return start, end, count, index of the first record and batch of each piece."""
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
     total = int(count.sum())
@@ -221,7 +223,7 @@ def _cut(
     if total < _WORTH_GUESSES or not long.any():
         return at.copy(), stop, count, first.copy(), every
     place, number, owner = _guess(windows, batches, np.flatnonzero(long), mean, piece)
-    # Every batch starts with a piece, and the guesses come behind it.
+    # Every batch starts with a piece; the guessed pieces follow.
     owner = np.concatenate((every, owner))
     place = np.concatenate((at, place))
     number = np.concatenate((np.zeros(len(at), np.int64), number))
@@ -236,7 +238,7 @@ def _cut(
 def _guess(
     windows: Windows, batches: BatchArrays, long: NDArray[np.intp], mean: Int64s, piece: int
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Places in long batches where records probably start, which record each would be, and of which batch."""
+    """Guess record starts in long batches; return the starts, their record numbers and batches."""
     _, sizes = tables()
     data = windows.bytes
     at, wide = batches.at[long], np.maximum(mean[long], 8)
@@ -250,11 +252,12 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # The attributes of a record are a zero byte behind its length, which doesn't end in one.
+    # The attributes are a zero byte after the length, and the length does not end in a zero byte.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
-    few = (np.bincount(which) <= _MOST_CANDIDATES)[which]  # more would take longer than walking does
+    # Checking more candidates would take longer than reading record by record.
+    few = (np.bincount(which) <= _MOST_CANDIDATES)[which]
     zero, which = zero[few], which[few]
     zero += (end - upto)[which]
     last = data[zero - 1]
@@ -275,7 +278,7 @@ def _guess(
         return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
-    # Guesses that go back were wrong; the rest is verified by walking.
+    # Guesses that are not ascending are wrong. Reading the records verifies the others.
     rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
     return place[rising], number[rising], owner[rising]
 
@@ -285,14 +288,14 @@ _NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
 
 
 def _begins(windows: Windows, place: Int64s) -> Bools:
-    """Whether attributes are behind the length of a record that starts at each place."""
+    """Return whether the attributes byte follows the length of a record at each place."""
     table, _ = tables()
     begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
     return begins
 
 
 def _number(windows: Windows, place: Int64s) -> Int64s:
-    """The offset delta of the record that starts at each place; -1 where it isn't plain to see."""
+    """Read the offset delta of the record at each place; -1 if its varint is too long."""
     eights, (table, _) = windows.eights, tables()
     window = eights[place + (table[windows.twos(place)] & 3) + 1]
     _, width = short_varints(window)
@@ -332,9 +335,9 @@ def _fields(windows: Windows, starts: Int64s, batches: BatchArrays) -> FieldArra
 def _slice(
     windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: FieldArrays, far: bool
 ) -> bool:
-    """Read the rows from `low` to `high` into `fields`; False when one is not regular.
+    """Decode the rows from `low` to `high` into `fields`; False if a row is irregular.
 
-    `far`: offsets may take three bytes.
+    `far` means that offset deltas may take three bytes.
     """
     table, _ = tables()
     eights = windows.eights
@@ -344,13 +347,13 @@ def _slice(
     size += start
     if not np.array_equal(size, end):
         return False
-    used = shortest + 1  # the attributes
+    used = shortest + 1  # One byte for the attributes.
     window >>= used << 3
     timestamp, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)
     used += width
     room = 8
-    if far or int(width.max()) > 2:  # else all up to the key's length is in one window
+    if far or int(width.max()) > 2:  # Otherwise everything up to the key's length is in one window.
         window = eights[start + used]
         room = 16
     else:
@@ -410,7 +413,7 @@ def _slice(
 
 
 def _without_nulls(size: Int64s, null: Bools) -> bool:
-    """Make sizes of -1 nulls of size 0; False when one is below that."""
+    """Turn sizes of -1 into nulls of size 0; False if a size is below -1."""
     lowest = int(size.min())
     if lowest < 0:
         np.less(size, 0, out=null)
@@ -419,7 +422,7 @@ def _without_nulls(size: Int64s, null: Bools) -> bool:
 
 
 def _fits(value: Int64s, width: Int64s) -> bool:
-    """Whether these are numbers that a varint of 32 bits has: not wider, not larger, not cut."""
+    """Return whether these values fit 32-bit varints of at most 5 bytes."""
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
     )

@@ -1,13 +1,11 @@
-"""Columns to record batches: a whole table encoded by numpy and Arrow, without an object per record.
+"""Encode columns to record batches by numpy and Arrow, without an object per record.
 
-Rules of this file:
-
-* The bytes are those that `BatchBuilder` makes of the same rows, only the places where batches end may
-  differ: a batch ends where the *largest possible* sizes of its varints would fill it.
-* Everything in front of a record's value is worked out as a matrix of bytes with a mask, then Arrow joins the
-  ragged pieces of all records, and batches are slices of that with a header in front.
-* Values of one length, without keys and headers and in the order of their times, are a matrix as they come:
-  numpy copies it into the batch, in a third of the time.
+* The bytes are those that `BatchBuilder` makes of the same rows, but batches may end at other rows: a batch
+  ends where the *largest possible* sizes of its varints would fill it.
+* Everything in front of a record's value is computed as a matrix of bytes with a mask. Arrow then joins the
+  pieces of all records, and batches are slices of the result with a header in front.
+* Values of one length, without keys and headers and in order of time, already form a matrix: numpy copies it
+  into the batch, in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -39,8 +37,9 @@ from .record import Headers, encode_headers, zigzag
 
 Int64s = NDArray[np.int64]
 
-_MOST = 1 << 30  # bytes that go through Arrow at once; its offsets have 32 bits
-_LIMITS = [1 << (7 * size) for size in range(1, 10)]  # from these on, a varint takes one byte more
+_MOST = 1 << 30  # The bytes that Arrow joins in one call; its offsets have 32 bits.
+# From each of these numbers on, a varint takes one more byte.
+_LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
 
 def encode_columns(
@@ -57,23 +56,27 @@ def encode_columns(
     base_sequence: int = -1,
     is_transactional: bool = False,
 ) -> list[bytes]:
-    """Batches of magic 2 with these rows, in order, as a producer sends them: all with base offset 0.
+    """Encode rows into batches of magic 2 with base offset 0, as a producer sends them.
 
-    `timestamp` is an array of int64 (ms); `key` and `value` are Arrow arrays of binary or string, lists of
-    bytes and None, or None for nulls only; `headers` has one tuple per row, as `Record.headers`. A batch has
-    at most `max_bytes` before compression, or one row. With a producer id the sequence numbers go on from
-    `base_sequence`. Raises `EncodeError` for columns that don't fit together, `ConfigError`, and
-    `MissingExtra` for the codec.
+    `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
+    bytes and None, or None for nulls only. `headers` has one tuple per row, as `Record.headers`. A batch has
+    at most `max_bytes` before compression, or one row. With a producer id, sequence numbers continue from
+    `base_sequence`.
+
+    Raises `EncodeError` for columns of different lengths or wrong values, `ConfigError`, and `MissingExtra`
+    for the codec.
     """
-    found: list[bytes] = []
+    encoded: list[bytes] = []
     for batch in unnumbered(
         timestamp, key, value, headers, compression=compression, level=level, max_bytes=max_bytes
     ):
         sequence = base_sequence
-        if producer_id >= 0:  # they wrap to 0, as in Java
+        if producer_id >= 0:  # Sequence numbers wrap to 0, as in Java.
             base_sequence = (base_sequence + batch.count) & 0x7FFFFFFF
-        found.append(batch.numbered(producer_id, producer_epoch, sequence, is_transactional=is_transactional))
-    return found
+        encoded.append(
+            batch.numbered(producer_id, producer_epoch, sequence, is_transactional=is_transactional)
+        )
+    return encoded
 
 
 def unnumbered(
@@ -86,14 +89,18 @@ def unnumbered(
     level: int | None = None,
     max_bytes: int = 16384,
 ) -> Iterator[UnnumberedBatch]:
-    """The batches of `encode_columns`, for a sender that numbers them when their turn comes."""
+    """Iterate over the batches of `encode_columns` without the producer's numbers."""
     codec = codec_number(compression)
     if max_bytes < 1:
         raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
     moments = np.ascontiguousarray(timestamp, np.int64)
     rows = len(moments)
     keys, values = _binary(key, rows, "key"), _binary(value, rows, "value")
-    tails = None if headers is None else pa.array([encode_headers(one) for one in headers], pa.binary())
+    tails = (
+        None
+        if headers is None
+        else pa.array([encode_headers(row_headers) for row_headers in headers], pa.binary())
+    )
     if tails is not None and len(tails) != rows:
         raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
     if rows == 0:
@@ -108,21 +115,21 @@ def unnumbered(
         if codec:
             batches = (lay_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in batches)
     else:
-        found = _encoded(moments, keys, values, tails, firsts, ends)
-        batches = (lay_out([records], level, codec) for records in found)
+        encoded = _encoded(moments, keys, values, tails, firsts, ends)
+        batches = (lay_out([records], level, codec) for records in encoded)
     for index, batch in enumerate(batches):
         count = firsts[index + 1] - firsts[index]
         yield UnnumberedBatch(count, batch, codec, earliest[index], latest[index])
 
 
 def _binary(column: Any, rows: int, name: str) -> Any:
-    """A column as one BinaryArray."""
+    """Convert a column to one BinaryArray."""
     if column is None:
         return pa.nulls(rows, pa.binary())
     array = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, pa.binary())
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # what older releases of pyarrow give
+        if isinstance(array, pa.ChunkedArray):  # Older releases of pyarrow return a ChunkedArray.
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     if array.type != pa.binary():
         array = array.cast(pa.binary())
@@ -132,16 +139,16 @@ def _binary(column: Any, rows: int, name: str) -> Any:
 
 
 def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
-    """The first row of every batch, and the number of rows; and how many bytes are before each, at most."""
+    """Return the first row of each batch and the number of rows, and the most bytes before each."""
     rows = len(moments)
-    rest = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
-    rest += 1 if tails is None else _sizes(tails)
-    # At most: attributes, three varints that are as wide as any of their column, and the length.
+    most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
+    most_bytes += 1 if tails is None else _sizes(tails)
+    # The attributes, three varints as wide as the widest of their columns, and the length.
     spread = int(moments.max()) - int(moments.min())
-    rest += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(rest.max()))
-    rest += _widest(int(rest.max()))
-    raw: Any = np.cumsum(rest)
-    total = memoryview(raw)  # bisect is faster than numpy's, for one at a time
+    most_bytes += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(most_bytes.max()))
+    most_bytes += _widest(int(most_bytes.max()))
+    raw: Any = np.cumsum(most_bytes)
+    total = memoryview(raw)  # For single values, bisect is faster than numpy's search.
     room = max_bytes - HEADER_SIZE
     firsts, ends = [0], [0]
     while firsts[-1] < rows:
@@ -153,9 +160,9 @@ def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) ->
 def _encoded(
     moments: Int64s, keys: Any, values: Any, tails: Any, firsts: list[int], ends: list[int]
 ) -> Iterator[memoryview]:
-    """The encoded records of every batch."""
+    """Encode the records of each batch."""
     start = 0
-    while start < len(firsts) - 1:  # as many batches at once as Arrow can join
+    while start < len(firsts) - 1:  # As many batches at a time as Arrow can join.
         stop = max(bisect_right(ends, ends[start] + _MOST) - 1, start + 1)
         low, high = firsts[start], firsts[stop]
         records, places = _encode(
@@ -171,14 +178,17 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """The bytes that a varint of any number up to this one takes at most."""
+    """Return the most bytes that the varint of a number up to `number` takes."""
     return (2 * number).bit_length() // 7 + 1
 
 
 def _encode(
     moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
 ) -> tuple[memoryview, list[int]]:
-    """All records of some batches in one stretch, and where batches start; `firsts`: their first rows."""
+    """Encode the records of some batches together; return the bytes and where batches start.
+
+    `firsts` has the first row of each batch and the number of rows.
+    """
     count = np.diff(firsts)
     offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
     moment = _zigzag(moments - np.repeat(moments[firsts[:-1]], count))
@@ -194,7 +204,7 @@ def _encode(
     nothing = np.zeros(len(moments), np.int64)
     front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
     front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
-    if keys.null_count == len(keys):  # the fewer pieces a record has, the sooner it is joined
+    if keys.null_count == len(keys):  # Records with fewer pieces are joined faster.
         before_value = [_varints([*front, (value_zigzag, widths[3])])]
     else:
         before_value = [_varints(front), keys, _varints([(value_zigzag, widths[3])])]
@@ -212,7 +222,7 @@ def _encode(
 
 
 def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
-    """The values as a matrix, if they are one and nothing else varies but the time, which goes on."""
+    """Return the values as a matrix if they have one length, no keys, and ascending times."""
     sizes = _sizes(values)
     length = int(sizes[0])
     if keys.null_count < len(keys) or length < 1 or int(sizes.min()) < length or int(sizes.max()) > length:
@@ -225,7 +235,7 @@ def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
 
 
 def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
-    """A batch of these values, laid out: rows whose varints have the same widths are a matrix there, too."""
+    """Build a batch of these values: rows whose varints have equal widths are a matrix."""
     rows, length = cells.shape
     front, behind = b"\0", zigzag(-1) + zigzag(length)
     varying: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
@@ -234,23 +244,24 @@ def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
     else:
         front += zigzag(0)
     widths = [_width(field) for field in varying]
-    edges = np.flatnonzero(sum(np.diff(width) for width in widths)) + 1  # no width ever falls
+    edges = np.flatnonzero(sum(np.diff(width) for width in widths)) + 1  # Widths never decrease.
     groups: list[tuple[int, int, list[int], bytes]] = []
     size = HEADER_SIZE
     for first, end in pairwise([0, *edges.tolist(), rows]):
-        here = [int(width[first]) for width in widths]
-        head = front + bytes(sum(here)) + behind
+        field_widths = [int(width[first]) for width in widths]
+        head = front + bytes(sum(field_widths)) + behind
         head = zigzag(len(head) + length + 1) + head
-        groups.append((first, end, here, head))
+        groups.append((first, end, field_widths, head))
         size += (len(head) + length + 1) * (end - first)
-    batch = BytesIO(bytes(size))  # nobody else knows these bytes: they are written into, without a copy
+    # There is no other reference to these bytes, so BytesIO lets them be written in place.
+    batch = BytesIO(bytes(size))
     at = HEADER_SIZE
     with batch.getbuffer() as view:
-        for first, end, here, head in groups:
+        for first, end, field_widths, head in groups:
             many, step = end - first, len(head) + length + 1
             np.ndarray(many, f"V{len(head)}", view, at, step)[:] = np.void(head)
-            column = at + len(head) - len(behind) - sum(here)
-            for field, width in zip(varying, here, strict=True):
+            column = at + len(head) - len(behind) - sum(field_widths)
+            for field, width in zip(varying, field_widths, strict=True):
                 for byte in range(width):
                     cell: Int64s = field[first:end] >> 7 * byte
                     if width > 1:
@@ -263,7 +274,7 @@ def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
 
 
 def _sizes(column: Any) -> Int64s:
-    """The length of every value, -1 for nulls."""
+    """Return the length of each value, -1 for nulls."""
     buffers = column.buffers()
     if column.null_count == len(column):
         return np.full(len(column), -1, np.int64)
@@ -281,7 +292,7 @@ def _zigzag(values: Int64s) -> Int64s:
 
 
 def _width(zigzags: Int64s) -> NDArray[np.int8]:
-    """How many bytes the varints of these take."""
+    """Return how many bytes the varint of each zigzag number takes."""
     width = np.ones(len(zigzags), np.int8)
     unsigned = zigzags.view(np.uint64)
     highest = int(unsigned.max()) if len(unsigned) else 0
@@ -293,7 +304,7 @@ def _width(zigzags: Int64s) -> NDArray[np.int8]:
 
 
 def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
-    """A BinaryArray of several varints in a row, given as (zigzags, widths)."""
+    """Return a BinaryArray of several varints per row, passed as pairs (zigzags, widths)."""
     rows = len(fields[0][0])
     most = [int(width.max()) for _, width in fields]
     cells = np.empty((rows, sum(most)), np.uint8)
@@ -305,7 +316,7 @@ def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
         for byte in range(widest):
             cell = (zigzags >> (7 * byte)).astype(np.uint8)
             if byte == 9:
-                cell &= 1  # the 64th bit
+                cell &= 1  # The 64th bit.
             if byte + 1 < widest:
                 cell &= 0x7F
                 cell |= (width > byte + 1).view(np.uint8) << 7

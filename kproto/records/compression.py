@@ -1,16 +1,16 @@
-"""The five codecs of record batches, bounded in what they may allocate.
-
-Rules of this file:
+"""The five codecs of record batches, with limits on what they may allocate.
 
 * Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (`codecs`). gzip is zlib; the others
-  need the extra ``compression`` (cramjam). isal and zstandard make reading faster where they are installed.
-* Nothing is allocated that the input did not pay for. Output grows step by step, and sizes that the input
-  only *claims* are not believed. Anything may grow to its `allowance`: 16 MiB, or 16 times its compressed
-  size where that is more. Beyond that it goes on only if what came out so far begins as records do, and up to
-  `MOST`: Java's consumer has no bound at all, and log lines that repeat themselves shrink to a thousandth. An
-  own limit (``max_decompressed``, in bytes) replaces both. So what is no records is an error after less than
-  100 ms and 50 MB (measured: 5 to 80 ms), and 10 MB of zeros are just read.
-* Broken or oversized input is `CodecError` here; the readers make a `RecordError` of it, which says where.
+  need the extra ``compression`` (cramjam). isal and zstandard make reading faster if installed.
+* Memory is allocated only as the input justifies it. The output buffer grows step by step, and sizes that the
+  input merely *claims* are not trusted. Any output may grow to its `allowance`: 16 MiB, or 16 times its
+  compressed size if that is more.
+* Beyond the allowance the output continues, up to `MOST`, only if it starts as records do. Java's consumer
+  has no limit, and repetitive logs compress to a thousandth. ``max_decompressed`` (bytes) replaces both
+  limits.
+* So data that is not records is an error after less than 100 ms and 50 MB (measured: 5 to 80 ms), and 10 MB
+  of zeros in a record are read.
+* Malformed or oversized input raises `CodecError`; the readers turn it into a `RecordError` with its place.
 
 See Kafka's `Compression`.
 """
@@ -24,35 +24,35 @@ from functools import partial
 from ..errors import ConfigError
 from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 
-# Names of the codecs, as in Kafka's ``compression.type``; the index is the number in batches.
+# The names of the codecs, as in Kafka's ``compression.type``. The index is the number in batches.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# Those of `CompressionType` in Java, and 0 where the packages have it. snappy has none, and takes any.
+# The levels of Java's `CompressionType`, and 0 if the package has it. snappy has no levels and ignores any.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
 
-# Bytes that any batch may decompress to: sixteen times Kafka's default max.message.bytes.
+# Bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
 ALWAYS_ALLOWED = 16 << 20
 
 # Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size.
 ALLOWED_RATIO = 16
 
-# Bytes that a batch may decompress to as long as it looks like records: a thousand times the default
-# max.message.bytes, which is what gzip and zstd make of the most boring log.
+# Bytes to which a batch that starts like records may decompress: a thousand times Kafka's default of
+# max.message.bytes. gzip and zstd reach this ratio on the most repetitive logs.
 MOST = 1 << 30
 
-# So many of the first bytes are looked at.
+# How many of the first bytes `begins` gets.
 LOOK = 64 << 10
 
-# Whether bytes begin as what is expected in them; it gets the first `LOOK` of them at most.
+# Checks whether bytes start as the expected content does; gets at most the first `LOOK` bytes.
 Begins = Callable[[memoryview], bool]
 
-_FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
+_FIRST_STEP = 64 << 10  # The first guess at an unknown size: four times Kafka's batch.size.
 
 _uint32 = struct.Struct("<I").unpack_from
 
 
 def codec_number(name: str) -> int:
-    """The number of a codec by its name; `ConfigError` for a name that Kafka doesn't have."""
+    """Return the number of a codec by name. Raises `ConfigError` for an unknown name."""
     try:
         return CODECS.index(name)
     except ValueError:
@@ -60,17 +60,17 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """The number of bytes that `compressed` bytes may grow to, whatever is in them."""
+    """Return how many bytes `compressed` bytes may grow to, whatever they contain."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """`data` compressed by the codec with this number; `level` is the codec's own scale.
+    """Compress `data` by the codec with this number; `level` is on the codec's own scale.
 
-    Raises `MissingExtra` without the extra ``compression`` (none and gzip work always), and `ConfigError` for
-    a level that the codec doesn't have.
+    Raises `MissingExtra` without the extra ``compression`` (none and gzip always work), and `ConfigError` for
+    a level that the codec does not have.
     """
     if codec == 0:
         return bytes(data)
@@ -88,10 +88,10 @@ def decompress(
     old_lz4: bool = False,
     begins: Begins | None = None,
 ) -> bytes:
-    """The bytes that `data` was compressed from; raises `CodecError` or `MissingExtra`.
+    """Decompress `data`. Raises `CodecError` or `MissingExtra`.
 
-    `old_lz4` accepts the wrong header checksum that Kafka's lz4 had in magic 0. Without `begins` nothing
-    grows beyond its `allowance`.
+    `old_lz4` accepts the wrong header checksum of Kafka's lz4 in magic 0. Without `begins` the output is
+    limited to its `allowance`.
     """
     if codec == 0:
         return bytes(data)
@@ -102,7 +102,7 @@ def decompress(
     if codec == 1:
         return _gunzip(data, limit, most, begins)
     size = size_hint(codec, source)
-    if codec == 2:  # the only hint that is a promise, and one that is paid for
+    if codec == 2:  # Only snappy's size is exact, and the input justifies it.
         limit = _snappy_allowed(source, size, limit, most, begins)
     size = min(size, limit)
     while True:
@@ -115,7 +115,8 @@ def decompress(
                 if limit == most or begins is None or not begins(view[:LOOK]):
                     raise _too_large(limit) from None
                 limit = most
-            size = min(max(size * 4, ALWAYS_ALLOWED), limit)  # what isn't written to takes no memory
+            # Memory that is not written to is not allocated.
+            size = min(max(size * 4, ALWAYS_ALLOWED), limit)
         else:
             return bytes(view[:written])
 
@@ -127,9 +128,9 @@ def decompress_into(
     max_decompressed: int | None = None,
     begins: Begins | None = None,
 ) -> int | None:
-    """Decompress to the start of `out` and give the number of bytes; None when `out` is too small for it.
+    """Decompress to the start of `out`; return the number of bytes, None if `out` is too small.
 
-    For readers that keep one arena for many batches. Arguments and errors as those of `decompress`.
+    For readers that keep one arena for many batches. Arguments and errors are those of `decompress`.
     """
     limit = allowance(len(data), max_decompressed)
     most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
@@ -153,7 +154,7 @@ def decompress_into(
 
 
 def size_hint(codec: int, data: memoryview) -> int:
-    """A first guess at the decompressed size, never far above what the input can pay for."""
+    """Estimate the decompressed size, never far above what the input justifies."""
     size = len(data)
     if codec == 2:
         return sum(snappy.size_of(block) for block in snappy.blocks_of(data))
@@ -163,13 +164,13 @@ def size_hint(codec: int, data: memoryview) -> int:
             return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
-        if claimed <= 1032 * size:  # deflate's own limit
+        if claimed <= 1032 * size:  # deflate cannot compress more than 1032 times.
             return int(claimed)
     return max(_FIRST_STEP, 4 * size)
 
 
 def _too_large(limit: int) -> CodecError:
-    allowed = "max_decompressed (of a consumer: max_decompressed_bytes) allows more"
+    allowed = "max_decompressed (of a consumer: max_decompressed_bytes) raises the limit"
     return CodecError(f"grows beyond {limit} bytes; {allowed}")
 
 
@@ -186,7 +187,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """What may be decompressed: the size that is said, which is paid for, if the first bytes are fine."""
+    """Return the limit for snappy: the exact size, if it is allowed and the first bytes are valid."""
     if size <= limit:
         return limit
     first = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))
@@ -203,7 +204,7 @@ _COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], b
 }
 
 
-# They fill the start of `out` and say how far, or raise `Full`.
+# Each fills the start of `out` and returns the number of bytes, or raises `Full`.
 _READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
     1: gzip.decompress_into,
     2: snappy.decompress_into,

@@ -1,20 +1,18 @@
-"""Record sets of one magic from those of another: what brokers did for clients of another age than their log.
+"""Convert record sets between magics, as brokers did for clients older than their log.
 
-Rules of this file:
+* Offsets, gaps between them, timestamps, LogAppendTime and codecs are kept. A batch that has the requested
+  magic is passed on unchanged.
+* Down-conversion from magic 2 drops what the old formats lack: headers, control batches, leader epochs,
+  producer ids, epochs and sequences, delete horizons, and batches that compaction emptied. Magic 0 has no
+  timestamps either. zstd exists in magic 2 only: brokers answer such a fetch with
+  UNSUPPORTED_COMPRESSION_TYPE (KIP-110); here it raises `EncodeError`.
+* An uncompressed batch becomes one message per record; a compressed batch becomes a wrapper (KIP-31).
+* In up-conversion, records of magic 0 get the timestamp -1 with CreateTime. Consecutive uncompressed messages
+  become one batch of magic 2 if they have the same timestamp type (with LogAppendTime: the same time) and
+  take at most `MAX_BATCH_BYTES`. A wrapper becomes one batch.
 
-* Offsets stay what they are, and so do gaps between them; timestamps, LogAppendTime and codecs too. A batch
-  that has the wanted magic already is passed on untouched, byte for byte.
-* Down, from 2, goes what the old formats have no place for: headers, control batches, leader epochs, producer
-  ids with their epochs and sequences, delete horizons, and batches that compaction emptied. In magic 0 there
-  are no timestamps either. zstd exists in magic 2 only: for it brokers answer UNSUPPORTED_COMPRESSION_TYPE to
-  a fetch (KIP-110), and here it is an `EncodeError`.
-* An uncompressed batch becomes a message for each record, a compressed one becomes a wrapper (KIP-31).
-* Up, magic 0 has the timestamp -1 with CreateTime. Messages without compression that follow each other become
-  one batch of magic 2, as long as they have the same timestamp type (with LogAppendTime: the same time) and
-  take at most `MAX_BATCH_BYTES` bytes; a wrapper is one batch.
-
-Kafka 3.9 was the last one to do this: `RecordsUtil.downConvert` for fetches, `LogValidator` for what old
-producers sent. The latter gives new offsets on the way; here `assign_offsets` does that, afterwards.
+Kafka 3.9 was the last version to convert: `RecordsUtil.downConvert` for fetches, `LogValidator` for old
+producers. `LogValidator` also assigns offsets; here call `assign_offsets` afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from .legacy import encode_messages
 from .reader import batches
 from .record import Record
 
-# Bytes of messages that become one batch at most: Kafka's default for max.message.bytes.
+# The most bytes of messages that become one batch: Kafka's default of max.message.bytes.
 MAX_BATCH_BYTES = 1 << 20
 
 _INT32_MAX = (1 << 31) - 1
@@ -44,15 +42,15 @@ def convert(
     from_offset: int | None = None,
     max_decompressed: int | None = None,
 ) -> bytes:
-    """The records of a records field in batches, or messages, of `magic` (0, 1 or 2).
+    """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
 
-    Without `up` batches below `magic` stay as they are, as in an answer to a fetch: who reads a format reads
-    the older ones too. `from_offset` is where a fetch starts: records below it are left out of what becomes
-    single messages (wrappers are whole, as batches are). A cut last batch is dropped.
+    Without `up`, batches below `magic` are passed on unchanged, as in a fetch response: readers of a format
+    also read older ones. `from_offset` is the start of a fetch: single messages below it are dropped,
+    wrappers and batches are kept whole. A truncated last batch is dropped.
 
-    Raises `RecordError` for broken batches, or ones whose offsets don't rise, `EncodeError` for zstd on the
-    way down and for another magic, and `MissingExtra` without a codec's package. `max_decompressed` is that
-    of `rows`.
+    Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
+    in down-conversion and for an unknown magic, and `MissingExtra` without a codec's package.
+    `max_decompressed` is as in `rows`.
     """
     if magic not in (0, 1, 2):
         raise EncodeError("RecordBatch", magic, "magic", "only 0, 1 and 2 exist")
@@ -70,27 +68,27 @@ def convert(
             if magic < 2 and batch.compression == "zstd":
                 detail = "zstd exists in magic 2 only (UNSUPPORTED_COMPRESSION_TYPE)"
                 raise EncodeError("RecordBatch", magic, "compression", detail)
-            found = batch.records(max_decompressed)
+            records = batch.records(max_decompressed)
             if from_offset is not None and magic < 2 and not batch.codec:
-                found = [one for one in found if one.offset >= from_offset]
+                records = [record for record in records if record.offset >= from_offset]
             if run:
-                run.add(batch, found)
-            elif found:
-                run = _Run(batch, found, batch.size)
+                run.add(batch, records)
+            elif records:
+                run = _Run(batch, records, batch.size)
     if run:
         out.append(run.encode(magic))
     return b"".join(out)
 
 
 class _Run(msgspec.Struct):
-    """Records that become one batch, or one set of messages; the first batch says of which kind."""
+    """Records that become one batch or one message set; the first batch decides its type."""
 
     first: Batch
     records: list[Record]
     size: int
 
     def accepts(self, batch: Batch, magic: int) -> bool:
-        """Whether `batch`, which comes next, goes into the same batch."""
+        """Return whether the next batch can be added to this run."""
         first = self.first
         return (
             magic == 2
@@ -102,22 +100,22 @@ class _Run(msgspec.Struct):
             and self.size + batch.size <= MAX_BATCH_BYTES
         )
 
-    def add(self, batch: Batch, found: list[Record]) -> None:
-        self.records += found
+    def add(self, batch: Batch, records: list[Record]) -> None:
+        self.records += records
         self.size += batch.size
 
     def encode(self, magic: int) -> bytes:
         first = self.first
-        for one, following in pairwise(self.records):
-            if following.offset <= one.offset:
-                detail = f"{following.offset} comes after {one.offset}"
+        for record, following in pairwise(self.records):
+            if following.offset <= record.offset:
+                detail = f"{following.offset} comes after {record.offset}"
                 raise RecordError("RecordBatch", first.magic, "records.offset", first.start, detail)
         append_time = first.timestamp_type == "LogAppendTime"
-        told = "LogAppendTime" if append_time else "CreateTime"
+        timestamp_type = "LogAppendTime" if append_time else "CreateTime"
         if magic == 2:
             most = first.max_timestamp if append_time else None
             return encode_batch(
-                self.records, compression=first.compression, timestamp_type=told, max_timestamp=most
+                self.records, compression=first.compression, timestamp_type=timestamp_type, max_timestamp=most
             )
-        plain = [Record(one.offset, one.timestamp, one.key, one.value) for one in self.records]
-        return encode_messages(plain, magic, compression=first.compression, timestamp_type=told)
+        plain = [Record(record.offset, record.timestamp, record.key, record.value) for record in self.records]
+        return encode_messages(plain, magic, compression=first.compression, timestamp_type=timestamp_type)

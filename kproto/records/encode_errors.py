@@ -12,23 +12,24 @@ from typing import Any
 from ..errors import EncodeError
 from .record import Record, wrap
 
-# All that the encoders raise for values of other types; `explain_unwritable` then says which one it is.
+# Everything that the encoders raise for wrong values; `explain_unwritable` then finds the value.
 UNWRITABLE = (TypeError, ValueError, AttributeError)
 
 
 def explain_unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
-    """What is wrong with the first of these records that is wrong; `first` is the number of the first one."""
-    from ..wire.interpreter import short_repr  # here: only who gets this error needs what messages need
+    """Return the error for the first wrong record; `first` is the index of `records[0]`."""
+    # Imported here, because only this error needs the codecs of messages.
+    from ..wire.interpreter import short_repr
 
     for number, record in enumerate(records, first):
         for name, value, wanted in _wrong(record):
             field = f"records[{number}]{name}"
             return EncodeError(message, magic, field, f"{short_repr(value)} is not {wanted}")
-    return EncodeError(message, magic, "records", "not all of this can be written")
+    return EncodeError(message, magic, "records", "some value cannot be encoded")
 
 
 def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
-    """The fields of a record that can't be written: path, value, and what it should be."""
+    """Iterate over the wrong fields of a record: path, value, and what is expected."""
     if not isinstance(record, Record):
         yield "", record, "a Record"
         return

@@ -1,12 +1,11 @@
-"""The ends of records, where their headers are: those of many records read at once.
+"""Decode the headers of many records together.
 
-Rules of this file:
-
-* A tail is what follows a record's value: the number of headers, then each one's key and value. HeaderColumns are
-  parsed when they are first asked for, all together; slices of columns share that.
-* The first headers of all records are read in one step of numpy, then all second ones, and so on. Keys are
-  few, so each is decoded once. What is not regular, or has more headers than is worth a step each, is read
-  record by record, which also finds the error's place.
+* The headers of a record follow its value: their number, then each header's key and value. The sections of
+  all rows are decoded together when they are first read; slices of columns share the result.
+* One step of numpy reads the first headers of all records, the next step all second headers, and so on. There
+  are few different keys, so each is decoded once.
+* Irregular headers, and more headers per record than steps pay for, are read record by record, which also
+  finds the place of an error.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -27,27 +26,27 @@ from .windows import SLACK, Bools, Int64s, Windows, tables
 
 pa: Any = import_module("pyarrow")
 
-# Headers as an Arrow type.
+# The Arrow type of headers.
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-_SLICE = 16384  # rows per slice: its arrays stay in the second-level cache
-_MOST_STEPS = 64  # headers in one record that are worth a step of numpy each
+_SLICE = 16384  # Rows per slice: its arrays stay in the second-level cache.
+_MOST_STEPS = 64  # The most headers in one record that are read by steps of numpy.
 
 
 class HeaderColumns:
-    """The headers of many records, by row. Next: `rows` or `array`, which may raise `RecordError`."""
+    """The headers of many records, by row. Next: `rows` or `array`; both raise `RecordError`."""
 
     __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
 
-    # The tails themselves, a BinaryArray; None once they are parsed.
+    # The undecoded sections as a BinaryArray; None once they are decoded.
     _raw: Any
-    # Which header is a row's first; one more than there are rows.
+    # The index of each row's first header, and one more for the end.
     _first: Int64s
-    # How many headers every row has; None when they don't have equally many.
+    # The number of headers of every row; None if rows differ.
     _same: int | None
     # The different keys.
     _names: list[str]
-    # Which of them each header has.
+    # The index in `_names` of each header's key.
     _name: NDArray[np.int32]
     # The values of all headers, a BinaryArray.
     _value: Any
@@ -56,7 +55,7 @@ class HeaderColumns:
         self._raw = raw
 
     def rows(self, start: int, stop: int) -> list[Headers]:
-        """The headers of the rows from `start` up to `stop`, as in `Record`."""
+        """Return the headers of the rows from `start` to `stop`, as in `Record`."""
         self._parse()
         low, high = int(self._first[start]), int(self._first[stop])
         names = map(self._names.__getitem__, self._name[low:high].tolist())
@@ -67,7 +66,7 @@ class HeaderColumns:
         return [tuple(islice(pairs, count)) if count else () for count in counts]
 
     def array(self, start: int, stop: int) -> Any:
-        """The same as a `pyarrow.ListArray` of `HEADERS`; no list is null, but it may be empty."""
+        """Return the headers of these rows as a `pyarrow.ListArray` of `HEADERS`, without null lists."""
         self._parse()
         low, high = int(self._first[start]), int(self._first[stop])
         keys = pa.array(self._names, pa.string()).take(pa.array(self._name[low:high]))
@@ -86,7 +85,7 @@ class HeaderColumns:
         self._raw = None
 
     def _parse_fast(self) -> bool:
-        """By numpy; False when something isn't regular."""
+        """Decode by numpy; False if headers are irregular."""
         places = np.frombuffer(self._raw.buffers()[1], np.int32)
         places = places[self._raw.offset : self._raw.offset + len(self._raw) + 1]
         data = np.zeros(int(places[-1]) + SLACK, np.uint8)
@@ -94,7 +93,7 @@ class HeaderColumns:
         try:
             read = _read(Windows(data), places[:-1].astype(np.int64), places[1:].astype(np.int64))
         except IndexError:
-            return False  # a length led out of the data
+            return False  # A length led out of the data.
         if read is None:
             return False
         self._first, spots, null = read
@@ -132,14 +131,16 @@ class HeaderColumns:
 
 
 def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
-    """What is wrong with the headers of a row; nobody knows any more where in the data they were."""
+    """Return the error for the headers of a row. The offset counts from the start of its headers."""
     detail = f"{detail or 'the bytes end too early'} (in row {row}, counted from the end of its value)"
     return RecordError("RecordBatch", 2, f"records.{field}", at, detail)
 
 
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
-    """Which header is each row's first, the four places of each header (key from, to, value from, to), and
-    which values are null; None when something isn't regular."""
+    """Return each row's first header, four places per header, and which values are null.
+
+    The places are the start and end of key and value. Returns None if headers are irregular.
+    """
     table, _ = tables()
     entry = table[windows.twos(at)]
     width, count = entry & 3, entry >> 2
@@ -168,8 +169,10 @@ def _slice(
     places: NDArray[np.int32],
     null: Bools,
 ) -> bool:
-    """Read the headers of some rows, which start at `at`, into `places` and `null`; False when one is not
-    regular."""
+    """Read the headers of some rows, which start at `at`, into `places` and `null`.
+
+    Returns False if headers are irregular.
+    """
     table, _ = tables()
     most = int(count.max())
     alike = int(count.min()) == most

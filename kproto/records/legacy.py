@@ -1,17 +1,16 @@
-"""Message sets, magic 0 and 1: what Kafka stored before 0.11, and what topics from those days still hold.
+"""Message sets of magic 0 and 1, Kafka's formats before 0.11, which old topics still contain.
 
-Rules of this file:
-
-* There are no batches, only messages; each outer one is read as a `Batch` here, so that `batches` and `rows`
-  give the same things for every magic. A compressed message is a wrapper: its value is a message set.
-* In a wrapper of magic 0 the inner offsets are those of the log. In one of magic 1 they count from any start,
-  and the wrapper has the offset of the last (KIP-31), or 0 on the way from some producers. They wrap at 64
-  bits, as in Java.
-* What is in a wrapper may be of the other magic: some producers wrote that, old brokers took it, and Java's
-  consumer reads it. The wrapper says how offsets count, each message whether it has a timestamp.
-* Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrules the inner ones
-  (KIP-32).
-* The CRC is that of zlib, over everything behind it. zstd doesn't exist here.
+* There are no batches, only messages. Each outer message is read as a `Batch`, so `batches` and `rows` return
+  the same types for every magic. A compressed message is a wrapper: its value is a message set.
+* In a wrapper of magic 0 the inner offsets are absolute. In a wrapper of magic 1 they are relative, and the
+  wrapper has the offset of the last one (KIP-31), or 0 as sent by some producers. Offsets wrap at 64 bits, as
+  in Java.
+* Inner messages may have the other magic: some producers sent that, old brokers accepted it, and Java's
+  consumer reads it. The wrapper's magic decides how offsets count, the message's magic whether it has a
+  timestamp.
+* Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrides the inner
+  timestamps (KIP-32).
+* The CRC is zlib's, of all bytes after it. zstd does not exist in these formats.
 
 See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """
@@ -35,21 +34,24 @@ _LZ4 = 3
 
 
 def crc_ok(data: bytes, start: int, end: int) -> bool:
-    """Whether the checksum of the message that lies from `start` to `end` is that of its bytes."""
+    """Return whether the CRC of the message from `start` to `end` is right."""
     return zlib.crc32(memoryview(data)[start + 16 : end]) == int.from_bytes(
         data[start + 12 : start + 16], "big"
     )
 
 
 def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompressed: int | None) -> Batch:
-    """The outer message from `at` to `stop` as a batch; a wrapper is opened at once, to know its offsets."""
+    """Read the outer message from `at` to `stop` as a batch.
+
+    A wrapper is decompressed immediately, because its offsets are needed.
+    """
     record, codec, attributes = _read(data, at, stop, check_crc, "offset")
     magic = data[at + 16]
-    found = [record]
+    records = [record]
     if codec:
-        found = _unwrap(record, codec, magic, attributes, at, check_crc, max_decompressed)
-    batch = Batch(data, at, lambda _batch, _limit: list(found))
-    batch.base_offset = found[0].offset
+        records = _unwrap(record, codec, magic, attributes, at, check_crc, max_decompressed)
+    batch = Batch(data, at, lambda _batch, _limit: list(records))
+    batch.base_offset = records[0].offset
     batch.last_offset = record.offset
     batch.partition_leader_epoch = batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
     batch.magic = magic
@@ -58,18 +60,18 @@ def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompres
         batch.timestamp_type = "NoTimestampType"
     else:
         batch.timestamp_type = "LogAppendTime" if attributes & APPEND_TIME else "CreateTime"
-    batch.base_timestamp = found[0].timestamp
+    batch.base_timestamp = records[0].timestamp
     batch.max_timestamp = record.timestamp
     batch.is_transactional = batch.is_control = False
     batch.delete_horizon_ms = None
-    batch.count = len(found)
+    batch.count = len(records)
     batch.size = stop - at
     batch.end = stop
     return batch
 
 
 def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple[Record, int, int]:
-    """One message: its record, codec number and attributes."""
+    """Read one message; return its record, codec number and attributes."""
     magic = data[at + 16]
     key_at = at + (18 if magic == 0 else 26)
     if stop < key_at + 8:
@@ -97,12 +99,12 @@ def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[byt
     if size == -1:
         return None, start
     if size < 0 or size > stop - start:
-        raise RecordError(_MESSAGE, magic, field, at, "a length that is negative, or more than there is")
+        raise RecordError(_MESSAGE, magic, field, at, "a length that is negative or too large")
     return data[start : start + size], start + size
 
 
 def _begins_messages(start: memoryview) -> bool:
-    """Whether these first bytes look like those of messages: sizes that one can have, and a known magic."""
+    """Return whether bytes start like messages: possible sizes and a known magic."""
     at, end = 0, len(start)
     while end - at >= 17:
         size = int.from_bytes(start[at + 8 : at + OVERHEAD], "big", signed=True)
@@ -127,7 +129,7 @@ def _unwrap(
         data = decompress(codec, wrapper.value, max_decompressed, old_lz4=magic == 0, begins=_begins_messages)
     except CodecError as error:
         raise RecordError(_MESSAGE, magic, "value", at, f"{CODECS[codec]}: {error}") from None
-    found: list[Record] = []
+    records: list[Record] = []
     timed: list[bool] = []
     inner, end = 0, len(data)
     while inner < end:
@@ -143,22 +145,22 @@ def _unwrap(
         record, nested, _ = _read(data, inner, stop, check_crc, "value")
         if nested:
             raise RecordError(_MESSAGE, magic, "value.attributes", inner + 17, "a wrapper in a wrapper")
-        found.append(record)
+        records.append(record)
         timed.append(data[inner + 16] == 1)
         inner = stop
-    if not found:
+    if not records:
         raise RecordError(_MESSAGE, magic, "value", at, "a wrapper without messages")
     if magic:
         shift = (
-            wrapper.offset - found[-1].offset if wrapper.offset else 0
-        )  # 0: not given yet, by old producers
+            wrapper.offset - records[-1].offset if wrapper.offset else 0
+        )  # Old producers send 0, as the broker assigns the offset.
         if shift < 0:
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
-        for record, has_time in zip(found, timed, strict=True):
+        for record, has_time in zip(records, timed, strict=True):
             record.offset = wrap(record.offset + shift)
             if attributes & APPEND_TIME and has_time:
                 record.timestamp = wrapper.timestamp
-    return found
+    return records
 
 
 def encode_messages(
@@ -169,10 +171,10 @@ def encode_messages(
     level: int | None = None,
     timestamp_type: str = "CreateTime",
 ) -> bytes:
-    """A message set of magic 0 or 1: a message for each record, or one wrapper when it is compressed.
+    """Encode a message set of magic 0 or 1: one message per record, or one wrapper if compressed.
 
-    Read it with `kproto.records.batches`. Raises `EncodeError` for headers and for codecs that the
-    magic doesn't have. With LogAppendTime a wrapper has the highest timestamp.
+    Read it with `kproto.records.batches`. Raises `EncodeError` for headers and for codecs that the magic does
+    not have. With LogAppendTime a wrapper has the highest timestamp.
     """
     if magic not in (0, 1):
         raise EncodeError(_MESSAGE, magic, "magic", "only 0 and 1 are message sets")

@@ -1,12 +1,9 @@
-"""The batches of a records field, and which of them were aborted.
+"""Find the batches of a records field, and which of them belong to aborted transactions.
 
-Rules of this file:
-
-* A records field is any number of batches, one after the other. The last one may be cut, because brokers
-  cut answers at a number of bytes: it is simply not there. Everything else that is wrong raises
-  `RecordError`.
-* Control batches hold the broker's transaction markers, not data. Records of aborted transactions stay in
-  the log; the broker says which they are.
+* A records field is a sequence of batches. The last one may be truncated, because brokers cut responses at a
+  number of bytes: it is ignored. Everything else that is wrong raises `RecordError`.
+* Control batches hold the broker's transaction markers, not data. Records of aborted transactions remain in
+  the log; fetch responses list the aborted transactions.
 
 See Kafka's `MemoryRecords`, `ByteBufferLogInputStream` and KIP-98.
 """
@@ -23,19 +20,20 @@ from .batch import CODEC_BITS, HEADER_SIZE, INT64_MAX, OVERHEAD, Batch, Data, ch
 from .compression import CODECS
 from .legacy import read_message
 
-# Records from which on columns are faster than a loop over the bytes: 600 to 1800, as they are.
+# The number of records from which columns are faster than reading rows: 600 to 1800, depending on the
+# records.
 WORTH_COLUMNS = 1000
 
 _int32 = struct.Struct(">i").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from
-_SMALLEST = 14  # the smallest value of the size field: an empty message of magic 0
+_SMALLEST = 14  # The smallest value of the size field, an empty message of magic 0.
 
 
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
-    """The batches of a records field, in order, without a cut last one; raises `RecordError` at a broken one.
+    """Iterate over the batches of a records field, except a truncated last one.
 
-    Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message, and open
-    compressed ones at once (bounded by `max_decompressed`).
+    Raises `RecordError` at a malformed batch, after the batches in front of it. Magic 0 and 1 give one batch
+    per outer message; compressed messages are decompressed here, limited by `max_decompressed`.
     """
     check_data(data)
     return _batches(data, 0, check_crc, max_decompressed)
@@ -53,7 +51,7 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
         if magic > 2:
             raise RecordError("RecordBatch", magic, "magic", at + 16, f"magic {magic} doesn't exist")
         if stop > end:
-            return  # cut
+            return  # The last batch is truncated.
         if magic == 2:
             batch = read_batch(whole, at, stop, view if check_crc else None)
         else:
@@ -64,7 +62,7 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
 
 
 class BatchSpan(msgspec.Struct, frozen=True, gc=False):
-    """Where a batch lies, and which offsets it covers."""
+    """Where a batch lies in the records field, and which offsets it covers."""
 
     start: int
     end: int
@@ -75,9 +73,9 @@ class BatchSpan(msgspec.Struct, frozen=True, gc=False):
 
 
 def spans(data: Data) -> Iterator[BatchSpan | Batch]:
-    """What `batches` gives without a look at checksums, in a fifth of its time: of magic 2 only the places.
+    """Iterate over the places of batches without checking CRCs, in a fifth of the time of `batches`.
 
-    Raises what `batches` does.
+    Yields a `BatchSpan` for batches of magic 2, and the batch for others. Raises what `batches` raises.
     """
     check_data(data)
     at, end = 0, len(data)
@@ -93,9 +91,9 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
 
 
 def has_many_records(*fields: Data) -> bool:
-    """Whether the headers speak of so many records that it is faster to read them as columns first, together.
+    """Return whether the headers announce so many records that decoding to columns is faster.
 
-    Of magic 2, as the others are not read as columns. More than a record for each byte isn't believed.
+    Only magic 2 counts, as others are not decoded to columns. A batch counts for at most one record per byte.
     """
     count = 0
     for data in fields:
@@ -110,11 +108,11 @@ def has_many_records(*fields: Data) -> bool:
 
 
 class AbortedTransactions:
-    """Which batches belong to aborted transactions, as a reader meets them in the order of the log.
+    """Tracks which batches belong to aborted transactions, in the order of the log.
 
-    `aborted` are the pairs (producer id, first offset) of a fetch answer of one partition. Ask `skips` for
-    every batch, once, in order: an abort marker ends its producer's transaction; one that can't be read
-    raises `RecordError`. See KIP-98 and Java's `CompletedFetch`.
+    `aborted` are the pairs (producer id, first offset) of one partition in a fetch response. Call `skips`
+    once for every batch, in order: an abort marker ends its producer's transaction. A marker that cannot be
+    read raises `RecordError`. See KIP-98 and Java's `CompletedFetch`.
     """
 
     __slots__ = ("_open", "_waiting")
@@ -125,11 +123,11 @@ class AbortedTransactions:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The aborted transactions that didn't end yet: `aborted` for a reader that goes on from here."""
+        """The aborted transactions that have not ended: `aborted` for a reader that continues here."""
         return [*self._open.items(), *reversed(self._waiting)]
 
     def skips(self, batch: Batch) -> bool:
-        """Whether the records of `batch` were aborted."""
+        """Return whether the records of `batch` were aborted."""
         if batch.producer_id < 0 or not (self._waiting or self._open):
             return False
         while self._waiting and self._waiting[-1][1] <= batch.last_offset:
@@ -143,9 +141,9 @@ class AbortedTransactions:
 
 
 def is_abort_marker(batch: Batch) -> bool:
-    """Whether a control batch is the marker that aborts a transaction: its key is int16 version, int16 0.
+    """Return whether a control batch aborts a transaction: its key is int16 version, int16 0.
 
-    One whose record was compacted away is none; raises `RecordError` for a key that can't be one, as Java.
+    It returns False if compaction removed the record. Raises `RecordError` for an invalid key, as in Java.
     """
     records = batch.records()
     if not records:

@@ -1,11 +1,9 @@
-"""One record of magic 2: varints, key, value, headers; the innermost loops of reading and writing rows.
+"""Records of magic 2: varints, key, value and headers; the innermost loops for rows.
 
-Rules of this file:
-
-* Lengths and deltas are zigzag varints, cut to 32 bits (64 for timestamps) as in Java. A null is length -1.
-* The bytes of a record must be exactly filled by its fields; anything else raises `MalformedRecord`.
-* Readers may look past the end of a batch, not past the end of the data: the caller checks where they ended.
-* Header keys that are not UTF-8 are read as Java reads them, with U+FFFD for what is broken.
+* Lengths and deltas are zigzag varints, cut to 32 bits (timestamps to 64) as in Java. A null has length -1.
+* The fields must fill the record exactly; otherwise `MalformedRecord` is raised.
+* Readers may read beyond the end of a batch, but not beyond the data. The caller checks where they ended.
+* Header keys that are not UTF-8 are read as in Java, with U+FFFD for malformed bytes.
 
 See Kafka's `DefaultRecord` and `ByteUtils`.
 """
@@ -20,12 +18,12 @@ import msgspec
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_FAR = 1 << 61  # beyond this, a base and a delta may leave int64
-_SHORTEST = 6  # bytes behind the length: attributes, two deltas, two nulls and no headers
+_FAR = 1 << 61  # Beyond this, the sum of a base and a delta may exceed int64.
+_SHORTEST = 6  # Bytes after the length: attributes, two deltas, two nulls and no headers.
 
 
 class Record(msgspec.Struct, gc=False):
-    """One record; `offset` is that in its partition, `timestamp` is in ms since 1970 (-1: none)."""
+    """One record. `offset` is its offset in the partition, `timestamp` in ms since 1970, or -1."""
 
     offset: int
     timestamp: int
@@ -38,7 +36,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 def format_record(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-    """What a record holds, in one line: texts as they are, long ones cut."""
+    """Format the contents of a record in one line, with long values shortened."""
     parts = [_short(value)] if key is None else [f"{_short(key)} = {_short(value)}"]
     parts += [f"{name}: {_short(of)}" for name, of in headers]
     return ", ".join(parts)
@@ -61,12 +59,13 @@ class MalformedRecord(Exception):
 def parse_records(
     data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> tuple[list[Record], int]:
-    """`count` records from `at`, and where they end. May read past the batch: the caller checks the end.
+    """Parse `count` records from `at`; return them and their end, which the caller checks.
 
-    One pass, varints of one or two bytes in line, longer ones by `_varint`: 1 µs for a small record.
+    One pass: varints of one or two bytes are read in line, longer ones by `_varint`. A small record takes 1
+    µs.
     """
-    found: list[Record] = []
-    add = found.append
+    records: list[Record] = []
+    add = records.append
     wraps = not (-_FAR < base_offset < _FAR and -_FAR < base_timestamp < _FAR)
     keys: dict[bytes, str] = {}
     key: bytes | None
@@ -84,7 +83,7 @@ def parse_records(
         if size & 1:
             raise MalformedRecord("length", at, "a negative length")
         end = at + (size >> 1)
-        at += 1  # attributes: no bit is used
+        at += 1  # The attributes; no bit of them is used.
         delta = data[at]
         if delta < 128:
             at += 1
@@ -145,17 +144,17 @@ def parse_records(
             raise MalformedRecord("length", end, f"the fields end at {at}, the record at {end}")
         add(Record(offset, timestamp, key, value, headers))
     if append_time is not None:
-        for record in found:
+        for record in records:
             record.timestamp = append_time
     if wraps:
-        for record in found:
+        for record in records:
             record.timestamp = wrap(record.timestamp)
             record.offset = wrap(record.offset)
-    return found, at
+    return records, at
 
 
 def begins_records(start: memoryview) -> bool:
-    """Whether these first bytes look like those of records: one length after the other that one can have."""
+    """Return whether bytes start like records: a sequence of possible lengths."""
     data, at = bytes(start), 0
     while at < len(data):
         try:
@@ -163,7 +162,7 @@ def begins_records(start: memoryview) -> bool:
         except MalformedRecord:
             return False
         except IndexError:
-            break  # the rest isn't there
+            break  # The remaining bytes are not in `start`.
         if raw & 1 or raw < 2 * _SHORTEST:
             return False
         at += raw >> 1
@@ -171,9 +170,9 @@ def begins_records(start: memoryview) -> bool:
 
 
 def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tuple[Headers, int]:
-    """The headers of a record whose bytes end at `end`, from the varint of their number; and where they end.
+    """Parse the headers of a record that ends at `end`; return them and where they end.
 
-    `keys` remembers decoded keys: a topic has few.
+    `at` is the place of their count. `keys` caches decoded keys, of which a topic has few.
     """
     count = data[at]
     if count < 128:
@@ -185,7 +184,7 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
     count >>= 1
     if count > (end - at) // 2:
         raise MalformedRecord("headers", at, f"{count} headers in {end - at} bytes")
-    found: list[tuple[str, bytes | None]] = []
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size = data[at]
         if size < 128:
@@ -194,7 +193,7 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
             size, at = _varint(data, at, "headers.key")
         stop = at + (size >> 1)
         if size & 1 or stop >= end:
-            raise MalformedRecord("headers.key", at, "a length that is negative, or more than there is")
+            raise MalformedRecord("headers.key", at, "a length that is negative or too large")
         raw = data[at:stop]
         key = keys.get(raw)
         if key is None:
@@ -207,27 +206,27 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
         if size & 1:
             if size != 1:
                 raise MalformedRecord("headers.value", at, "a negative length")
-            found.append((key, None))
+            headers.append((key, None))
         else:
             stop = at + (size >> 1)
             if stop > end:
                 raise MalformedRecord("headers.value", at)
-            found.append((key, data[at:stop]))
+            headers.append((key, data[at:stop]))
             at = stop
-    return tuple(found), at
+    return tuple(headers), at
 
 
 def decode_header_key(raw: bytes) -> str:
-    """The text of a header's key, as Java reads it."""
+    """Decode a header key as Java does."""
     return raw.decode("utf-8", _JAVA)
 
 
 def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """As "replace", but Java takes half a surrogate pair for one broken character, not for three."""
+    """Replace as "replace" does, but one surrogate is one malformed character, as in Java."""
     assert isinstance(error, UnicodeDecodeError)
-    here = error.object[error.start : error.start + 3]
-    if here[0] == 0xED and b"\xa0" <= here[1:2] < b"\xc0":
-        whole = len(here) == 3 and here[2] & 0xC0 == 0x80
+    sequence = error.object[error.start : error.start + 3]
+    if sequence[0] == 0xED and b"\xa0" <= sequence[1:2] < b"\xc0":
+        whole = len(sequence) == 3 and sequence[2] & 0xC0 == 0x80
         return "\ufffd", error.start + (3 if whole else 2)
     return "\ufffd", error.end
 
@@ -237,7 +236,7 @@ codecs.register_error(_JAVA, _replacement)
 
 
 def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes, cut to 32 bits as Java does; and where it ends."""
+    """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return its end too."""
     value = shift = 0
     for stop in range(at, at + 5):
         byte = data[stop]
@@ -249,7 +248,7 @@ def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
 
 
 def _varlong(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 10 bytes, cut to 64 bits as Java does; and where it ends."""
+    """Read an unsigned varint of at most 10 bytes, cut to 64 bits as in Java; return its end too."""
     value = shift = 0
     for stop in range(at, at + 10):
         byte = data[stop]
@@ -261,22 +260,22 @@ def _varlong(data: bytes, at: int) -> tuple[int, int]:
 
 
 def wrap(value: int) -> int:
-    """A number as 64 bits keep it."""
+    """Wrap a number to a signed 64-bit number."""
     return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
 
 
 def zigzag(value: int) -> bytes:
-    """A signed number as Kafka's varint or varlong; beyond 64 bits it wraps, as in Java."""
+    """Encode a signed number as Kafka's varint or varlong; it wraps at 64 bits, as in Java."""
     if 0 <= value < _SHORT:
         return _SHORT_VARINTS[value]
-    rest = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
-    if 1 << 14 <= rest < 1 << 21:  # the timestamps and offsets of large batches
-        return _continued()[rest & 0x3FFF] + _LAST_BYTES[rest >> 14]
+    unsigned = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
+    if 1 << 14 <= unsigned < 1 << 21:  # The timestamps and offsets of large batches.
+        return _continued()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
     out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
+    while unsigned > 127:
+        out.append(unsigned & 127 | 128)
+        unsigned >>= 7
+    out.append(unsigned)
     return bytes(out)
 
 
@@ -286,13 +285,13 @@ _SHORT_VARINTS = [
     for number in range(_SHORT)
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
-# Numbers from 0 up to this one have their varints kept.
+# Numbers from 0 up to this one have cached varints.
 TABLE_SIZE = 65536
 
 
 @cache
 def _continued() -> list[bytes]:
-    """The first two bytes of longer varints, by the 14 bits in them."""
+    """Return the first two bytes of longer varints, by the 14 bits in them."""
     return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
 
 
@@ -302,7 +301,7 @@ NULL = b"\x01"
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """The varints of the numbers below `TABLE_SIZE`, and the same with a record's attributes in front."""
+    """Return the varints of the numbers below `TABLE_SIZE`, alone and after the attributes."""
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]
     varints = [*_SHORT_VARINTS[:64], *two, *three]
@@ -316,7 +315,7 @@ def record_parts(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> list[bytes]:
-    """One record in pieces to be joined."""
+    """Encode one record in pieces."""
     parts = [b"", ZERO_BYTE, zigzag(timestamp_delta), zigzag(offset_delta)]
     for content in (key, value):
         if content is None:
@@ -329,19 +328,19 @@ def record_parts(
     return parts
 
 
-# `len` that takes nothing else: an array's length isn't that of its bytes, which are joined all the same.
+# A `len` for bytes only: the length of an array is not the length of its bytes.
 length_of_bytes = bytes.__len__
 
 
 def to_bytes(content: bytes | bytearray | memoryview) -> bytes:
-    """The bytes in whatever holds bytes. Raises TypeError for anything else, arrays too."""
+    """Convert bytes-like content to bytes. Raises TypeError for anything else, such as arrays."""
     if isinstance(content, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
         return bytes(content)
     raise TypeError(f"{type(content).__name__} is not bytes")
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """The end of a record: the number of its headers, and they."""
+    """Encode the headers of a record with their count."""
     pieces = [zigzag(len(headers))]
     for name, content in headers:
         try:
@@ -358,7 +357,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _name(name: str) -> bytes:
-    """A header's key; kept, as a topic has few."""
+    """Encode a header key and cache it, as a topic has few keys."""
     if len(HEADER_NAMES) >= _MOST_NAMES:
         HEADER_NAMES.clear()
     raw = name.encode()
@@ -366,7 +365,7 @@ def _name(name: str) -> bytes:
     return encoded
 
 
-# The keys of headers that were seen, encoded: `encode_headers` adds to it.
+# Encoded header keys; `encode_headers` adds to it.
 HEADER_NAMES: dict[str, bytes] = {}
 
 _MOST_NAMES = 1024

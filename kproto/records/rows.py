@@ -1,4 +1,4 @@
-"""The records of a records field as objects, one by one or in lists."""
+"""Decode the records of a records field to objects, in one list or in several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Wanted(TypedDict):
-    """What `rows` and `row_lists` were asked for."""
+    """The arguments that `rows` and `row_lists` share."""
 
     check_crc: bool
     aborted: Sequence[tuple[int, int]]
@@ -33,15 +33,15 @@ def rows(
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> list[Record]:
-    """The records of a records field, in order; raises `RecordError` or `MissingExtra`.
+    """Decode the records of a records field. Raises `RecordError` or `MissingExtra`.
 
-    A cut last batch gives none, as brokers cut their answers at a number of bytes (`batches`). Control
-    records are left out unless `control` asks for them. `aborted` are the (producer id, first offset) of a
-    fetch answer: with them, records of aborted transactions are left out too (isolation level
-    read_committed). Brokers send whole batches, so the first may start below the offset that was asked for:
-    records below `from_offset` are left out.
+    A truncated last batch is ignored, as brokers cut responses at a number of bytes (`batches`). Control
+    records are left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a
+    fetch response: their records are left out (isolation level read_committed). Brokers send whole batches,
+    so the first may begin below the requested offset: records below `from_offset` are left out.
 
-    With numpy and pyarrow installed, thousands of records are read as columns first: 2 to 4 times as fast.
+    With numpy and pyarrow installed, thousands of records are decoded to columns first, which is 2 to 4 times
+    as fast.
     """
     check_data(data)
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
@@ -51,10 +51,10 @@ def rows(
             return columns.rows()
         finally:
             columns.release()
-    found: list[Record] = []
+    decoded: list[Record] = []
     for records in _row_by_row(data, known, max_decompressed, **wanted):
-        found += records
-    return found
+        decoded += records
+    return decoded
 
 
 def row_lists(
@@ -67,10 +67,11 @@ def row_lists(
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> Iterator[list[Record]]:
-    """The records of `rows` in lists of at most `size`, as a poll hands them out; other arguments as there.
+    """Decode as `rows` does, into lists of at most `size` records; other arguments as there.
 
-    Twice as fast as one long list where each is dropped before the next. What lies before a broken batch is
-    given before its `RecordError` is raised. Raises `ConfigError` for a `size` below 1.
+    This is twice as fast as one long list if each list is dropped before the next. Records in front of a
+    malformed batch are returned before its `RecordError` is raised. Raises `ConfigError` for a `size` below
+    1.
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")
@@ -82,27 +83,27 @@ def row_lists(
         finally:
             columns.release()
         return
-    for found in _row_by_row(data, known, max_decompressed, **wanted):
-        for start in range(0, len(found), size):
-            yield found[start : start + size]
+    for decoded in _row_by_row(data, known, max_decompressed, **wanted):
+        for start in range(0, len(decoded), size):
+            yield decoded[start : start + size]
 
 
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted
 ) -> tuple[Columns | None, RecordError | None]:
-    """All as columns, where that is faster; or the error that this met: the loop says where it is."""
+    """Decode to columns if that is faster; or return the error, whose place the row reader finds."""
     if (read := _columns(data)) is None:
         return None, None
     try:
         columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
-        columns.headers_between(0, 0)  # which parses all of them
+        columns.headers_between(0, 0)  # This decodes all headers.
     except RecordError as error:
         return None, _drop_traceback(error)
     return columns, None
 
 
 def _drop_traceback(error: RecordError) -> RecordError:
-    """The error without the frames that it went through, and the megabytes that these hold."""
+    """Remove the traceback and context, whose frames hold megabytes."""
     error.__context__ = None
     return error.with_traceback(None)
 
@@ -117,9 +118,10 @@ def _row_by_row(
     from_offset: int | None,
     control: bool,
 ) -> Iterator[list[Record]]:
-    """The wanted records of one batch after the other.
+    """Iterate over the records to return, batch by batch.
 
-    `known` is an error that is met at the latest: a bomb need not go off again to be one.
+    `known` is an error that decoding reaches at the latest, so a decompression bomb is not decompressed
+    twice.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
@@ -129,14 +131,14 @@ def _row_by_row(
             continue
         if known and (known.field, known.offset) == ("records", batch.start + HEADER_SIZE):
             raise known
-        found = batch.parse(batch, max_decompressed)
+        records = batch.parse(batch, max_decompressed)
         if from_offset is not None and batch.base_offset < from_offset:
-            found = [one for one in found if one.offset >= from_offset]
-        yield found
+            records = [record for record in records if record.offset >= from_offset]
+        yield records
 
 
 def _columns(data: Data) -> Callable[..., Columns] | None:
-    """The reader of columns, where it is there and faster."""
+    """Return the decoder of columns if it is installed and faster."""
     return _read_columns() if has_many_records(data) else None
 
 

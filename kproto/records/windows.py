@@ -1,10 +1,9 @@
-"""An arena of bytes, looked at through windows that may start anywhere, and the varints in them.
-
-Rules of this file:
+"""Read an arena of bytes through windows at any place, and the varints in them.
 
 * Windows are unaligned views, to be indexed (`take` would copy the whole view).
-* Varints of one and two bytes come from a table of all 65536 two-byte windows, those of three and four (the
-  times of a backfill) by a second look; longer ones are worked out for the few rows that have them.
+* Varints of one and two bytes come from a table of all 65536 windows of two bytes. Varints of three and four
+  bytes (timestamp deltas of a backfill) take a second look-up. Longer ones are computed for the few rows that
+  have them.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# Bytes that must be readable behind the last batch.
+# Bytes that must be readable after the last batch.
 SLACK = 64
 
 _EIGHT = np.array(8)
 
 
 class Windows:
-    """An arena's bytes as overlapping little-endian windows, one at each byte."""
+    """The bytes of an arena as overlapping little-endian windows, one at each byte."""
 
     __slots__ = ("_next", "bytes", "eights", "pairs")
 
@@ -35,7 +34,10 @@ class Windows:
         self.pairs: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
 
     def twos(self, place: Int64s) -> Int64s:
-        """The two bytes at each place; from single bytes, as unaligned windows take twice as long."""
+        """Return the two bytes at each place.
+
+        They are combined from single bytes, because unaligned windows take twice as long.
+        """
         window: Int64s = self._next[place].astype(np.int64)
         window <<= _EIGHT
         window |= self.bytes[place]
@@ -44,10 +46,10 @@ class Windows:
 
 @cache
 def tables() -> tuple[NDArray[np.int32], Int64s]:
-    """For every window of two bytes: what the varint there is, and the size of a record that starts with it.
+    """Return two tables by window of two bytes: its varint, and the size of a record there.
 
-    The first is (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) where that has more than two
-    bytes. The second is 0 there, and where the length is negative.
+    The first has (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) if the varint is longer. The
+    second has 0 in that case, and for negative lengths.
     """
     window = np.arange(65536)
     low, high = window & 255, window >> 8
@@ -61,7 +63,10 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
 
 
 def varints(window: Int64s) -> tuple[Int64s, Int64s]:
-    """The zigzag varints at the start of windows of 8 bytes, and their widths; width 0 where it is longer."""
+    """Decode the zigzag varints at the start of windows of 8 bytes; return values and widths.
+
+    The width is 0 if the varint is longer than its window.
+    """
     width = np.ones(len(window), np.int64)
     more = window >> 7 & 1
     value = window & 127
@@ -76,9 +81,10 @@ def varints(window: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
-    """The varints that windows start with, and their bytes: up to four, 0 where it is longer.
+    """Decode varints of up to four bytes at the start of windows; return values and widths.
 
-    One that the window cuts off is longer, too: its last byte is negative there, so shifts fill up with ones.
+    The width is 0 if the varint is longer. A varint cut by its window also counts as longer: its last byte is
+    negative there, so shifts fill up with ones.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]
@@ -88,8 +94,8 @@ def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     if int(width.max(initial=0)) > 2:
         some = np.flatnonzero(width > 2)
         entry = table[window[some] >> 16 & 0xFFFF]
-        rest = entry >> 2
-        raw = value[some] | (rest << 1 ^ rest >> 31).astype(np.int64) << 14
+        high_bits = entry >> 2
+        raw = value[some] | (high_bits << 1 ^ high_bits >> 31).astype(np.int64) << 14
         value[some] = (raw >> 1) ^ -(raw & 1)
         entry &= 3
         width[some] = np.where(entry < 3, entry + 2, 0)

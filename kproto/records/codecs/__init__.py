@@ -1,7 +1,7 @@
-"""The codecs of record batches, one file each: the forms that exist in topics, read by whatever is fastest.
+"""The codecs of record batches, one module each, for all forms that topics contain.
 
-Each has `compress(data, level)`, and `decompress_into(data, out)`, which fills the start of `out` and says
-how far, or raises `Full`. How far anything may grow is decided by `kproto.records.compression`.
+Each has `compress(data, level)` and `decompress_into(data, out)`, which fills the start of `out` and returns
+the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ...errors import MissingExtra
 
 
 class CodecError(ValueError):
-    """Compressed bytes that are broken, or that grow beyond their allowance. Never leaves kproto.records."""
+    """Compressed bytes that are malformed or grow beyond their limit. Only kproto.records sees it."""
 
 
 class Full(Exception):
-    """The output buffer was too small; says nothing about the input. The buffer holds the first bytes."""
+    """The output buffer is too small, whether the input is valid or not. It has the first bytes."""
 
 
 @cache
 def cramjam(codec: str) -> ModuleType:
-    """The package's module of this name; `MissingExtra` without it."""
+    """Return cramjam's module of this name. Raises `MissingExtra` without cramjam."""
     try:
         import cramjam as package  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -33,7 +33,7 @@ def cramjam(codec: str) -> ModuleType:
 
 
 def into(unpack: Callable[..., int], data: memoryview, out: memoryview) -> int:
-    """What cramjam unpacks, with our errors."""
+    """Decompress with cramjam and convert its errors."""
     try:
         return unpack(data, out)
     except Exception as error:  # cramjam.DecompressionError

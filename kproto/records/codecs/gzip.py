@@ -1,4 +1,4 @@
-"""gzip, by isal where it is installed (2.2 to 2.4 times as fast), else by zlib."""
+"""gzip, by isal if installed (2.2 to 2.4 times as fast), otherwise by zlib."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-_AHEAD = 1 << 10  # of a member behind the first
-_LEAST = 18  # bytes of a member, its header and its end; what is shorter is none
+_AHEAD = 1 << 10  # Bytes to read of each member after the first.
+_LEAST = 18  # The least bytes of a member, its header and its trailer.
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -20,44 +20,43 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """All members of a gzip file; what follows the last one, and a header that is none, is ignored, as in
-    Java's GZIPInputStream.
+    """Decompress all members of a gzip file. Trailing bytes are ignored, as in Java.
 
-    An unpacker copies what it was given and didn't use: at each step, and what is behind its member. So it
-    gets pieces, and only the first, which mostly is the only one, a large one at once: a megabyte has room
-    for 50 thousand empty members.
+    An unpacker copies the bytes that it was passed and did not use: at each step, and those after its member.
+    So it gets pieces. Only the first piece, usually of the only member, is large: one megabyte can hold 50
+    thousand empty members. See Java's GZIPInputStream.
     """
     parts: list[bytes] = []
-    left = limit
+    remaining = limit
     view = memoryview(data)
     package = _inflating()
     unpacker = package.decompressobj(31)
-    rest: bytes | memoryview = view[:_STEP]
-    given = len(rest)
+    piece: bytes | memoryview = view[:_STEP]
+    passed = len(piece)
     ahead = _STEP
     while True:
         try:
-            part: bytes = unpacker.decompress(rest, _STEP)
+            part: bytes = unpacker.decompress(piece, _STEP)
         except package.error as error:
             raise CodecError(str(error)) from None
         if part:
             parts.append(part)
-            left -= len(part)
-            if left < 0:
+            remaining -= len(part)
+            if remaining < 0:
                 raise Full(parts[0])
         if unpacker.eof:
-            given -= len(unpacker.unused_data)
-            if len(view) - given < _LEAST or bytes(view[given : given + 3]) != b"\x1f\x8b\x08":
+            passed -= len(unpacker.unused_data)
+            if len(view) - passed < _LEAST or bytes(view[passed : passed + 3]) != b"\x1f\x8b\x08":
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             unpacker = package.decompressobj(31)
-            ahead, rest = _AHEAD, b""
+            ahead, piece = _AHEAD, b""
         else:
-            rest = unpacker.unconsumed_tail
-        if not rest:
-            rest = view[given : given + ahead]
-            given += len(rest)
+            piece = unpacker.unconsumed_tail
+        if not piece:
+            piece = view[passed : passed + ahead]
+            passed += len(piece)
             ahead = min(4 * ahead, _STEP)
-            if not part and not rest:
+            if not part and not piece:
                 raise CodecError("the gzip data end too early")
 
 
@@ -66,7 +65,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
         plain = decompress(data, len(out))
     except Full as full:
         first = full.args[0][: len(out)]
-        out[: len(first)] = first  # to be looked at
+        out[: len(first)] = first  # The caller checks the first bytes.
         raise
     out[: len(plain)] = plain
     return len(plain)
@@ -74,7 +73,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
 
 @cache
 def _inflating() -> Any:
-    """The faster of the packages that have zlib's interface."""
+    """Return the fastest package with zlib's interface."""
     try:
         return import_module("isal.isal_zlib")
     except ImportError:

@@ -1,6 +1,6 @@
-"""lz4, written as Java does it: a frame of independent 64 KiB blocks.
+"""lz4, written as in Java: a frame of independent blocks of 64 KiB.
 
-See Kafka's `Lz4BlockInputStream`; its header checksum was wrong before magic 1 (KAFKA-3160).
+See Kafka's `Lz4BlockInputStream`. Its header checksum was wrong before magic 1 (KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from . import CodecError, Full, cramjam, into
 
-_RATIO = 255  # one byte of a length adds 255 bytes of output
+_RATIO = 255  # Each byte of a length adds at most 255 bytes of output.
 _MAGIC = b"\x04\x22\x4d\x18"
-_HEADER = _MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of 64 KiB, header checksum
+_HEADER = _MAGIC + b"\x60\x40\x82"  # Version 1, independent blocks of 64 KiB, header checksum.
 _BLOCK = 64 << 10
 _END = b"\x00\x00\x00\x00"
 _BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
@@ -41,7 +41,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_checksum(descriptor: bytes) -> int:
-    """The header checksum of a frame: the second byte of XXH32, for inputs of less than 16 bytes."""
+    """Return the header checksum: the second byte of XXH32, for inputs below 16 bytes."""
     mask = 0xFFFFFFFF
     at, value = 0, 374761393 + len(descriptor)
     while at + 4 <= len(descriptor):
@@ -57,15 +57,21 @@ def header_checksum(descriptor: bytes) -> int:
 
 
 def with_old_header(frame: bytes) -> bytes:
-    """`frame` with the checksum that Kafka wrote before magic 1: over the magic number too (KAFKA-3160)."""
+    """Replace the checksum by Kafka's wrong one of magic 0, which includes the magic number.
+
+    See KAFKA-3160.
+    """
     at = 14 if frame[4] & 0x08 else 6
     return frame[:at] + bytes((header_checksum(frame[:at]),)) + frame[at + 1 :]
 
 
 @lru_cache(64)
 def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
-    """What the first bytes of a frame say: where its blocks start, the size of the largest, how many bytes of
-    checksum follow each, and whether they are linked."""
+    """Parse the frame header; return start of blocks, block size, checksum bytes and linkage.
+
+    That is: the offset of the first block, the size of the largest block, the bytes of checksum after each
+    block, and whether blocks depend on earlier ones.
+    """
     if len(head) < 7 or not head.startswith(_MAGIC):
         raise CodecError("no lz4 frame")
     flags, largest = head[4], _BLOCK_SIZES.get(head[5] >> 4 & 7)
@@ -78,22 +84,22 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 
 
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
-    """One frame. Blocks that don't need those before them are walked here, as it is up to twice as fast.
+    """Decompress one frame. Independent blocks are read here, which is up to twice as fast.
 
-    Its checksums of blocks and content are passed over: the batch's CRC says the same of the same bytes.
+    Checksums of blocks and content are not checked: the batch's CRC covers the same bytes.
     """
     head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
     at, largest, extra, linked = _read_header(head, old)
     module = cramjam("lz4")
     if not linked or _is_one_block(data, at, extra):
         return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
-    if old:  # a checksum that others read
+    if old:  # A checksum that cramjam accepts.
         data = memoryview(head[: at - 1] + bytes((header_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
     return into(module.decompress_into, data, out)
 
 
 def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
-    """Whether the frame ends behind the block at `at`, as one of a small batch does."""
+    """Return whether the frame ends after the block at `at`, as in small batches."""
     if at + 8 > len(data):
         return False
     stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
@@ -122,9 +128,10 @@ def _decompress_blocks(
             continue
         most = min(largest, _RATIO * size + 16)
         target = out[written : written + most]
-        try:  # without a length, four bytes that could be a size are taken for one
+        try:  # Without a size, cramjam would take the first four bytes for one.
             written += unpack(block, target, len(target))
-        except Exception as error:  # cramjam.DecompressionError, which doesn't tell broken from too small
+        # cramjam.DecompressionError, for malformed input and for a buffer that is too small.
+        except Exception as error:
             if room - written < most:
                 raise Full from None
             raise CodecError(str(error)) from None

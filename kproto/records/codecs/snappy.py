@@ -1,6 +1,6 @@
-"""snappy, read in both forms that exist in topics: xerial's framing (Java), and one raw block (librdkafka).
+"""snappy, in both forms that topics contain: xerial's framing (Java) and one raw block (librdkafka).
 
-It is written in xerial's: see its `SnappyOutputStream`.
+It is written with xerial's framing: see `SnappyOutputStream`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 from . import CodecError, Full, cramjam
 
-_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
+_RATIO = 22  # A copy of 64 bytes takes 3 bytes of input, so no valid block grows more than 21.4 times.
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK = 32 << 10  # SnappyOutputStream's default
+_XERIAL_BLOCK = 32 << 10  # The default of SnappyOutputStream, in bytes.
 
 _uint32 = struct.Struct(">I").unpack_from
 
@@ -29,7 +29,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def blocks_of(data: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of either form."""
+    """Iterate over the raw blocks of either form."""
     at, end = 16, len(data)
     if data[:8].tobytes() != _XERIAL:
         yield data
@@ -41,14 +41,14 @@ def blocks_of(data: memoryview) -> Iterator[memoryview]:
         if stop > end:
             if data[at : at + 8].tobytes() != _XERIAL:
                 raise CodecError("a xerial block ends too early")
-            at += 16  # streams may be concatenated
+            at += 16  # Streams may be concatenated.
             continue
         yield data[at + 4 : stop]
         at = stop
 
 
 def size_of(block: memoryview) -> int:
-    """The size that a raw block says it has, after checking that its bytes could give that much."""
+    """Return the size that a raw block claims, after checking that its bytes could produce it."""
     try:
         size: int = cramjam("snappy").decompress_raw_len(block)
     except Exception as error:  # cramjam.DecompressionError
@@ -59,10 +59,12 @@ def size_of(block: memoryview) -> int:
 
 
 def start_of(block: memoryview, most: int) -> bytes:
-    """The first bytes that a raw block holds, `most` of them at most: the literal that each begins
-    with; none if it is cut."""
+    """Return the first bytes of a raw block, at most `most`: the literal with which it begins.
+
+    Returns nothing if the block is truncated.
+    """
     at = 0
-    while block[at] > 127:  # the size, which was read before
+    while block[at] > 127:  # The size, which was read before.
         at += 1
     head, at = block[at + 1 : at + 6].tobytes(), at + 2
     if not head:

@@ -1,4 +1,4 @@
-"""zstd, by cramjam; where zstandard is installed, by that for what says its size.
+"""zstd, by zstandard if installed and the frame has a size, otherwise by cramjam.
 
 zstandard keeps its context, which is up to 1.6 times as fast.
 """
@@ -19,7 +19,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_of(data: memoryview) -> tuple[int, int] | None:
-    """Where the blocks of the first frame start, and the size that it claims to have; None without one."""
+    """Return the offset of the first frame's blocks and the size that it claims, or None."""
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
     flags = data[4]
@@ -33,13 +33,13 @@ def header_of(data: memoryview) -> tuple[int, int] | None:
 
 
 def _is_one_frame(data: memoryview, at: int) -> bool:
-    """Whether the frame whose blocks start at `at` ends where the data do."""
+    """Return whether the frame whose blocks start at `at` ends at the end of the data."""
     end, last = len(data), 0
     while not last and at + 3 <= end:
         head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         last, kind = head & 1, head >> 1 & 3
-        at += 3 + (1 if kind == 1 else head >> 3)  # one byte that is repeated, or the block itself
-    return bool(last) and at + (data[4] & 4) == end  # a checksum has four bytes
+        at += 3 + (1 if kind == 1 else head >> 3)  # One repeated byte, or the block itself.
+    return bool(last) and at + (data[4] & 4) == end  # A checksum has four bytes.
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
@@ -56,7 +56,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
                     if reader.readinto(out[: size + 1]) == size:
                         return size
             except package.ZstdError:
-                pass  # the other package says what is wrong
+                pass  # cramjam reports what is wrong.
             finally:
                 _contexts.append(context)
     return into(cramjam("zstd").decompress_into, data, out)
@@ -70,4 +70,4 @@ def _zstandard() -> Any:
         return None
 
 
-_contexts: list[Any] = []  # those that no thread is using
+_contexts: list[Any] = []  # The contexts that no thread is using.

@@ -68,7 +68,7 @@ MUTANTS = {
     ),
     "a cut batch is an error": Mutant(
         "reader",
-        "return  # cut",
+        "return  # The last batch is truncated.",
         'raise RecordError("RecordBatch", -1, "size", at)',
         claims.a_cut_last_batch_is_not_there,
     ),
