@@ -119,7 +119,7 @@ def test_an_offset_too_far_from_the_first_is_refused() -> None:
 
 @pytest.mark.parametrize("offset", [9, 5])
 def test_offsets_that_do_not_grow_are_refused(offset: int) -> None:
-    with pytest.raises(EncodeError, match=f"{offset} comes after 9; offsets must grow"):
+    with pytest.raises(EncodeError, match=f"{offset} comes after 9; offsets must be ascending"):
         encode_batch([Record(9, NOW, None, None), Record(offset, NOW, None, None)])
 
 

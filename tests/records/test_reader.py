@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kproto.errors import RecordError
 from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows, spans
-from kproto.records.reader import Span, has_many_records
+from kproto.records.reader import BatchSpan, has_many_records
 from kproto.testing.strategies import RecordBatch, record_batches, record_sets
 from tests.records.raw_batches import NOW, SAMPLE
 
@@ -131,4 +131,4 @@ def test_spans_are_where_the_batches_are(data: bytes, at: int, byte: int) -> Non
 
 
 def test_a_span_costs_no_batch() -> None:
-    assert [type(one) for one in spans(SAMPLE + SAMPLE)] == [Span, Span]
+    assert [type(one) for one in spans(SAMPLE + SAMPLE)] == [BatchSpan, BatchSpan]
