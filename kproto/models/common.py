@@ -57,7 +57,7 @@ from .contract import ModelRecord
 Offered = Mapping[int, tuple[int, int]]
 
 
-def newest(versions: Mapping[int, int], offered: Offered, api_key: int) -> int:
+def negotiate_version(versions: Mapping[int, int], offered: Offered, api_key: int) -> int:
     """The version of an API that a client speaks with this broker: the highest that both know."""
     known = versions[api_key]
     return min(known, offered[api_key][1]) if api_key in offered else known
@@ -66,7 +66,7 @@ def newest(versions: Mapping[int, int], offered: Offered, api_key: int) -> int:
 # -- metadata ---------------------------------------------------------------------------------------------
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """Who leads a partition; node -1 is nobody."""
 
     node: int
@@ -74,12 +74,14 @@ class Leader(NamedTuple):
 
 
 @dataclass(slots=True)
-class Cluster:
-    """What a client knows of the cluster; `learn` takes an answer in."""
+class ClusterMetadata:
+    """What a client knows of the cluster; `update` applies a response."""
 
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     racks: dict[int, str] = field(default_factory=dict[int, str])
-    topics: dict[str, dict[int, Leader]] = field(default_factory=dict[str, dict[int, Leader]])
+    topics: dict[str, dict[int, PartitionLeader]] = field(
+        default_factory=dict[str, dict[int, PartitionLeader]]
+    )
     replicas: dict[TopicPartition, tuple[int, ...]] = field(
         default_factory=dict[TopicPartition, "tuple[int, ...]"]
     )
@@ -88,7 +90,7 @@ class Cluster:
     errors: dict[str, int] = field(default_factory=dict[str, int])
     controller: int = -1
 
-    def learn(self, answer: MetadataResponse, *, whole: bool = False) -> None:
+    def update(self, answer: MetadataResponse, *, whole: bool = False) -> None:
         """Take over what an answer says of its topics; with `whole`, forget all others."""
         if answer.brokers:
             self.brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
@@ -109,17 +111,18 @@ class Cluster:
                 self.names.pop(self.ids.get(name, ZERO_UUID), None)
                 self.ids[name], self.names[topic.topic_id] = topic.topic_id, name
             self.topics[name] = {
-                one.partition_index: Leader(one.leader_id, one.leader_epoch) for one in topic.partitions
+                one.partition_index: PartitionLeader(one.leader_id, one.leader_epoch)
+                for one in topic.partitions
             }
             for one in topic.partitions:
                 self.replicas[TopicPartition(name, one.partition_index)] = tuple(one.replica_nodes)
 
-    def leader(self, tp: TopicPartition) -> Leader | None:
+    def leader(self, tp: TopicPartition) -> PartitionLeader | None:
         """The leader of a partition, or None while nobody is known."""
         found = self.topics.get(tp.topic, {}).get(tp.partition)
         return found if found is not None and found.node in self.brokers else None
 
-    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions those of `topics` have that are there."""
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
@@ -140,7 +143,7 @@ class Cluster:
             if topic in self.topics
         }
 
-    def matching(self, pattern: str, *, full: bool) -> frozenset[str]:
+    def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
         """The topics that a pattern means: from end to end, or (librdkafka) anywhere."""
         found = compiled(pattern)
         test = found.fullmatch if full else found.search
@@ -156,7 +159,7 @@ def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> M
 # -- the coordinator --------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class FoundCoordinator(NamedTuple):
     """What a FindCoordinator answer says."""
 
     error: int
@@ -166,23 +169,23 @@ class Found(NamedTuple):
     message: str | None
 
 
-def find_coordinator(group_id: str, version: int) -> FindCoordinatorRequest:
+def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
     """Ask for a group's coordinator: one key until v3, a list of them from v4 on."""
     if version >= 4:
         return FindCoordinatorRequest(coordinator_keys=[group_id])
     return FindCoordinatorRequest(key=group_id)
 
 
-def found_coordinator(answer: FindCoordinatorResponse) -> Found:
+def parse_find_coordinator(answer: FindCoordinatorResponse) -> FoundCoordinator:
     """The one coordinator in an answer of any version."""
     one = answer.coordinators[0] if answer.coordinators else answer
-    return Found(one.error_code, one.node_id, one.host, one.port, one.error_message)
+    return FoundCoordinator(one.error_code, one.node_id, one.host, one.port, one.error_message)
 
 
 # -- committed offsets ------------------------------------------------------------------------------------
 
 
-class Committing(NamedTuple):
+class OffsetToCommit(NamedTuple):
     """What is committed for one partition."""
 
     offset: int
@@ -190,12 +193,12 @@ class Committing(NamedTuple):
     metadata: str | None = ""
 
 
-def offset_commit(
+def offset_commit_request(
     group_id: str,
     generation: int,
     member_id: str,
     instance: str | None,
-    offsets: Mapping[TopicPartition, Committing],
+    offsets: Mapping[TopicPartition, OffsetToCommit],
 ) -> OffsetCommitRequest:
     """Commit `offsets`, in the order of their topics as they come."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -226,7 +229,7 @@ def commit_errors(answer: OffsetCommitResponse) -> dict[TopicPartition, int]:
     }
 
 
-class Committed(NamedTuple):
+class FetchedOffset(NamedTuple):
     """What the group has committed for one partition; offset -1 is nothing."""
 
     offset: int
@@ -234,7 +237,7 @@ class Committed(NamedTuple):
     error: int
 
 
-def offset_fetch(
+def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], version: int, *, stable: bool
 ) -> OffsetFetchRequest:
     """Ask what the group committed for `partitions`."""
@@ -254,11 +257,11 @@ def offset_fetch(
     return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable and version >= 7)
 
 
-def fetched_offsets(answer: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, Committed]]:
+def parse_offset_fetch(answer: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
     """The error of the whole answer, and what it says of each partition."""
     body = answer.groups[0] if answer.groups else answer
     return body.error_code, {
-        TopicPartition(topic.name, one.partition_index): Committed(
+        TopicPartition(topic.name, one.partition_index): FetchedOffset(
             one.committed_offset, one.committed_leader_epoch, one.error_code
         )
         for topic in body.topics
@@ -272,7 +275,7 @@ LATEST, EARLIEST = -1, -2
 """The timestamps that ask for the end and the beginning of a log."""
 
 
-def list_offsets(
+def list_offsets_request(
     wanted: Mapping[TopicPartition, tuple[int, int]], *, isolation: int, timeout_ms: int = 0
 ) -> ListOffsetsRequest:
     """Ask for offsets by time: partition -> (timestamp, current leader epoch)."""
@@ -289,7 +292,7 @@ def list_offsets(
     )
 
 
-class Listed(NamedTuple):
+class ListedOffset(NamedTuple):
     """One partition's answer to ListOffsets."""
 
     error: int
@@ -297,15 +300,19 @@ class Listed(NamedTuple):
     epoch: int
 
 
-def listed_offsets(answer: ListOffsetsResponse) -> dict[TopicPartition, Listed]:
+def parse_list_offsets(answer: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset]:
     return {
-        TopicPartition(topic.name, one.partition_index): Listed(one.error_code, one.offset, one.leader_epoch)
+        TopicPartition(topic.name, one.partition_index): ListedOffset(
+            one.error_code, one.offset, one.leader_epoch
+        )
         for topic in answer.topics
         for one in topic.partitions
     }
 
 
-def epoch_ends(wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLeaderEpochRequest:
+def offset_for_leader_epoch_request(
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+) -> OffsetForLeaderEpochRequest:
     """Ask where leader epochs end: partition -> (epoch of the position, current leader epoch)."""
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, index), (epoch, current) in wanted.items():
@@ -318,9 +325,11 @@ def epoch_ends(wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLea
     )
 
 
-def ended_epochs(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, Listed]:
+def parse_offset_for_leader_epoch(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, ListedOffset]:
     return {
-        TopicPartition(topic.topic, one.partition): Listed(one.error_code, one.end_offset, one.leader_epoch)
+        TopicPartition(topic.topic, one.partition): ListedOffset(
+            one.error_code, one.end_offset, one.leader_epoch
+        )
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -329,7 +338,7 @@ def ended_epochs(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, L
 # -- fetching ---------------------------------------------------------------------------------------------
 
 
-class Wanted(NamedTuple):
+class FetchStart(NamedTuple):
     """Where to read one partition from."""
 
     offset: int
@@ -337,9 +346,9 @@ class Wanted(NamedTuple):
     max_bytes: int = 1_048_576
 
 
-def fetch(
-    wanted: Mapping[TopicPartition, Wanted],
-    cluster: Cluster,
+def fetch_request(
+    wanted: Mapping[TopicPartition, FetchStart],
+    cluster: ClusterMetadata,
     *,
     wait_ms: int,
     min_bytes: int = 1,
@@ -377,7 +386,9 @@ def fetch(
     )
 
 
-def fetched(answer: FetchResponse, cluster: Cluster) -> Iterator[tuple[TopicPartition, PartitionData]]:
+def parse_fetch(
+    answer: FetchResponse, cluster: ClusterMetadata
+) -> Iterator[tuple[TopicPartition, PartitionData]]:
     """The partitions of an answer, by name; those of an id that nobody knows are left out."""
     for topic in answer.responses:
         name = topic.topic or cluster.names.get(topic.topic_id)
@@ -386,7 +397,7 @@ def fetched(answer: FetchResponse, cluster: Cluster) -> Iterator[tuple[TopicPart
                 yield TopicPartition(name, one.partition_index), one
 
 
-class Read(NamedTuple):
+class FetchedRecords(NamedTuple):
     """What a partition's answer held from an offset on."""
 
     records: list[ModelRecord]
@@ -396,7 +407,7 @@ class Read(NamedTuple):
     """The leader epoch of the last batch; -1 where there was none."""
 
 
-def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> Read:
+def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> FetchedRecords:
     """The records of a partition from `offset` on; with `committed`, without those of aborted transactions.
 
     A broken batch ends it: what stood before it is given.
@@ -404,13 +415,13 @@ def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: boo
     found: list[ModelRecord] = []
     position, epoch = offset, -1
     if not data.records:
-        return Read(found, position, epoch)
+        return FetchedRecords(found, position, epoch)
     aborted = None
     if committed and data.aborted_transactions:
         aborted = AbortedTransactions(
             [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
         )
-    for batch in _whole(data.records):
+    for batch in _complete_batches(data.records):
         if batch.last_offset < position:
             continue
         skipped = aborted is not None and aborted.skips(batch)
@@ -421,17 +432,17 @@ def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: boo
                 if one.offset >= position
             ]
         position, epoch = batch.last_offset + 1, batch.partition_leader_epoch
-    return Read(found, position, epoch)
+    return FetchedRecords(found, position, epoch)
 
 
-def _whole(records: bytes) -> Iterator[Batch]:
+def _complete_batches(records: bytes) -> Iterator[Batch]:
     try:
         yield from batches(records)
     except RecordError:
         return
 
 
-def name_of(code: int) -> str:
+def error_name(code: int) -> str:
     """Kafka's name of an error code."""
     try:
         return ErrorCode(code).name

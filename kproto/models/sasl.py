@@ -17,7 +17,7 @@ from ..messages.sasl_handshake import SaslHandshakeRequest
 from ..wire.frame import frame
 
 
-def token(user: str, password: str, identity: str = "") -> bytes:
+def plain_token(user: str, password: str, identity: str = "") -> bytes:
     """What PLAIN says. Raises ConfigError for a zero character, which separates the three."""
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:
@@ -25,10 +25,10 @@ def token(user: str, password: str, identity: str = "") -> bytes:
     return f"{identity}\0{user}\0{password}".encode()
 
 
-def opening(handshake: int, user: str, password: str, client_id: str) -> tuple[bytes, bytes]:
+def plain_frames(handshake: int, user: str, password: str, client_id: str) -> tuple[bytes, bytes]:
     """The two frames of PLAIN: the handshake in that version, and the token in the way that belongs to it."""
     first = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), handshake, 1, client_id)
-    said = token(user, password)
+    said = plain_token(user, password)
     if handshake == 0:
         return frame(first), frame(said)
     request = SaslAuthenticateRequest(auth_bytes=said)

@@ -57,7 +57,7 @@ def owner_path(group: str, topic: str, partition: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class ConsumerStarted:
     """A consumer starts. `delay_ms` is how long a watch takes to reach it."""
 
     consumer: str
@@ -65,35 +65,35 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class SessionEnded:
     """A consumer's session ends: it closed, or it died and zookeeper.session.timeout.ms is over."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
-class Grow:
+class TopicGrown:
     topic: str
     partitions: int
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class OffsetCommitted:
     consumer: str
     partition: TopicPartition
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ZooKeeperTick:
     pass
 
 
-Event: TypeAlias = Join | End | Grow | Commit | Tick
+ZooKeeperEvent: TypeAlias = ConsumerStarted | SessionEnded | TopicGrown | OffsetCommitted | ZooKeeperTick
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class PartitionsReleased:
     """It let go of these and deleted their owners' nodes."""
 
     consumer: str
@@ -101,7 +101,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Owns:
+class PartitionsOwned:
     """It decided, and could write itself down as the owner."""
 
     consumer: str
@@ -109,7 +109,7 @@ class Owns:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class OwnershipConflict:
     """It wanted a partition that `owner` still has."""
 
     consumer: str
@@ -118,20 +118,20 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class GaveUp:
+class RebalanceFailed:
     """ConsumerRebalanceFailedException: rebalance.max.retries are over."""
 
     consumer: str
 
 
-Action: TypeAlias = Released | Owns | Conflict | GaveUp
+ZooKeeperAction: TypeAlias = PartitionsReleased | PartitionsOwned | OwnershipConflict | RebalanceFailed
 
 
 # -- the state --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Consumer:
+class ZooKeeperConsumer:
     name: str
     delay_ms: int
     owned: tuple[TopicPartition, ...] = ()
@@ -140,53 +140,53 @@ class Consumer:
 
 
 @dataclass(slots=True)
-class State:
+class ZooKeeperState:
     """The tree, and the consumers of one group that hang on it."""
 
     group: str
     topics: dict[str, int]
     nodes: dict[str, str] = field(default_factory=dict[str, str])
-    consumers: dict[str, Consumer] = field(default_factory=dict[str, Consumer])
+    consumers: dict[str, ZooKeeperConsumer] = field(default_factory=dict[str, ZooKeeperConsumer])
     rebalances: int = 0
 
 
-def start(group: str, topics: Mapping[str, int]) -> State:
-    state = State(group, dict(topics))
+def start(group: str, topics: Mapping[str, int]) -> ZooKeeperState:
+    state = ZooKeeperState(group, dict(topics))
     for topic, count in topics.items():
         state.nodes[topic_path(topic)] = str(count)
     return state
 
 
-def step(state: State, event: Event, now: int) -> list[Action]:
+def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeeperAction]:
     """Let `event` happen at `now` (milliseconds) and return what the consumers did, in order."""
-    out: list[Action] = []
+    out: list[ZooKeeperAction] = []
     match event:
-        case Join(consumer=name, delay_ms=delay):
-            state.consumers[name] = Consumer(name, delay)
+        case ConsumerStarted(consumer=name, delay_ms=delay):
+            state.consumers[name] = ZooKeeperConsumer(name, delay)
             state.nodes[f"{ids_path(state.group)}/{name}"] = ",".join(sorted(state.topics))
-            _fire(state, now)
-        case End(consumer=name):
-            _gone(state, name)
-            _fire(state, now)
-        case Grow(topic=topic, partitions=count):
+            _notify_watchers(state, now)
+        case SessionEnded(consumer=name):
+            _end_session(state, name)
+            _notify_watchers(state, now)
+        case TopicGrown(topic=topic, partitions=count):
             state.topics[topic] = count
             state.nodes[topic_path(topic)] = str(count)
-            _fire(state, now)
-        case Commit(partition=tp, offset=offset):
+            _notify_watchers(state, now)
+        case OffsetCommitted(partition=tp, offset=offset):
             state.nodes[offset_path(state.group, *tp)] = str(offset)
-        case Tick():
+        case ZooKeeperTick():
             for consumer in sorted(state.consumers.values(), key=lambda one: (one.at or 0, one.name)):
                 if consumer.at is not None and consumer.at <= now:
                     _rebalance(state, consumer, now, out)
     return out
 
 
-def next_deadline(state: State) -> int | None:
+def next_deadline(state: ZooKeeperState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`."""
     return min((one.at for one in state.consumers.values() if one.at is not None), default=None)
 
 
-def owner(state: State, tp: TopicPartition) -> str | None:
+def owner_of(state: ZooKeeperState, tp: TopicPartition) -> str | None:
     """Who is written down as the owner of a partition."""
     return state.nodes.get(owner_path(state.group, *tp))
 
@@ -194,20 +194,22 @@ def owner(state: State, tp: TopicPartition) -> str | None:
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _fire(state: State, now: int) -> None:
+def _notify_watchers(state: ZooKeeperState, now: int) -> None:
     """A watched node changed: everybody hears of it, each after its delay, and begins anew."""
     for consumer in state.consumers.values():
         consumer.at, consumer.tries = now + consumer.delay_ms, 0
 
 
-def _gone(state: State, name: str) -> None:
+def _end_session(state: ZooKeeperState, name: str) -> None:
     consumer = state.consumers.pop(name)
     del state.nodes[f"{ids_path(state.group)}/{name}"]
     for tp in consumer.owned:
         del state.nodes[owner_path(state.group, *tp)]
 
 
-def _rebalance(state: State, consumer: Consumer, now: int, out: list[Action]) -> None:
+def _rebalance(
+    state: ZooKeeperState, consumer: ZooKeeperConsumer, now: int, out: list[ZooKeeperAction]
+) -> None:
     """syncedRebalance: let go, decide alone, write it down; again where somebody is in the way."""
     state.rebalances += 1
     _release(state, consumer, out)
@@ -216,29 +218,29 @@ def _rebalance(state: State, consumer: Consumer, now: int, out: list[Action]) ->
     for tp in wanted:
         path = owner_path(state.group, *tp)
         if path in state.nodes:
-            out.append(Conflict(consumer.name, tp, state.nodes[path]))
+            out.append(OwnershipConflict(consumer.name, tp, state.nodes[path]))
             for one in taken:
                 del state.nodes[owner_path(state.group, *one)]
             consumer.tries += 1
             consumer.at = now + BACKOFF_MS if consumer.tries < MAX_RETRIES else None
             if consumer.at is None:
-                out.append(GaveUp(consumer.name))
+                out.append(RebalanceFailed(consumer.name))
             return
         state.nodes[path] = consumer.name
         taken.append(tp)
     consumer.owned, consumer.at, consumer.tries = tuple(taken), None, 0
-    out.append(Owns(consumer.name, consumer.owned))
+    out.append(PartitionsOwned(consumer.name, consumer.owned))
 
 
-def _release(state: State, consumer: Consumer, out: list[Action]) -> None:
+def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKeeperAction]) -> None:
     if consumer.owned:
         for tp in consumer.owned:
             del state.nodes[owner_path(state.group, *tp)]
-        out.append(Released(consumer.name, consumer.owned))
+        out.append(PartitionsReleased(consumer.name, consumer.owned))
         consumer.owned = ()
 
 
-def _decide(state: State, name: str) -> list[TopicPartition]:
+def _decide(state: ZooKeeperState, name: str) -> list[TopicPartition]:
     """RangeAssignor's ancestor, run by everybody for itself over what the tree says now."""
     prefix = f"{ids_path(state.group)}/"
     everybody = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))

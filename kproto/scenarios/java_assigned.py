@@ -10,7 +10,7 @@ from ..group.subscription import Subscription, TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.offset_fetch import OffsetFetchRequest
-from ..models.java.plugins import OwnAssignor
+from ..models.java.plugins import CustomAssignor
 from ..models.java.release import CALLBACK
 from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
 from .scenario import ScenarioRun, join, offsets, produce, scenario
@@ -40,7 +40,7 @@ def _to_whoever_lacks_it(
 )
 def extended(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    own = OwnAssignor("range", _to_whoever_lacks_it)
+    own = CustomAssignor("range", _to_whoever_lacks_it)
     quiet: dict[str, Any] = {**USUAL, "metadata_ms": 60_000}
     leader = join(world, "b", OLD, topics=(), extra={"partition.assignment.strategy": (own,)}, **quiet)
     leader.subscribe(pattern="t.*")
@@ -84,7 +84,7 @@ def assignor_raises(run: ScenarioRun) -> None:
         if len(counts) == 1:
             raise RuntimeException("a bug in the assignor")
 
-    own = OwnAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
+    own = CustomAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
     member = member_of(world, extra={"partition.assignment.strategy": (own,)})
     produce(world, "t", (0, 1), 20, 5_000)
     run.result("poll throws", member.errors)

@@ -7,7 +7,7 @@ from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..models.java.state import Generation, MemberState
+from ..models.java.state import JavaGeneration, JavaMemberState
 from ..testing.world import Client
 from ..wire.message import Message
 from .java_stage import COOPERATIVE, called, joins_of, member_of
@@ -125,7 +125,7 @@ def group_metadata(run: ScenarioRun) -> None:
     run.result("groupMetadata in callbacks", callbacks)
     run.claim("not before the join is completed", between == (2, 1))
     run.claim("in onPartitionsAssigned it is the new one", callbacks == [("revoked", 1), ("assigned", 2)])
-    now: Generation = first.state.group_metadata
+    now: JavaGeneration = first.state.group_metadata
     run.claim("with the member's id", now.member_id == first.state.generation.member_id)
 
 
@@ -157,7 +157,7 @@ def too_short(run: ScenarioRun) -> None:
             ),
         )
         run.claim(f"{size} bytes: nobody was called back", not member.calls)
-        run.claim(f"{size} bytes: it stays a member", member.state.state is MemberState.stable)
+        run.claim(f"{size} bytes: it stays a member", member.state.state is JavaMemberState.STABLE)
         run.claim(f"{size} bytes: groupMetadata was set before", member.state.group_metadata.number == 1)
 
 
@@ -173,7 +173,7 @@ def too_short(run: ScenarioRun) -> None:
 def mismatch(run: ScenarioRun) -> None:
     world = run.world({"t": 1, "u": 1})
     member = member_of(world)
-    world.run(3_000, until=lambda: member.state.state is MemberState.completing)
+    world.run(3_000, until=lambda: member.state.state is JavaMemberState.COMPLETING_REBALANCE)
     joins = joins_of(world, member)
     member.subscribe("u")
     run.moment("subscribes to u while its SyncGroup is open", "a")

@@ -123,28 +123,28 @@ def paths(run: ScenarioRun) -> None:
 def zookeeper(run: ScenarioRun) -> None:
     state = zk.start("g", {"t": 6})
     now, conflicts = 0, 0
-    events: list[tuple[int, zk.Event, str]] = [
-        (0, zk.Join("a", delay_ms=900), "a starts"),
-        (3_000, zk.Join("b", delay_ms=300), "b starts"),
-        (6_000, zk.Join("c", delay_ms=5), "c starts"),
-        (30_000, zk.End("a"), "a's session ends"),
-        (60_000, zk.Grow("t", 8), "the topic grows to 8 partitions"),
+    events: list[tuple[int, zk.ZooKeeperEvent, str]] = [
+        (0, zk.ConsumerStarted("a", delay_ms=900), "a starts"),
+        (3_000, zk.ConsumerStarted("b", delay_ms=300), "b starts"),
+        (6_000, zk.ConsumerStarted("c", delay_ms=5), "c starts"),
+        (30_000, zk.SessionEnded("a"), "a's session ends"),
+        (60_000, zk.TopicGrown("t", 8), "the topic grows to 8 partitions"),
     ]
 
-    def note(actions: list[zk.Action]) -> int:
+    def note(actions: list[zk.ZooKeeperAction]) -> int:
         for action in actions:
             run.moment(_told(action), action.consumer, run.started + now)
-        return sum(isinstance(action, zk.Conflict) for action in actions)
+        return sum(isinstance(action, zk.OwnershipConflict) for action in actions)
 
-    for at, event, text in [*events, (90_000, zk.Tick(), "")]:
+    for at, event, text in [*events, (90_000, zk.ZooKeeperTick(), "")]:
         while (due := zk.next_deadline(state)) is not None and due <= at:
             now = due
-            conflicts += note(zk.step(state, zk.Tick(), now))
+            conflicts += note(zk.step(state, zk.ZooKeeperTick(), now))
         now = at
         if text:
             run.moment(text, "operator", run.started + now)
         conflicts += note(zk.step(state, event, now))
-    owners = [zk.owner(state, TopicPartition("t", partition)) for partition in range(8)]
+    owners = [zk.owner_of(state, TopicPartition("t", partition)) for partition in range(8)]
     run.result("owners", owners)
     run.result("conflicts", conflicts)
     run.result("rebalances for 5 changes", state.rebalances)
@@ -157,15 +157,15 @@ def zookeeper(run: ScenarioRun) -> None:
     )
 
 
-def _told(action: zk.Action) -> str:
+def _told(action: zk.ZooKeeperAction) -> str:
     match action:
-        case zk.Released(partitions=partitions):
+        case zk.PartitionsReleased(partitions=partitions):
             return f"lets go of {len(partitions)} partitions"
-        case zk.Owns(partitions=partitions):
+        case zk.PartitionsOwned(partitions=partitions):
             return f"owns {', '.join(map(str, partitions)) or 'nothing'}"
-        case zk.Conflict(partition=tp, owner=owner):
+        case zk.OwnershipConflict(partition=tp, owner=owner):
             return f"wants {tp}, which {owner} still has: tries again"
-        case zk.GaveUp():
+        case zk.RebalanceFailed():
             return "gives up"
 
 

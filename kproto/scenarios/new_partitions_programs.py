@@ -301,7 +301,7 @@ def sasl_properties(run: ScenarioRun) -> None:
     run.claim("all seven are taken", len(properties.properties) == 7)
     alias = {name.replace("mechanisms", "mechanism"): value for name, value in CONFLUENT.items()}
     run.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == properties.properties)
-    token = sasl.token(
+    token = sasl.plain_token(
         str(properties.properties["sasl.username"]), str(properties.properties["sasl.password"])
     )
     run.result("token", repr(token))

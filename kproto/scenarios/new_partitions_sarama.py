@@ -313,9 +313,9 @@ def sarama_config(run: ScenarioRun) -> None:
     offered = {"SaslHandshake": 0}
     run.result("SASL that a broker of 0.10.2 offers", offered)
     for release, handshake in (("1.38.1", 0), ("1.41", 1)):
-        first, second = sasl.opening(handshake, "adEngine", "secret", "sarama")
+        first, second = sasl.plain_frames(handshake, "adEngine", "secret", "sarama")
         versions = {_name(type(item.request)): item.version for item in [decode_request(first[4:])]}
-        bare = second[4:] == sasl.token("adEngine", "secret")
+        bare = second[4:] == sasl.plain_token("adEngine", "secret")
         if not bare:
             envelope = decode_request(second[4:])
             versions[_name(type(envelope.request))] = envelope.version

@@ -15,8 +15,8 @@ from ..errors import ConfigError, IllegalState
 from ..group.subscription import TopicPartition
 from ..messages.join_group import JoinGroupRequest
 from ..models import contract, librdkafka
-from ..models.common import Committing, offset_commit
-from ..models.librdkafka.constants import INVALID, STORED, name_of_offset
+from ..models.common import OffsetToCommit, offset_commit_request
+from ..models.librdkafka.constants import INVALID, STORED, offset2str
 from ..testing.world import Client, Member, World
 from ..wire.message import Message
 from .scenario import ScenarioRun, offsets, scenario
@@ -51,7 +51,7 @@ class Request:
 def _printed(assigned: int | None) -> str:
     if assigned is None:
         return "()"
-    return f"(0, {assigned})" + (f" = {name_of_offset(assigned)}" if assigned < 0 else "")
+    return f"(0, {assigned})" + (f" = {offset2str(assigned)}" if assigned < 0 else "")
 
 
 class Handler:
@@ -68,7 +68,7 @@ class Handler:
         settings = {"group.initial.rebalance.delay.ms": join_ms}
         self.world: World = run.world({"test": 1}, settings, brokers=2 if slowly else 1)
         self.world.write("test", 0, *[f"m{number}" for number in range(END)])
-        self.world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+        self.world.operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
         if slowly:
             self.world.elect("test", 0, 1)
             self.world.move_coordinator("test", COORDINATOR)
@@ -492,7 +492,7 @@ def safely(run: ScenarioRun) -> None:
     delay = run.parameters.join_after_ms or 0
     world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": delay})
     world.write("test", 0, *[f"m{number}" for number in range(END)])
-    world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+    world.operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
     member = world.join("handler", group_id="test", auto_offset_reset="earliest")
 
     def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -522,7 +522,7 @@ def safely(run: ScenarioRun) -> None:
     then="-1000 is STORED, -1001 INVALID, -2 BEGINNING, -1 END",
 )
 def names(run: ScenarioRun) -> None:
-    named = {number: name_of_offset(number) for number in (-1000, -1001, -2, -1)}
+    named = {number: offset2str(number) for number in (-1000, -1001, -2, -1)}
     run.result("names", named)
     run.claim("each has its name", list(named.values()) == ["STORED", "INVALID", "BEGINNING", "END"])
     handler = Handler(run, join_ms=0)

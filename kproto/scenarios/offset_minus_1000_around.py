@@ -16,7 +16,7 @@ from consumer.engine import events as ev
 from ..broker.server import running
 from ..errors import ConfigError, IllegalState
 from ..models import contract, librdkafka
-from ..models.common import Committing, offset_commit
+from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka import conf
 from ..testing.two_threads import refusal
 from ..testing.world import World
@@ -44,7 +44,7 @@ CONTEXTS: Final = (
 
 def _committed(world: World) -> None:
     world.write("test", 0, *[f"m{number}" for number in range(END)])
-    world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+    world.operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
 
 
 # -- every order ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ..messages.produce import (
     TopicProduceResponse,
 )
 from ..models import contract, sarama
-from ..models.common import Committing, offset_commit
+from ..models.common import OffsetToCommit, offset_commit_request
 from ..testing.world import Client, Member, Producer, World
 from ..wire.message import Message
 from .consumer_group_command import COLUMNS, describe
@@ -321,7 +321,9 @@ def marked_meanwhile(run: ScenarioRun) -> None:
 def describe_group(run: ScenarioRun) -> None:
     world = run.world({"test3": 3, "test": 1}, trace=False)
     world.write("test", 0, *["x"] * 4)
-    world.operator(offset_commit("g1", -1, "", None, {TopicPartition("test", 0): Committing(4)}), 2)
+    world.operator(
+        offset_commit_request("g1", -1, "", None, {TopicPartition("test", 0): OffsetToCommit(4)}), 2
+    )
     console = world.producer(client_id="console-producer")
     member: Any = world.join("sarama", sarama, topics=["test3"], group_id="g1", **USUAL)
     for number in range(11):

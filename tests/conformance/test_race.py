@@ -30,7 +30,7 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.models import contract, librdkafka
-from kproto.models.common import Committing, offset_commit
+from kproto.models.common import OffsetToCommit, offset_commit_request
 from kproto.testing.world import Member, World
 from tests.conformance import judges
 
@@ -107,7 +107,7 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
     world.write("test", 0, *["x"] * END)
     world.elect("test", 0, 1)
-    world.operator(offset_commit("g", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+    world.operator(offset_commit_request("g", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
     world.move_coordinator("g", 2)
     ids: list[str] = []
 

@@ -10,17 +10,17 @@ from kproto.models import sasl
 
 
 def test_plain_behind_handshake_0_is_a_bare_frame() -> None:
-    first, second = sasl.opening(0, "alice", "secret", "c")
+    first, second = sasl.plain_frames(0, "alice", "secret", "c")
     assert decode_request(first[4:]).version == 0
     assert second == b"\0\0\0\x0d\0alice\0secret"
 
 
 def test_plain_behind_handshake_1_is_a_request() -> None:
-    first, second = sasl.opening(1, "alice", "secret", "c")
+    first, second = sasl.plain_frames(1, "alice", "secret", "c")
     assert [decode_request(one[4:]).version for one in (first, second)] == [1, 0]
     assert decode_request(second[4:]).request.auth_bytes == b"\0alice\0secret"  # type: ignore[attr-defined]
 
 
 def test_a_name_with_a_zero_would_be_another_name() -> None:
     with pytest.raises(ConfigError, match="user"):
-        sasl.token("a\0b", "c")
+        sasl.plain_token("a\0b", "c")

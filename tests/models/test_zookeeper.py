@@ -16,69 +16,69 @@ class Group:
     def __init__(self, partitions: int = 4) -> None:
         self.state = zk.start("g", {"t": partitions})
         self.now = 0
-        self.said: list[tuple[int, zk.Action]] = []
+        self.said: list[tuple[int, zk.ZooKeeperAction]] = []
 
-    def do(self, event: zk.Event) -> None:
+    def do(self, event: zk.ZooKeeperEvent) -> None:
         self.said += [(self.now, action) for action in zk.step(self.state, event, self.now)]
 
     def run(self, ms: int = 60_000) -> None:
         end = self.now + ms
         while (due := zk.next_deadline(self.state)) is not None and due <= end:
             self.now = max(due, self.now)
-            self.do(zk.Tick())
+            self.do(zk.ZooKeeperTick())
         self.now = end
 
-    def kinds(self, kind: type[object]) -> list[zk.Action]:
+    def kinds(self, kind: type[object]) -> list[zk.ZooKeeperAction]:
         return [action for _, action in self.said if isinstance(action, kind)]
 
     def owners(self) -> list[str | None]:
-        return [zk.owner(self.state, tp(one)) for one in range(self.state.topics["t"])]
+        return [zk.owner_of(self.state, tp(one)) for one in range(self.state.topics["t"])]
 
 
 def test_each_takes_its_range_by_its_place_among_the_ids() -> None:
     group = Group(5)
     for name in ("b", "a"):
-        group.do(zk.Join(name))
+        group.do(zk.ConsumerStarted(name))
     group.run()
     assert group.owners() == ["a", "a", "a", "b", "b"]
 
 
 def test_who_hears_first_runs_into_who_has_not_let_go() -> None:
     group = Group()
-    group.do(zk.Join("b", delay_ms=500))
+    group.do(zk.ConsumerStarted("b", delay_ms=500))
     group.run()
-    group.do(zk.Join("a", delay_ms=5))
+    group.do(zk.ConsumerStarted("a", delay_ms=5))
     group.run()
-    (conflict,) = group.kinds(zk.Conflict)
-    assert conflict == zk.Conflict("a", tp(0), "b")
+    (conflict,) = group.kinds(zk.OwnershipConflict)
+    assert conflict == zk.OwnershipConflict("a", tp(0), "b")
     assert group.owners() == ["a", "a", "b", "b"]
 
 
 def test_a_conflict_leaves_nothing_half_taken() -> None:
     group = Group()
-    group.do(zk.Join("c", delay_ms=90_000))
+    group.do(zk.ConsumerStarted("c", delay_ms=90_000))
     group.now = 90_000
-    group.do(zk.Tick())
-    group.do(zk.Grow("t", 5))
+    group.do(zk.ZooKeeperTick())
+    group.do(zk.TopicGrown("t", 5))
     group.state.consumers["c"].owned = (tp(2), tp(3))
     for one in (0, 1):
         del group.state.nodes[zk.owner_path("g", "t", one)]
-    group.do(zk.Join("a", delay_ms=5))
+    group.do(zk.ConsumerStarted("a", delay_ms=5))
     group.run(100)
-    assert group.kinds(zk.Conflict) == [zk.Conflict("a", tp(2), "c")]
+    assert group.kinds(zk.OwnershipConflict) == [zk.OwnershipConflict("a", tp(2), "c")]
     assert group.owners()[:2] == [None, None]
 
 
 def test_after_four_tries_it_gives_up_until_something_changes() -> None:
     group = Group()
-    group.do(zk.Join("b", delay_ms=3_600_000))
+    group.do(zk.ConsumerStarted("b", delay_ms=3_600_000))
     group.now = 3_600_000
-    group.do(zk.Tick())
-    group.do(zk.Join("a"))
+    group.do(zk.ZooKeeperTick())
+    group.do(zk.ConsumerStarted("a"))
     group.run(60_000)
-    assert len(group.kinds(zk.Conflict)) == 4
-    assert group.kinds(zk.GaveUp) == [zk.GaveUp("a")]
-    group.do(zk.End("b"))
+    assert len(group.kinds(zk.OwnershipConflict)) == 4
+    assert group.kinds(zk.RebalanceFailed) == [zk.RebalanceFailed("a")]
+    group.do(zk.SessionEnded("b"))
     group.run()
     assert group.owners() == ["a"] * 4
 
@@ -86,9 +86,9 @@ def test_after_four_tries_it_gives_up_until_something_changes() -> None:
 def test_a_session_that_ends_takes_its_nodes_along() -> None:
     group = Group()
     for name in ("a", "b"):
-        group.do(zk.Join(name))
+        group.do(zk.ConsumerStarted(name))
     group.run()
-    group.do(zk.End("a"))
+    group.do(zk.SessionEnded("a"))
     assert group.owners() == [None, None, "b", "b"]
     group.run()
     assert group.owners() == ["b"] * 4
@@ -97,10 +97,10 @@ def test_a_session_that_ends_takes_its_nodes_along() -> None:
 def test_growth_makes_everybody_begin_anew() -> None:
     group = Group(2)
     for name in ("a", "b"):
-        group.do(zk.Join(name))
+        group.do(zk.ConsumerStarted(name))
     group.run()
     before = group.state.rebalances
-    group.do(zk.Grow("t", 4))
+    group.do(zk.TopicGrown("t", 4))
     group.run()
     assert group.state.rebalances >= before + 2
     assert None not in group.owners()
@@ -108,5 +108,5 @@ def test_growth_makes_everybody_begin_anew() -> None:
 
 def test_a_commit_is_a_node() -> None:
     group = Group()
-    group.do(zk.Commit("a", tp(3), 17))
+    group.do(zk.OffsetCommitted("a", tp(3), 17))
     assert group.state.nodes["/consumers/g/offsets/t/3"] == "17"

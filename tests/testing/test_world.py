@@ -18,7 +18,7 @@ import kproto.testing.world
 from consumer.engine.positions import offset_lookup
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
-from kproto.models.common import Committing, offset_commit
+from kproto.models.common import OffsetToCommit, offset_commit_request
 from kproto.models.index import load_model
 from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.world import Consumer, Stuck, World, tp
@@ -525,5 +525,5 @@ def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPat
 def test_an_operators_request_for_a_group_goes_to_its_coordinator() -> None:
     world, groups = World({"t": 1}, brokers=3), ("a", "b", "c", "d")
     for group in groups:
-        world.operator(offset_commit(group, -1, "", None, {tp("t", 0): Committing(5)}), 2)
+        world.operator(offset_commit_request(group, -1, "", None, {tp("t", 0): OffsetToCommit(5)}), 2)
     assert [world.committed(group, tp("t", 0)) for group in groups] == [5] * 4

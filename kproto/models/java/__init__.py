@@ -18,14 +18,14 @@ from __future__ import annotations
 from ..contract import ModelConfig
 from .machine import next_deadline, step
 from .release import JAVA_4_3
-from .state import State, make
+from .state import JavaState, new_consumer
 
 VERSIONS = dict(JAVA_4_3.versions)
 HEARS_DISCONNECTS = True
 
-__all__ = ["HEARS_DISCONNECTS", "VERSIONS", "State", "next_deadline", "start", "step"]
+__all__ = ["HEARS_DISCONNECTS", "VERSIONS", "JavaState", "next_deadline", "start", "step"]
 
 
-def start(config: ModelConfig) -> State:
+def start(config: ModelConfig) -> JavaState:
     """A consumer before its first event."""
-    return make(config, JAVA_4_3)
+    return new_consumer(config, JAVA_4_3)

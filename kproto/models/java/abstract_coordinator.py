@@ -23,11 +23,21 @@ from ...messages.consumer_protocol import (
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from . import consumer_metadata, coordinator_lookup
-from .hash_order import by_topic, hash_order
-from .release import exception
-from .state import DISCONNECTED, NO_GENERATION, Generation, MemberState, Open, Out, State, move, send
+from .hash_order import group_by_topic, hash_order
+from .release import exception_name
+from .state import (
+    DISCONNECTED,
+    NO_GENERATION,
+    InFlightRequest,
+    JavaGeneration,
+    JavaMemberState,
+    JavaState,
+    Out,
+    move,
+    send_request,
+)
 
-M = MemberState
+M = JavaMemberState
 JOIN_GRACE_MS = 5_000
 UNEXPECTED = -3
 """A code that no handler expects: KafkaException."""
@@ -49,31 +59,31 @@ EXPECTED = {
 _SYNC_EXPECTED = EXPECTED - {E.COORDINATOR_LOAD_IN_PROGRESS} | {E.ILLEGAL_GENERATION}
 
 
-def want_rejoin(state: State, reason: str) -> None:
+def request_rejoin(state: JavaState, reason: str) -> None:
     state.rejoin_needed, state.reason = True, reason
 
 
-def reset(state: State, reason: str, *, keep_id: bool = False) -> None:
+def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = False) -> None:
     """resetStateAndRejoin."""
     member_id = state.generation.member_id if keep_id and not state.rules.forgetful else ""
-    move(state, M.unjoined)
-    state.generation = Generation(-1, member_id) if member_id else NO_GENERATION
+    move(state, M.UNJOINED)
+    state.generation = JavaGeneration(-1, member_id) if member_id else NO_GENERATION
     state.beats = False
     state.needs_prepare = True if not state.rules.forgetful else state.needs_prepare
-    want_rejoin(state, reason)
+    request_rejoin(state, reason)
 
 
-def encountered(state: State, code: int, api: str) -> None:
-    reset(state, ENCOUNTERED.format(E(code).name, api), keep_id=code == E.ILLEGAL_GENERATION)
+def reset_after_error(state: JavaState, code: int, api: str) -> None:
+    reset_state_and_rejoin(state, ENCOUNTERED.format(E(code).name, api), keep_id=code == E.ILLEGAL_GENERATION)
 
 
 # -- JoinGroup
 
 
-def join(state: State, out: Out) -> None:
+def send_join_group(state: JavaState, out: Out) -> None:
     """sendJoinGroupRequest."""
     assert state.coordinator is not None
-    move(state, M.preparing)
+    move(state, M.PREPARING_REBALANCE)
     state.joined_topics, state.join_open = state.topics, True
     state.join_done = state.join_failed = None
     state.beats = False
@@ -85,15 +95,15 @@ def join(state: State, out: Out) -> None:
         group_instance_id=state.config.instance,
         protocol_type="consumer",
         protocols=[
-            JoinGroupRequestProtocol(name=one.name, metadata=subscription(state, one))
+            JoinGroupRequestProtocol(name=one.name, metadata=encode_subscription(state, one))
             for one in state.assignors
         ],
         reason=state.reason[:MAX_REASON] if state.rules.reasons else None,
     )
-    send(state, state.coordinator, request, out, timeout_ms=state.max_poll_ms + JOIN_GRACE_MS)
+    send_request(state, state.coordinator, request, out, timeout_ms=state.max_poll_ms + JOIN_GRACE_MS)
 
 
-def subscription(state: State, assignor: Assignor) -> bytes:
+def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
     """ConsumerCoordinator.metadata; 2.6 knows version 1, and writes topics as its set has them."""
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.rules.subscription_version < 2:
@@ -102,7 +112,7 @@ def subscription(state: State, assignor: Assignor) -> bytes:
             user_data=None if assignor.cooperative else user_data,
             owned_partitions=[
                 ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in by_topic(state.assigned).items()
+                for topic, partitions in group_by_topic(state.assigned).items()
             ],
         )
         return b"\0\1" + body.encode(1)
@@ -115,52 +125,54 @@ def subscription(state: State, assignor: Assignor) -> bytes:
     ).encode(state.rules.subscription_version)
 
 
-def join_answered(state: State, entry: Open, answer: JoinGroupResponse | None, out: Out) -> None:
+def on_join_group_response(
+    state: JavaState, entry: InFlightRequest, answer: JoinGroupResponse | None, out: Out
+) -> None:
     """JoinGroupResponseHandler."""
     if not state.join_open:
         return
     if answer is None:
-        coordinator_lookup.unknown(state, out, disconnected=True)
-        _fail(state, DISCONNECTED)
+        coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
+        _fail_join(state, DISCONNECTED)
     elif answer.error_code:
-        _join_refused(state, entry, answer, out)
-    elif state.state is not M.preparing:
-        _fail(state, DISCONNECTED)
+        _handle_join_error(state, entry, answer, out)
+    elif state.state is not M.PREPARING_REBALANCE:
+        _fail_join(state, DISCONNECTED)
     else:
-        _joined(state, answer, out)
+        _handle_join_success(state, answer, out)
 
 
-def _fail(state: State, code: int) -> None:
+def _fail_join(state: JavaState, code: int) -> None:
     state.join_open, state.join_failed = False, code
 
 
-def _join_refused(state: State, entry: Open, answer: JoinGroupResponse, out: Out) -> None:
+def _handle_join_error(state: JavaState, entry: InFlightRequest, answer: JoinGroupResponse, out: Out) -> None:
     code = answer.error_code
     if code == E.UNKNOWN_MEMBER_ID:
         if entry.generation == state.generation:
-            reset(state, FAILED_WITH.format(exception(code)))
+            reset_state_and_rejoin(state, FAILED_WITH.format(exception_name(code)))
     elif code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
-        coordinator_lookup.unknown(state, out)
+        coordinator_lookup.mark_coordinator_unknown(state, out)
     elif code == E.MEMBER_ID_REQUIRED:
-        state.generation = Generation(-1, answer.member_id)
-        move(state, M.unjoined)
-        want_rejoin(state, GET_MEMBER_ID.format(answer.member_id))
+        state.generation = JavaGeneration(-1, answer.member_id)
+        move(state, M.UNJOINED)
+        request_rejoin(state, GET_MEMBER_ID.format(answer.member_id))
     unexpected = code == E.REBALANCE_IN_PROGRESS and not state.rules.join_27_passes
-    _fail(state, UNEXPECTED if unexpected or code not in EXPECTED else code)
+    _fail_join(state, UNEXPECTED if unexpected or code not in EXPECTED else code)
 
 
-def _joined(state: State, answer: JoinGroupResponse, out: Out) -> None:
-    move(state, M.completing)
-    state.generation = Generation(answer.generation_id, answer.member_id, answer.protocol_name)
+def _handle_join_success(state: JavaState, answer: JoinGroupResponse, out: Out) -> None:
+    move(state, M.COMPLETING_REBALANCE)
+    state.generation = JavaGeneration(answer.generation_id, answer.member_id, answer.protocol_name)
     state.beats, state.beat_open, state.beat_failures = True, None, 0
     state.beat_at = state.now + state.heartbeat_ms
     state.session_at = state.now + state.session_ms
     state.poll_at = state.now + state.max_poll_ms
     if answer.leader != answer.member_id:
-        sync(state, [], out)
+        send_sync_group(state, [], out)
         return
-    if chosen_assignor(state) is None:
-        state.join_open, state.thrown = False, unknown_assignor(state)
+    if lookup_assignor(state) is None:
+        state.join_open, state.thrown = False, unknown_assignor_error(state)
         return
     state.leads, state.skip_assignment = True, answer.skip_assignment
     state.members = leadership.decode_subscriptions(
@@ -169,17 +181,17 @@ def _joined(state: State, answer: JoinGroupResponse, out: Out) -> None:
     state.group_topics = leadership.topics_of(state.members)
     state.planning = True
     if not state.group_topics <= state.cluster.topics.keys():
-        consumer_metadata.new_topics(state)
+        consumer_metadata.request_update_for_new_topics(state)
     else:
-        plan(state, out)
+        perform_assignment(state, out)
 
 
-def chosen_assignor(state: State) -> Assignor | None:
+def lookup_assignor(state: JavaState) -> Assignor | None:
     """lookupAssignor: the one that the coordinator chose, if it is one of ours."""
     return next((one for one in state.assignors if one.name == state.generation.protocol), None)
 
 
-def unknown_assignor(state: State) -> tuple[str, str]:
+def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
     name = state.generation.protocol
     return "IllegalStateException", f"Coordinator selected invalid assignment protocol: {name}"
 
@@ -187,27 +199,31 @@ def unknown_assignor(state: State) -> tuple[str, str]:
 # -- the leader's plan, and SyncGroup
 
 
-def plan(state: State, out: Out) -> None:
+def perform_assignment(state: JavaState, out: Out) -> None:
     """performAssignment (onLeaderElected), and the snapshot that the leader watches from now on."""
     state.planning = False
-    if state.state is not M.completing:
+    if state.state is not M.COMPLETING_REBALANCE:
         return
-    assignor = chosen_assignor(state)
+    assignor = lookup_assignor(state)
     assert assignor is not None
-    known = consumer_metadata.known(state, state.group_topics)
-    state.snapshot = consumer_metadata.counts(state, state.topics | state.group_topics)
+    known = consumer_metadata.known_metadata(state, state.group_topics)
+    state.snapshot = consumer_metadata.take_snapshot(state, state.topics | state.group_topics)
     state.planned = state.snapshot
     assignments: list[SyncGroupRequestAssignment] = []
     if not state.skip_assignment:
         assignments = leadership.assign(
-            assignor, state.members, known, {}, Assignment.encode if state.rules.sorts else as_planned
+            assignor,
+            state.members,
+            known,
+            {},
+            Assignment.encode if state.rules.sorts else encode_assignment_2_6,
         )
-    sync(state, assignments, out)
+    send_sync_group(state, assignments, out)
 
 
-def as_planned(given: Assignment) -> bytes:
+def encode_assignment_2_6(given: Assignment) -> bytes:
     """An assignment as 2.6 writes it: topics as its hash map has them, and partitions as they were given."""
-    topics = by_topic(given.partitions)
+    topics = group_by_topic(given.partitions)
     body = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
@@ -218,9 +234,9 @@ def as_planned(given: Assignment) -> bytes:
     return b"\0\1" + body.encode(1)
 
 
-def sync(state: State, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
+def send_sync_group(state: JavaState, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
     if state.coordinator is None:
-        _fail(state, E.COORDINATOR_NOT_AVAILABLE)
+        _fail_join(state, E.COORDINATOR_NOT_AVAILABLE)
         return
     request = SyncGroupRequest(
         group_id=state.config.group_id,
@@ -231,31 +247,35 @@ def sync(state: State, assignments: list[SyncGroupRequestAssignment], out: Out) 
         protocol_name=state.generation.protocol,
         assignments=assignments,
     )
-    send(state, state.coordinator, request, out)
+    send_request(state, state.coordinator, request, out)
 
 
-def sync_answered(state: State, entry: Open, answer: SyncGroupResponse | None, out: Out) -> None:
+def on_sync_group_response(
+    state: JavaState, entry: InFlightRequest, answer: SyncGroupResponse | None, out: Out
+) -> None:
     """SyncGroupResponseHandler."""
     if not state.join_open:
         return
     if answer is None:
-        coordinator_lookup.unknown(state, out, disconnected=True)
-        want_rejoin(state, FAILED_WITH.format("DisconnectException"))
-        _fail(state, DISCONNECTED)
+        coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
+        request_rejoin(state, FAILED_WITH.format("DisconnectException"))
+        _fail_join(state, DISCONNECTED)
         return
     code = answer.error_code
     if code == E.NONE:
-        if state.state is M.completing and state.generation != NO_GENERATION:
-            move(state, M.stable)
+        if state.state is M.COMPLETING_REBALANCE and state.generation != NO_GENERATION:
+            move(state, M.STABLE)
             state.rejoin_needed, state.reason = False, ""
             state.join_open, state.join_done = False, answer.assignment
         else:
-            _fail(state, E.ILLEGAL_GENERATION)
+            _fail_join(state, E.ILLEGAL_GENERATION)
         return
-    want_rejoin(state, FAILED_WITH.format(exception(code)))
+    request_rejoin(state, FAILED_WITH.format(exception_name(code)))
     if code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):
         if entry.generation == state.generation:
-            reset(state, FAILED_WITH.format(exception(code)), keep_id=code == E.ILLEGAL_GENERATION)
+            reset_state_and_rejoin(
+                state, FAILED_WITH.format(exception_name(code)), keep_id=code == E.ILLEGAL_GENERATION
+            )
     elif code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
-        coordinator_lookup.unknown(state, out)
-    _fail(state, code if code in _SYNC_EXPECTED else UNEXPECTED)
+        coordinator_lookup.mark_coordinator_unknown(state, out)
+    _fail_join(state, code if code in _SYNC_EXPECTED else UNEXPECTED)

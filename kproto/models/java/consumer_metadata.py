@@ -15,17 +15,17 @@ from ...group.protocol import Metadata
 from ...messages.metadata import MetadataResponse
 from ..common import metadata_request
 from . import offset_fetcher
-from .state import RETRY_BACKOFF_MS, Out, State, send, some_node
+from .state import RETRY_BACKOFF_MS, JavaState, Out, least_loaded_node, send_request
 
 
-def wanted(state: State) -> list[str] | None:
+def topics_to_request(state: JavaState) -> list[str] | None:
     if state.pattern is not None:
         return None
     topics = state.topics | state.group_topics
     return sorted(topics | {tp.topic for tp in state.assigned})
 
 
-def due(state: State) -> int | None:
+def deadline(state: JavaState) -> int | None:
     """When the next request may go out; None while one is open or there is nothing to ask."""
     if state.metadata_open or not state.bootstrap:
         return None
@@ -35,47 +35,47 @@ def due(state: State) -> int | None:
     return state.metadata_last + RETRY_BACKOFF_MS if state.metadata_wanted else expires
 
 
-def serve(state: State, out: Out) -> None:
+def maybe_update(state: JavaState, out: Out) -> None:
     """NetworkClient's DefaultMetadataUpdater.maybeUpdate."""
-    at = due(state)
+    at = deadline(state)
     if at is None or at > state.now:
         return
     state.metadata_open = True
-    topics = wanted(state)
-    send(state, some_node(state), metadata_request(topics, create=True), out, topics)
+    topics = topics_to_request(state)
+    send_request(state, least_loaded_node(state), metadata_request(topics, create=True), out, topics)
 
 
-def new_topics(state: State) -> None:
+def request_update_for_new_topics(state: JavaState) -> None:
     """requestUpdateForNewTopics: at once."""
     state.metadata_wanted = True
     state.metadata_last = min(state.metadata_last, state.now - RETRY_BACKOFF_MS)
 
 
-def answered(state: State, answer: MetadataResponse, asked: object, out: Out) -> None:
+def on_metadata_response(state: JavaState, answer: MetadataResponse, asked: object, out: Out) -> None:
     before = dict(state.cluster.topics)
-    state.cluster.learn(answer, whole=asked is None)
+    state.cluster.update(answer, whole=asked is None)
     state.metadata_open, state.metadata_last = False, state.now
     state.metadata_wanted = bool(state.cluster.errors.keys() & (state.topics | state.group_topics))
-    again = wanted(state)
-    known: set[object] = set(cast("list[object]", asked)) if isinstance(asked, list) else set()
-    if asked is not None and again is not None and set(again) - known:
-        new_topics(state)
+    again = topics_to_request(state)
+    requested: set[object] = set(cast("list[object]", asked)) if isinstance(asked, list) else set()
+    if asked is not None and again is not None and set(again) - requested:
+        request_update_for_new_topics(state)
     if state.pattern is not None:
-        state.topics = state.cluster.matching(state.pattern, full=True)
-    state.snapshot = counts(state, state.topics | state.group_topics)
+        state.topics = state.cluster.matching_topics(state.pattern, full=True)
+    state.snapshot = take_snapshot(state, state.topics | state.group_topics)
     if before:
-        offset_fetcher.leaders_changed(state, before)
+        offset_fetcher.revalidate_changed_leaders(state, before)
 
 
-def failed(state: State) -> None:
+def on_metadata_failure(state: JavaState) -> None:
     state.metadata_open, state.metadata_wanted, state.metadata_last = False, True, state.now
 
 
-def counts(state: State, topics: frozenset[str]) -> dict[str, object]:
+def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
     """MetadataSnapshot: partitions by topic, and their racks where the member has one."""
-    return dict(leadership.take_snapshot(topics, known(state, topics), bool(state.config.rack)))
+    return dict(leadership.take_snapshot(topics, known_metadata(state, topics), bool(state.config.rack)))
 
 
-def known(state: State, topics: frozenset[str]) -> Metadata:
+def known_metadata(state: JavaState, topics: frozenset[str]) -> Metadata:
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
-    return Metadata(state.cluster.counts(topics), racks=racks)
+    return Metadata(state.cluster.partition_counts(topics), racks=racks)

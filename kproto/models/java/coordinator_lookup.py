@@ -4,36 +4,41 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
 from ...messages.find_coordinator import FindCoordinatorResponse
-from ..common import find_coordinator, found_coordinator
+from ..common import find_coordinator_request, parse_find_coordinator
 from ..contract import Address, CloseConnection
-from .release import exception
+from .release import exception_name
 from .state import (
     COORDINATOR,
     DISCONNECTED,
     RETRIABLE,
     RETRY_BACKOFF_MS,
+    JavaState,
     Out,
-    State,
-    send,
-    some_node,
-    version,
+    least_loaded_node,
+    request_version,
+    send_request,
 )
 
 
-def look_up(state: State, out: Out) -> None:
+def lookup_coordinator(state: JavaState, out: Out) -> None:
     """lookupCoordinator: one lookup at a time, and a backoff after one that failed."""
     if state.coordinator is not None or state.find_open or state.now < state.find_again_at:
         return
     state.find_open = True
-    send(state, some_node(state), find_coordinator(state.config.group_id, version(state, 10)), out)
+    send_request(
+        state,
+        least_loaded_node(state),
+        find_coordinator_request(state.config.group_id, request_version(state, 10)),
+        out,
+    )
 
 
-def answered(state: State, answer: FindCoordinatorResponse | None, out: Out) -> None:
+def on_find_coordinator_response(state: JavaState, answer: FindCoordinatorResponse | None, out: Out) -> None:
     """FindCoordinatorResponseHandler."""
     state.find_open = False
-    code = DISCONNECTED if answer is None else found_coordinator(answer).error
+    code = DISCONNECTED if answer is None else parse_find_coordinator(answer).error
     if code == E.NONE and answer is not None:
-        found = found_coordinator(answer)
+        found = parse_find_coordinator(answer)
         state.coordinator = Address(found.host, found.port, COORDINATOR)
         state.cluster.brokers.setdefault(found.node, (found.host, found.port))
         state.session_at = state.now + state.session_ms
@@ -44,11 +49,13 @@ def answered(state: State, answer: FindCoordinatorResponse | None, out: Out) -> 
     if code == DISCONNECTED or code in RETRIABLE:
         state.metadata_wanted = True
     else:
-        text = f"Not authorized to access group: {state.config.group_id}" if code == 30 else exception(code)
-        state.find_fatal = (exception(code), text)
+        text = (
+            f"Not authorized to access group: {state.config.group_id}" if code == 30 else exception_name(code)
+        )
+        state.find_fatal = (exception_name(code), text)
 
 
-def unknown(state: State, out: Out, *, disconnected: bool = False) -> None:
+def mark_coordinator_unknown(state: JavaState, out: Out, *, disconnected: bool = False) -> None:
     """markCoordinatorUnknown: what is open on it fails."""
     if state.coordinator is None:
         return

@@ -7,11 +7,20 @@ from typing import cast
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchRequest, FetchResponse
-from ..common import Read, Wanted, fetch, fetched, read
+from ..common import FetchedRecords, FetchStart, fetch_request, parse_fetch, read_records
 from ..contract import ModelRecord
-from .offset_fetcher import by_policy
-from .release import exception
-from .state import FETCHING, Buffered, Open, Out, Session, State, node, send
+from .offset_fetcher import reset_by_policy
+from .release import exception_name
+from .state import (
+    FETCHING,
+    FetchSessionHandler,
+    InFlightRequest,
+    JavaCompletedFetch,
+    JavaState,
+    Out,
+    node_address,
+    send_request,
+)
 
 _LEADER_ERRORS = {
     E.NOT_LEADER_OR_FOLLOWER,
@@ -26,12 +35,12 @@ _LEADER_ERRORS = {
 }
 
 
-def serve(state: State, out: Out) -> None:
+def send_fetches(state: JavaState, out: Out) -> None:
     """sendFetches: for each node that has none open, what can be fetched and isn't buffered."""
     if len(state.fetching) >= len(state.cluster.brokers):
         return
     buffered = {one.tp for one in state.buffer}
-    wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+    wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp, one in state.assigned.items():
         if one.where is not FETCHING or one.paused or one.going or tp in buffered:
             continue
@@ -39,19 +48,21 @@ def serve(state: State, out: Out) -> None:
         if found is None:
             state.metadata_wanted = True
         elif found.node not in state.fetching:
-            wanted.setdefault(found.node, {})[tp] = Wanted(one.offset, found.epoch)
+            wanted.setdefault(found.node, {})[tp] = FetchStart(one.offset, found.epoch)
     for number, partitions in wanted.items():
-        _send(state, number, partitions, out)
+        _send_fetch(state, number, partitions, out)
 
 
-def _send(state: State, number: int, partitions: dict[TopicPartition, Wanted], out: Out) -> None:
-    session = state.sessions.get(number) or state.sessions.setdefault(number, Session())
+def _send_fetch(
+    state: JavaState, number: int, partitions: dict[TopicPartition, FetchStart], out: Out
+) -> None:
+    session = state.sessions.get(number) or state.sessions.setdefault(number, FetchSessionHandler())
     full, known = session.epoch <= 0, session.partitions
     said, gone = partitions, []
     if not full:
         said = {tp: one for tp, one in partitions.items() if known.get(tp) != one}
         gone = [tp for tp in known if tp not in partitions]
-    request = fetch(
+    request = fetch_request(
         said,
         state.cluster,
         wait_ms=state.config.fetch_wait_ms,
@@ -62,14 +73,16 @@ def _send(state: State, number: int, partitions: dict[TopicPartition, Wanted], o
     )
     session.partitions = partitions
     state.fetching.add(number)
-    send(state, node(state, number), request, out, (number, full, partitions))
+    send_request(state, node_address(state, number), request, out, (number, full, partitions))
 
 
-def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) -> None:
+def on_fetch_response(
+    state: JavaState, entry: InFlightRequest, answer: FetchResponse | None, out: Out
+) -> None:
     """FetchSessionHandler.handleResponse, then each partition into the buffer."""
-    number, full, asked = cast("tuple[int, bool, dict[TopicPartition, Wanted]]", entry.about)
+    number, full, asked = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.about)
     state.fetching.discard(number)
-    session = state.sessions.setdefault(number, Session())
+    session = state.sessions.setdefault(number, FetchSessionHandler())
     if answer is None:
         session.epoch, session.partitions = 0, {}
         return
@@ -81,27 +94,27 @@ def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) 
         session.id, session.epoch, session.partitions = 0, 0, {}
     else:
         session.id, session.epoch = answer.session_id, 1 if full else session.epoch + 1
-    for tp, data in fetched(answer, state.cluster):
+    for tp, data in parse_fetch(answer, state.cluster):
         if tp not in asked:
             continue
         offset = asked[tp].offset
         got = (
-            Read([], offset, -1)
+            FetchedRecords([], offset, -1)
             if data.error_code
-            else read(tp, data, offset, committed=state.isolation == 1)
+            else read_records(tp, data, offset, committed=state.isolation == 1)
         )
         if data.error_code or got.position > offset:
-            state.buffer.append(Buffered(tp, offset, got, data.error_code))
+            state.buffer.append(JavaCompletedFetch(tp, offset, got, data.error_code))
 
 
-def available(state: State) -> bool:
+def has_buffered(state: JavaState) -> bool:
     return bool(state.buffer)
 
 
-def collect(state: State, limit: int) -> tuple[ModelRecord, ...]:
+def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
     """fetchedRecords: up to max.poll.records; what isn't at its position any more is dropped."""
     found: list[ModelRecord] = []
-    keep: list[Buffered] = []
+    keep: list[JavaCompletedFetch] = []
     while state.buffer and len(found) < limit:
         one = state.buffer.popleft()
         here = state.assigned.get(one.tp)
@@ -110,7 +123,7 @@ def collect(state: State, limit: int) -> tuple[ModelRecord, ...]:
         if here.paused:
             keep.append(one)
         elif one.error:
-            _failed(state, one)
+            _handle_fetch_error(state, one)
         else:
             given = one.got.records[: limit - len(found)]
             rest = one.got.records[len(given) :]
@@ -119,7 +132,9 @@ def collect(state: State, limit: int) -> tuple[ModelRecord, ...]:
             here.epoch = one.got.epoch if one.got.epoch >= 0 else here.epoch
             if rest:
                 state.buffer.appendleft(
-                    Buffered(one.tp, here.offset, Read(rest, one.got.position, one.got.epoch))
+                    JavaCompletedFetch(
+                        one.tp, here.offset, FetchedRecords(rest, one.got.position, one.got.epoch)
+                    )
                 )
             elif not state.rules.sorts:  # movePartitionToEnd: what was read is what it gives up first
                 state.assigned[one.tp] = state.assigned.pop(one.tp)
@@ -127,24 +142,24 @@ def collect(state: State, limit: int) -> tuple[ModelRecord, ...]:
     return tuple(found)
 
 
-def _failed(state: State, one: Buffered) -> None:
+def _handle_fetch_error(state: JavaState, one: JavaCompletedFetch) -> None:
     if one.error == E.OFFSET_OUT_OF_RANGE:
-        by_policy(state, one.tp)
+        reset_by_policy(state, one.tp)
     elif one.error in _LEADER_ERRORS:
         state.metadata_wanted = True
     elif one.error != E.UNKNOWN_SERVER_ERROR:
-        state.thrown = (exception(one.error), f"fetching {one.tp}: {exception(one.error)}")
+        state.thrown = (exception_name(one.error), f"fetching {one.tp}: {exception_name(one.error)}")
 
 
-def drop_unassigned(state: State) -> None:
+def clear_unassigned_data(state: JavaState) -> None:
     """clearBufferedDataForUnassignedPartitions."""
     state.buffer = type(state.buffer)(one for one in state.buffer if one.tp in state.assigned)
 
 
-def close_sessions(state: State, out: Out) -> None:
+def maybe_close_fetch_sessions(state: JavaState, out: Out) -> None:
     """maybeCloseFetchSessions: one last Fetch with the final epoch."""
     for number, session in state.sessions.items():
         if session.id and number in state.cluster.brokers:
-            request: FetchRequest = fetch({}, state.cluster, wait_ms=0, session=(session.id, -1))
-            send(state, node(state, number), request, out)
+            request: FetchRequest = fetch_request({}, state.cluster, wait_ms=0, session=(session.id, -1))
+            send_request(state, node_address(state, number), request, out)
     state.sessions = {}

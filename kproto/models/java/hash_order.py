@@ -11,7 +11,7 @@ from typing import TypeVar
 from ...group.subscription import TopicPartition
 
 T = TypeVar("T")
-_SMALLEST = 16
+_DEFAULT_CAPACITY = 16
 
 
 def hash_code(text: str) -> int:
@@ -25,23 +25,23 @@ def hash_code(text: str) -> int:
 
 def hash_order(names: Iterable[str]) -> list[str]:
     """As `new HashSet<>(names)` is walked: by bucket, and within one as they came (here: sorted)."""
-    return _walked(sorted(set(names)), hash_code, _SMALLEST)
+    return _hash_table_order(sorted(set(names)), hash_code, _DEFAULT_CAPACITY)
 
 
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """As SubscriptionState keeps what it is assigned: from a set into a table of its size, by topic."""
     topics: dict[str, list[TopicPartition]] = {}
-    for one in _walked(set_order(partitions), _code_of, 1):
+    for one in _hash_table_order(set_order(partitions), _partition_hash_code, 1):
         topics.setdefault(one.topic, []).append(one)
     return [one for several in topics.values() for one in several]
 
 
 def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """As `new HashSet<>(partitions)` is walked, which listeners get."""
-    return _walked(list(dict.fromkeys(partitions)), _code_of, _SMALLEST)
+    return _hash_table_order(list(dict.fromkeys(partitions)), _partition_hash_code, _DEFAULT_CAPACITY)
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """As CollectionUtils.groupPartitionsByTopic: topics as a hash map has them, partitions as they come."""
     found: dict[str, list[int]] = {}
     for tp in partitions:
@@ -49,12 +49,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return {topic: found[topic] for topic in hash_order(found)}
 
 
-def _code_of(partition: TopicPartition) -> int:
+def _partition_hash_code(partition: TopicPartition) -> int:
     """TopicPartition.hashCode."""
     return (31 * (31 + partition.partition) + hash_code(partition.topic)) & 0xFFFFFFFF
 
 
-def _walked(found: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
+def _hash_table_order(found: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
     while size * 3 // 4 < len(found):
         size *= 2
 

@@ -14,11 +14,20 @@ from ...group.protocol import POLL_TIMEOUT
 from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...messages.leave_group import LeaveGroupRequest, MemberIdentity
 from . import coordinator_lookup
-from .abstract_coordinator import encountered, reset, want_rejoin
-from .state import POLLING, RETRY_BACKOFF_MS, MemberState, Open, Out, State, send, version
+from .abstract_coordinator import request_rejoin, reset_after_error, reset_state_and_rejoin
+from .state import (
+    POLLING,
+    RETRY_BACKOFF_MS,
+    InFlightRequest,
+    JavaMemberState,
+    JavaState,
+    Out,
+    request_version,
+    send_request,
+)
 
-M = MemberState
-NOT_YET = (M.unjoined, M.preparing)
+M = JavaMemberState
+NOT_YET = (M.UNJOINED, M.PREPARING_REBALANCE)
 FENCED = (
     "FencedInstanceIdException",
     "The broker rejected this static consumer since another consumer with the same group.instance.id has"
@@ -26,7 +35,7 @@ FENCED = (
 )
 
 
-def due(state: State) -> int | None:
+def deadline(state: JavaState) -> int | None:
     """When the thread wakes next."""
     if not state.beats or state.failed is not None:
         return None
@@ -40,25 +49,25 @@ def due(state: State) -> int | None:
     return soonest
 
 
-def serve(state: State, out: Out) -> None:
+def run(state: JavaState, out: Out) -> None:
     """One turn of HeartbeatThread.run."""
     if not state.beats or state.failed is not None or state.state in NOT_YET:
         return
     if state.coordinator is None:
-        coordinator_lookup.look_up(state, out)
+        coordinator_lookup.lookup_coordinator(state, out)
     elif state.now >= state.session_at:
-        coordinator_lookup.unknown(state, out)
-    elif state.now >= state.poll_at and not _in_poll(state):
-        leave(state, POLL_TIMEOUT, out)
+        coordinator_lookup.mark_coordinator_unknown(state, out)
+    elif state.now >= state.poll_at and not _is_polling(state):
+        maybe_leave_group(state, POLL_TIMEOUT, out)
     elif state.beat_open is None and state.now >= state.beat_at:
-        _beat(state, out)
+        _send_heartbeat(state, out)
 
 
-def _in_poll(state: State) -> bool:
+def _is_polling(state: JavaState) -> bool:
     return state.block is POLLING
 
 
-def _beat(state: State, out: Out) -> None:
+def _send_heartbeat(state: JavaState, out: Out) -> None:
     assert state.coordinator is not None
     request = HeartbeatRequest(
         group_id=state.config.group_id,
@@ -67,62 +76,64 @@ def _beat(state: State, out: Out) -> None:
         group_instance_id=state.config.instance,
     )
     state.beat_open, state.beat_at = request, state.now + state.heartbeat_ms
-    send(state, state.coordinator, request, out)
+    send_request(state, state.coordinator, request, out)
 
 
-def answered(state: State, entry: Open, answer: HeartbeatResponse | None, out: Out) -> None:
+def on_heartbeat_response(
+    state: JavaState, entry: InFlightRequest, answer: HeartbeatResponse | None, out: Out
+) -> None:
     """HeartbeatResponseHandler, and the thread's listener."""
     if entry.send.request is state.beat_open:
         state.beat_open = None
     unchanged = entry.generation == state.generation
     code = -1 if answer is None else answer.error_code
     if answer is None:
-        coordinator_lookup.unknown(state, out, disconnected=True)
-        _failed(state)
+        coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
+        _back_off(state)
     elif code == E.NONE:
-        _heard(state)
+        _reset_session_timer(state)
     elif code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
-        coordinator_lookup.unknown(state, out)
-        _failed(state)
+        coordinator_lookup.mark_coordinator_unknown(state, out)
+        _back_off(state)
     elif code == E.REBALANCE_IN_PROGRESS:
-        _heard(state)
-        if state.state is M.stable:
-            want_rejoin(state, ALREADY_REBALANCING)
+        _reset_session_timer(state)
+        if state.state is M.STABLE:
+            request_rejoin(state, ALREADY_REBALANCING)
     elif code in (E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID):
         if unchanged:
-            encountered(state, code, "HEARTBEAT")
+            reset_after_error(state, code, "HEARTBEAT")
             if code == E.FENCED_INSTANCE_ID:
                 state.failed = FENCED
     else:
-        _failed(state)
+        _back_off(state)
 
 
-def _heard(state: State) -> None:
+def _reset_session_timer(state: JavaState) -> None:
     state.session_at, state.beat_failures = state.now + state.session_ms, 0
 
 
-def _failed(state: State) -> None:
+def _back_off(state: JavaState) -> None:
     grows = 1 if state.rules.blocking_commit else 2 ** min(state.beat_failures, 4)
     state.beat_at = state.now + min(RETRY_BACKOFF_MS * grows, 1_000)
     state.beat_failures += 1
 
 
-def leave(state: State, reason: str, out: Out) -> bool:
+def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
     """maybeLeaveGroup: only a dynamic member that is one (M60); True when something is sent."""
     sent = False
     may = state.config.instance is None and state.coordinator is not None
-    if may and state.state is not M.unjoined and state.generation.member_id:
+    if may and state.state is not M.UNJOINED and state.generation.member_id:
         assert state.coordinator is not None
         who = MemberIdentity(
             member_id=state.generation.member_id, reason=reason if state.rules.reasons else None
         )
-        if version(state, 13) < 3:
+        if request_version(state, 13) < 3:
             request = LeaveGroupRequest(group_id=state.config.group_id, member_id=who.member_id)
         else:
             request = LeaveGroupRequest(group_id=state.config.group_id, members=[who])
-        send(state, state.coordinator, request, out)
+        send_request(state, state.coordinator, request, out)
         sent = True
-    reset(state, LEFT_BY_ITSELF)
+    reset_state_and_rejoin(state, LEFT_BY_ITSELF)
     state.needs_prepare = True
     state.join_open, state.join_done, state.planning = False, None, False
     return sent

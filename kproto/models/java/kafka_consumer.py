@@ -35,7 +35,7 @@ from . import (
     offset_fetcher,
     plugins,
 )
-from .release import exception, first_raised, wrapped
+from .release import callback_exception, exception_name, wrap_callback_error
 from .state import (
     DISCONNECTED,
     FOREVER,
@@ -44,18 +44,18 @@ from .state import (
     POLLING,
     RETRIABLE,
     RETRY_BACKOFF_MS,
-    Block,
-    Committing,
-    MemberState,
+    BlockedOn,
+    CommitOperation,
+    Continuation,
+    FetchStates,
+    JavaMemberState,
+    JavaState,
+    LegacyPoll,
     Out,
-    Partition,
-    Patience,
-    State,
-    Then,
-    Where,
+    TopicPartitionState,
 )
 
-M = MemberState
+M = JavaMemberState
 CLOSE_MS = 30_000
 CLOSED = ("IllegalStateException", "This consumer has already been closed.")
 CONCURRENT = (
@@ -64,7 +64,7 @@ CONCURRENT = (
 )
 
 
-def run(state: State, out: Out) -> None:
+def run_application_thread(state: JavaState, out: Out) -> None:
     """Let the application's thread go on as far as it can."""
     while state.block is not NOTHING and BLOCKS[state.block](state, out):
         pass
@@ -73,63 +73,63 @@ def run(state: State, out: Out) -> None:
 # -- poll
 
 
-def poll(state: State, event: c.PollCalled, out: Out) -> None:
+def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
     if state.block is not NOTHING:  # the application's thread is in a call: this is another one
         out.append(c.Notify("error", *CONCURRENT))
         return
-    state.polls.begun(state.now)
+    state.polls.record_poll_start(state.now)
     state.block = POLLING
     state.poll_until, state.poll_limit = state.now + event.timeout_ms, event.limit
-    state.patience = Patience(state.poll_until, event.timeout_ms) if event.patient else None
+    state.patience = LegacyPoll(state.poll_until, event.timeout_ms) if event.patient else None
     if not state.automatic and not state.assigned:
         text = "Consumer is not subscribed to any topics or assigned any partitions"
-        _return(state, out, error=("IllegalStateException", text))
+        _return_from_poll(state, out, error=("IllegalStateException", text))
 
 
-def _return(
-    state: State, out: Out, records: tuple[c.ModelRecord, ...] = (), error: tuple[str, str] | None = None
+def _return_from_poll(
+    state: JavaState, out: Out, records: tuple[c.ModelRecord, ...] = (), error: tuple[str, str] | None = None
 ) -> None:
     state.block = NOTHING
     state.poll_at = state.now + state.max_poll_ms
     if records:
-        records = plugins.consumed(state.interceptors, records, out)
-    state.polls.ended(state.now)
+        records = plugins.on_consume(state.interceptors, records, out)
+    state.polls.record_poll_end(state.now)
     out.append(c.FinishPoll(records, error))
 
 
-def _polling(state: State, out: Out) -> bool:
+def _continue_poll(state: JavaState, out: Out) -> bool:
     if state.woken:
         state.woken = False
-        _return(state, out, error=offset_commits.WAKEUP)
+        _return_from_poll(state, out, error=offset_commits.WAKEUP)
         return False
     if state.finished:
-        offset_commits.drain(state, out)
+        offset_commits.invoke_completed_callbacks(state, out)
     if state.commit_fenced:
-        _return(state, out, error=offset_commits.COMMIT_FENCED)
+        _return_from_poll(state, out, error=offset_commits.COMMIT_FENCED)
         return False
     error = state.failed or state.thrown or state.find_fatal
     if error is not None:
-        _throw(state, error, out)
+        _throw_from_poll(state, error, out)
         return False
     state.poll_at = state.now + state.max_poll_ms
-    ready = _coordinate(state, out)
+    ready = _poll_coordinator(state, out)
     if state.block is not POLLING or state.thrown is not None:
         return True
     if ready:
-        offset_commits.by_timer(state, out)
+        offset_commits.maybe_auto_commit_async(state, out)
         if not state.settled:
-            offset_fetcher.serve(state, out)
+            offset_fetcher.update_fetch_positions(state, out)
     records: tuple[c.ModelRecord, ...] = ()
-    waits = state.patience is not None and _waits_for_metadata(state, state.patience, ready)
-    if state.buffer and not waits and not _waits_for_coordinator(state):
-        records = fetcher.collect(state, state.poll_limit)
-    fetcher.serve(state, out)
+    waits = state.patience is not None and _is_waiting_for_metadata(state, state.patience, ready)
+    if state.buffer and not waits and not _is_waiting_for_coordinator(state):
+        records = fetcher.collect_fetch(state, state.poll_limit)
+    fetcher.send_fetches(state, out)
     if records or state.now >= state.poll_until:
-        _return(state, out, records)
+        _return_from_poll(state, out, records)
     return state.thrown is not None and state.block is POLLING
 
 
-def _throw(state: State, error: tuple[str, str], out: Out) -> None:
+def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
     """Poll throws what is oldest: the heartbeat thread's failure first."""
     if state.failed is not None:
         state.failed = None
@@ -137,20 +137,20 @@ def _throw(state: State, error: tuple[str, str], out: Out) -> None:
         state.thrown = None
     else:
         state.find_fatal = None
-    _return(state, out, error=error)
+    _return_from_poll(state, out, error=error)
 
 
-def _waits_for_coordinator(state: State) -> bool:
+def _is_waiting_for_coordinator(state: JavaState) -> bool:
     return state.automatic and state.coordinator is None and state.now < state.poll_until
 
 
-def _waits_for_metadata(state: State, patience: Patience, ready: bool) -> bool:
+def _is_waiting_for_metadata(state: JavaState, patience: LegacyPoll, ready: bool) -> bool:
     """poll(long): updateAssignmentMetadataIfNeeded takes as long as it takes (S2-11).
 
     Its timer isn't looked at meanwhile. When it was over by then, one call of the network client is left, as
     long as that timer still says; whatever that receives first is the end.
     """
-    if not ready or any(one.where is Where.initializing for one in state.assigned.values()):
+    if not ready or any(one.where is FetchStates.INITIALIZING for one in state.assigned.values()):
         state.poll_until = FOREVER
         return True
     if state.poll_until == FOREVER:
@@ -162,7 +162,7 @@ def _waits_for_metadata(state: State, patience: Patience, ready: bool) -> bool:
     return False
 
 
-def wakeup(state: State, event: c.WakeupCalled, out: Out) -> None:
+def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
     """ConsumerNetworkClient.wakeup: whatever waits throws, else the next call that would wait.
 
     In onJoinPrepare it finds a join that is marked as prepared, and isn't: the commit has no result, nobody
@@ -182,21 +182,21 @@ def wakeup(state: State, event: c.WakeupCalled, out: Out) -> None:
         state.block = POLLING
 
 
-def _coordinate(state: State, out: Out) -> bool:
+def _poll_coordinator(state: JavaState, out: Out) -> bool:
     """ConsumerCoordinator.poll: whether the member is in its group with nothing pending."""
     if not state.automatic:
         return True
     if state.coordinator is None:
-        coordinator_lookup.look_up(state, out)
+        coordinator_lookup.lookup_coordinator(state, out)
         return False
-    while needs_join(state):
-        if not _pattern_is_fresh(state) or not _join_turn(state, out):
+    while rejoin_needed_or_pending(state):
+        if not _pattern_is_fresh(state) or not _join_group_if_needed(state, out):
             return False
     state.fresh_since = None
     return True
 
 
-def _pattern_is_fresh(state: State) -> bool:
+def _pattern_is_fresh(state: JavaState) -> bool:
     """A pattern is matched anew before each join (M201)."""
     if state.pattern is None or state.join_open or state.join_done is not None:
         return True
@@ -207,15 +207,15 @@ def _pattern_is_fresh(state: State) -> bool:
     return state.metadata_last >= state.fresh_since
 
 
-def needs_join(state: State) -> bool:
+def rejoin_needed_or_pending(state: JavaState) -> bool:
     """rejoinNeededOrPending (M92)."""
     if not state.automatic:
         return False
     if state.planned is not None and state.planned != state.snapshot and not state.rejoin_needed:
-        abstract_coordinator.want_rejoin(state, METADATA_CHANGED)
+        abstract_coordinator.request_rejoin(state, METADATA_CHANGED)
     if state.joined_topics not in (None, state.topics) and not state.rejoin_needed:
         by_pattern = state.pattern is not None and state.planned is not None
-        abstract_coordinator.want_rejoin(state, METADATA_CHANGED if by_pattern else SUBSCRIPTION_CHANGED)
+        abstract_coordinator.request_rejoin(state, METADATA_CHANGED if by_pattern else SUBSCRIPTION_CHANGED)
     pending = state.join_open or state.join_done is not None or state.join_failed is not None
     return state.rejoin_needed or pending
 
@@ -223,39 +223,39 @@ def needs_join(state: State) -> bool:
 # -- the join, inside of poll
 
 
-def _join_turn(state: State, out: Out) -> bool:
+def _join_group_if_needed(state: JavaState, out: Out) -> bool:
     """One turn of joinGroupIfNeeded; False when it has to wait for something."""
     if state.coordinator is None:
-        coordinator_lookup.look_up(state, out)
+        coordinator_lookup.lookup_coordinator(state, out)
         return False
     if state.join_done is not None:
-        consumer_coordinator.complete(state, out)
+        consumer_coordinator.on_join_complete(state, out)
         return state.block is POLLING and state.thrown is None
     if state.join_failed is not None:
-        return _join_failed(state)
+        return _handle_join_failure(state)
     if state.join_open:
         if state.planning and not state.metadata_wanted and not state.metadata_open:
-            abstract_coordinator.plan(state, out)
+            abstract_coordinator.perform_assignment(state, out)
         return False
-    if state.needs_prepare and not consumer_coordinator.prepare(state, out):
+    if state.needs_prepare and not consumer_coordinator.on_join_prepare(state, out):
         return False
     if state.now < state.join_again_at:
         return False
-    abstract_coordinator.join(state, out)
+    abstract_coordinator.send_join_group(state, out)
     return False
 
 
-def _join_failed(state: State) -> bool:
+def _handle_join_failure(state: JavaState) -> bool:
     code, state.join_failed = state.join_failed, None
     assert code is not None
-    name = "DisconnectException" if code == DISCONNECTED else exception(code)
+    name = "DisconnectException" if code == DISCONNECTED else exception_name(code)
     if code != E.MEMBER_ID_REQUIRED:
-        abstract_coordinator.want_rejoin(state, FAILED_WITH.format(name))
+        abstract_coordinator.request_rejoin(state, FAILED_WITH.format(name))
     if code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS, E.MEMBER_ID_REQUIRED):
         return True
     if code == DISCONNECTED or code in RETRIABLE:
         if state.rules.forgetful:
-            abstract_coordinator.reset(state, state.reason)
+            abstract_coordinator.reset_state_and_rejoin(state, state.reason)
         if state.rules.backs_off:
             state.join_again_at = state.now + RETRY_BACKOFF_MS
         return True
@@ -270,76 +270,76 @@ def _join_failed(state: State) -> bool:
 # -- the listener
 
 
-def told(state: State, error: tuple[str, str] | None, out: Out) -> None:
+def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
     """The listener has returned, or raised: the assignment changes only now (M79), and in either case."""
     then, going = state.then, state.telling
     if then is None:
         return
     state.raised = state.raised or error
     state.block, state.then, state.telling = state.after, None, ()
-    THENS[then](state, going, out)
+    CONTINUATIONS[then](state, going, out)
 
 
-def _remove(state: State, partitions: Iterable[TopicPartition]) -> None:
+def _remove_partitions(state: JavaState, partitions: Iterable[TopicPartition]) -> None:
     for tp in partitions:
         state.assigned.pop(tp, None)
 
 
-def _told_prepare(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
-    _remove(state, going)
-    consumer_coordinator.prepared(state)
+def _finish_join_prepare(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
+    _remove_partitions(state, going)
+    consumer_coordinator.finish_join_prepare(state)
     if state.raised is not None:
-        state.thrown, state.raised = wrapped(state.raised), None
+        state.thrown, state.raised = wrap_callback_error(state.raised), None
 
 
-def _told_revoked(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
-    abstract_coordinator.want_rejoin(state, REVOKED_SOME)
-    consumer_coordinator.adopt(state, out)
+def _finish_revocation(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
+    abstract_coordinator.request_rejoin(state, REVOKED_SOME)
+    consumer_coordinator.assign_from_subscribed(state, out)
 
 
-def _told_assigned(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+def _finish_join_complete(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
     """With an exception the join isn't done: the next poll completes it once more, with nothing to add."""
     if state.raised is None:
-        consumer_coordinator.completed(state)
+        consumer_coordinator.finish_join_complete(state)
     else:
-        state.thrown, state.raised = first_raised(state.raised), None
+        state.thrown, state.raised = callback_exception(state.raised), None
 
 
-def _told_unsubscribed(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
-    _remove(state, going)
-    if not _callback_failed(state, out):
-        _unsubscribed(state, out)
+def _finish_unsubscribe_callback(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
+    _remove_partitions(state, going)
+    if not _report_callback_error(state, out):
+        _finish_unsubscribe(state, out)
 
 
-def _told_closed(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+def _finish_close_callback(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
     """A listener that raises keeps the consumer from leaving: the group waits for the session's end."""
-    _remove(state, going)
-    if _callback_failed(state, out):
-        _end(state, out)
+    _remove_partitions(state, going)
+    if _report_callback_error(state, out):
+        _finish_close(state, out)
     else:
         _leave_and_close(state, out)
 
 
-def _callback_failed(state: State, out: Out) -> bool:
+def _report_callback_error(state: JavaState, out: Out) -> bool:
     cause, state.raised = state.raised, None
     if cause is not None:
-        out.append(c.Notify("error", *wrapped(cause)))
+        out.append(c.Notify("error", *wrap_callback_error(cause)))
     return cause is not None
 
 
-THENS: dict[Then, Callable[[State, tuple[TopicPartition, ...], Out], None]] = {
-    Then.joined_prepare: _told_prepare,
-    Then.complete_revoked: _told_revoked,
-    Then.complete_assigned: _told_assigned,
-    Then.unsubscribed: _told_unsubscribed,
-    Then.closed: _told_closed,
+CONTINUATIONS: dict[Continuation, Callable[[JavaState, tuple[TopicPartition, ...], Out], None]] = {
+    Continuation.JOIN_PREPARE: _finish_join_prepare,
+    Continuation.JOIN_COMPLETE_REVOKED: _finish_revocation,
+    Continuation.JOIN_COMPLETE_ASSIGNED: _finish_join_complete,
+    Continuation.UNSUBSCRIBE: _finish_unsubscribe_callback,
+    Continuation.CLOSE: _finish_close_callback,
 }
 
 
 # -- subscribe, unsubscribe, assign, seek
 
 
-def subscribe(state: State, event: c.SubscribeCalled, out: Out) -> None:
+def subscribe(state: JavaState, event: c.SubscribeCalled, out: Out) -> None:
     if not event.topics and event.pattern is None:
         unsubscribe(state, out)
         return
@@ -350,80 +350,82 @@ def subscribe(state: State, event: c.SubscribeCalled, out: Out) -> None:
     state.automatic, state.pattern = True, event.pattern
     state.topics = frozenset(event.topics)
     if event.pattern is not None:
-        state.topics = state.cluster.matching(event.pattern, full=True)
+        state.topics = state.cluster.matching_topics(event.pattern, full=True)
     if event.pattern is not None or not state.topics <= state.cluster.topics.keys():
-        consumer_metadata.new_topics(state)
-    state.snapshot = consumer_metadata.counts(state, state.topics | state.group_topics)
+        consumer_metadata.request_update_for_new_topics(state)
+    state.snapshot = consumer_metadata.take_snapshot(state, state.topics | state.group_topics)
 
 
-def unsubscribe(state: State, out: Out) -> None:
+def unsubscribe(state: JavaState, out: Out) -> None:
     state.buffer.clear()
-    _leave_prepare(state, Then.unsubscribed, _unsubscribed, out)
+    _on_leave_prepare(state, Continuation.UNSUBSCRIBE, _finish_unsubscribe, out)
 
 
-def _leave_prepare(state: State, then: Then, go_on: Callable[[State, Out], None], out: Out) -> None:
+def _on_leave_prepare(
+    state: JavaState, then: Continuation, go_on: Callable[[JavaState, Out], None], out: Out
+) -> None:
     """onLeavePrepare (M97): lost without a generation and in the middle of a rebalance, else revoked."""
     owned = tuple(sorted(state.assigned))
     if state.automatic and owned:
         gone = state.generation == NO_GENERATION or state.rebalancing
-        consumer_coordinator.tell(state, "lost" if gone else "revoked", owned, then, out)
+        consumer_coordinator.invoke_listener(state, "lost" if gone else "revoked", owned, then, out)
     else:
         go_on(state, out)
 
 
-def _unsubscribed(state: State, out: Out) -> None:
+def _finish_unsubscribe(state: JavaState, out: Out) -> None:
     if state.automatic:
-        heartbeat_thread.leave(state, UNSUBSCRIBED, out)
+        heartbeat_thread.maybe_leave_group(state, UNSUBSCRIBED, out)
     state.automatic, state.pattern, state.topics = False, None, frozenset()
     state.assigned, state.joined_topics, state.planned = {}, None, None
     state.leads, state.group_topics = False, frozenset()
 
 
-def assign(state: State, event: c.AssignCalled, out: Out) -> None:
+def assign(state: JavaState, event: c.AssignCalled, out: Out) -> None:
     if state.automatic:
         text = "Subscription to topics, partitions and pattern are mutually exclusive"
         out.append(c.Notify("error", "IllegalStateException", text))
         return
-    state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in event.partitions}
+    state.assigned = {tp: state.assigned.get(tp) or TopicPartitionState() for tp in event.partitions}
     state.settled = False
     for tp, offset in event.partitions.items():
         if offset is not None:
-            offset_fetcher.seek(state.assigned[tp], offset)
-    fetcher.drop_unassigned(state)
+            offset_fetcher.seek_partition(state.assigned[tp], offset)
+    fetcher.clear_unassigned_data(state)
     if any(tp.topic not in state.cluster.topics for tp in state.assigned):
-        consumer_metadata.new_topics(state)
+        consumer_metadata.request_update_for_new_topics(state)
 
 
-def seek(state: State, event: c.SeekCalled, out: Out) -> None:
+def seek(state: JavaState, event: c.SeekCalled, out: Out) -> None:
     one = state.assigned.get(event.partition)
     if one is None:
         text = f"No current assignment for partition {event.partition}"
         out.append(c.Notify("error", "IllegalStateException", text))
     else:
-        offset_fetcher.seek(one, event.offset)
+        offset_fetcher.seek_partition(one, event.offset)
         state.settled = False
 
 
 # -- close
 
 
-def close(state: State, event: c.CloseCalled, out: Out) -> None:
+def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
     """ConsumerCoordinator.close, then AbstractCoordinator.close (M98)."""
     if state.block is POLLING:
-        _return(state, out)
+        _return_from_poll(state, out)
     state.closing, state.stay, state.close_until = True, event.stay, state.now + CLOSE_MS
     op = state.prepare_commit = None
-    offset_commits.drain(state, out)
-    offsets = offset_commits.consumed(state) if state.auto_commit and not state.commit_fenced else {}
+    offset_commits.invoke_completed_callbacks(state, out)
+    offsets = offset_commits.all_consumed(state) if state.auto_commit and not state.commit_fenced else {}
     if offsets:
-        op = state.committing = Committing(offsets, told=True)
-        state.block = Block.close_commit
-        offset_commits.try_send(state, op, out)
+        op = state.committing = CommitOperation(offsets, told=True)
+        state.block = BlockedOn.CLOSE_COMMIT
+        offset_commits.send_offset_commit(state, op, out)
     else:
-        _after_close_commit(state, out)
+        _finish_close_commit(state, out)
 
 
-def _close_commit(state: State, out: Out) -> bool:
+def _continue_close_commit(state: JavaState, out: Out) -> bool:
     op = state.committing
     assert op is not None
     over = state.now >= state.close_until
@@ -431,62 +433,62 @@ def _close_commit(state: State, out: Out) -> bool:
         return False
     if not over and op.again_at is not None:
         if state.coordinator is None:
-            coordinator_lookup.look_up(state, out)
+            coordinator_lookup.lookup_coordinator(state, out)
             return False
-        offset_commits.try_send(state, op, out)
+        offset_commits.send_offset_commit(state, op, out)
         return not op.open
     if not over and op.retriable:
         op.again_at = state.now + RETRY_BACKOFF_MS
         return False
     state.committing = None
-    _after_close_commit(state, out)
+    _finish_close_commit(state, out)
     return True
 
 
-def _after_close_commit(state: State, out: Out) -> None:
+def _finish_close_commit(state: JavaState, out: Out) -> None:
     state.block = NOTHING
     if state.stay:
-        _end(state, out)
+        _finish_close(state, out)
         return
-    _leave_prepare(state, Then.closed, _leave_and_close, out)
+    _on_leave_prepare(state, Continuation.CLOSE, _leave_and_close, out)
 
 
-def _leave_and_close(state: State, out: Out) -> None:
-    sent = state.automatic and heartbeat_thread.leave(state, BEING_CLOSED, out)
-    state.block = Block.close_leave
+def _leave_and_close(state: JavaState, out: Out) -> None:
+    sent = state.automatic and heartbeat_thread.maybe_leave_group(state, BEING_CLOSED, out)
+    state.block = BlockedOn.CLOSE_LEAVE
     if not sent:
-        _end(state, out)
+        _finish_close(state, out)
 
 
-def _close_leave(state: State, out: Out) -> bool:
-    if not _leaves(state) or state.now >= state.close_until:
-        _end(state, out)
+def _continue_close_leave(state: JavaState, out: Out) -> bool:
+    if not _is_leave_open(state) or state.now >= state.close_until:
+        _finish_close(state, out)
     return False
 
 
-def _leaves(state: State) -> bool:
+def _is_leave_open(state: JavaState) -> bool:
     return any(isinstance(entry.send.request, LeaveGroupRequest) for entry in state.open.values())
 
 
-def _end(state: State, out: Out) -> None:
+def _finish_close(state: JavaState, out: Out) -> None:
     if state.closed:
         return
     if state.rules.closes_sessions:
-        fetcher.close_sessions(state, out)
-    offset_commits.drain(state, out)
+        fetcher.maybe_close_fetch_sessions(state, out)
+    offset_commits.invoke_completed_callbacks(state, out)
     state.closed, state.block, state.beats = True, NOTHING, False
     out.append(c.FinishClose())
 
 
-def _still(state: State, out: Out) -> bool:
+def _keep_waiting(state: JavaState, out: Out) -> bool:
     return False
 
 
-BLOCKS: dict[Block, Callable[[State, Out], bool]] = {
-    NOTHING: _still,
-    POLLING: _polling,
-    Block.prepare_commit: consumer_coordinator.commit_turn,
-    Block.callback: _still,
-    Block.close_commit: _close_commit,
-    Block.close_leave: _close_leave,
+BLOCKS: dict[BlockedOn, Callable[[JavaState, Out], bool]] = {
+    NOTHING: _keep_waiting,
+    POLLING: _continue_poll,
+    BlockedOn.PREPARE_COMMIT: consumer_coordinator.continue_prepare_commit,
+    BlockedOn.CALLBACK: _keep_waiting,
+    BlockedOn.CLOSE_COMMIT: _continue_close_commit,
+    BlockedOn.CLOSE_LEAVE: _continue_close_leave,
 }

@@ -26,7 +26,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Sampled:
+class SampledStat:
     """SampledStat: what was recorded in the last samples; older ones are forgotten."""
 
     samples: list[Sample] = field(default_factory=list[Sample])
@@ -54,20 +54,20 @@ class Sampled:
 
 
 @dataclass(slots=True)
-class PollTimes:
+class KafkaConsumerMetrics:
     """KafkaConsumerMetrics. `begun` and `ended` are recordPollStart and recordPollEnd; times are ms."""
 
-    between: Sampled = field(default_factory=Sampled)
-    idle: Sampled = field(default_factory=Sampled)
+    between: SampledStat = field(default_factory=SampledStat)
+    idle: SampledStat = field(default_factory=SampledStat)
     since_last: int = 0
     last: int | None = None
 
-    def begun(self, now: int) -> None:
+    def record_poll_start(self, now: int) -> None:
         self.since_last = 0 if self.last is None else now - self.last
         self.between.record(self.since_last, now)
         self.last = now
 
-    def ended(self, now: int) -> None:
+    def record_poll_end(self, now: int) -> None:
         if self.last is not None:
             took = now - self.last
             whole = took + self.since_last

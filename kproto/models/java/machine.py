@@ -17,10 +17,10 @@ from . import (
     offset_commits,
     offset_fetcher,
 )
-from .state import FETCHING, FOREVER, NOTHING, POLLING, Open, Out, State
+from .state import FETCHING, FOREVER, NOTHING, POLLING, InFlightRequest, JavaState, Out
 
 
-def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
+def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
     out: Out = []
     state.now = now
@@ -30,30 +30,30 @@ def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     if state.closed:
         return out
     said = len(out)
-    _turn(state, out)
+    _run_threads(state, out)
     if len(out) != said and state.block is not NOTHING:
-        _turn(state, out)
+        _run_threads(state, out)
     return out
 
 
-def _turn(state: State, out: Out) -> None:
+def _run_threads(state: JavaState, out: Out) -> None:
     """Both threads go on as far as they can."""
-    heartbeat_thread.serve(state, out)
+    heartbeat_thread.run(state, out)
     if state.block is not NOTHING or state.beats:
-        consumer_metadata.serve(state, out)
+        consumer_metadata.maybe_update(state, out)
     if state.commits:
-        offset_commits.serve_commits(state, out)
-    kafka_consumer.run(state, out)
+        offset_commits.continue_commits(state, out)
+    kafka_consumer.run_application_thread(state, out)
 
 
-def next_deadline(state: State) -> int | None:
+def next_deadline(state: JavaState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     if state.closed or not state.bootstrap:
         return None
     now, block = state.now, state.block
-    found = [heartbeat_thread.due(state)]
+    found = [heartbeat_thread.deadline(state)]
     if block is not NOTHING or state.beats:
-        found.append(consumer_metadata.due(state))
+        found.append(consumer_metadata.deadline(state))
     if block is POLLING:
         found.append(state.poll_until)
         if state.rejoin_needed:
@@ -80,108 +80,108 @@ def next_deadline(state: State) -> int | None:
 # -- responses
 
 
-def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
+def _on_metadata_response(state: JavaState, entry: InFlightRequest, answer: Any, out: Out) -> None:
     if answer is None:
-        consumer_metadata.failed(state)
+        consumer_metadata.on_metadata_failure(state)
         return
-    consumer_metadata.answered(state, answer, entry.about, out)
+    consumer_metadata.on_metadata_response(state, answer, entry.about, out)
     if state.planning and state.block is not NOTHING:
-        abstract_coordinator.plan(state, out)
+        abstract_coordinator.perform_assignment(state, out)
 
 
-def _find(state: State, entry: Open, answer: Any, out: Out) -> None:
-    coordinator_lookup.answered(state, answer, out)
+def _on_find_coordinator_response(state: JavaState, entry: InFlightRequest, answer: Any, out: Out) -> None:
+    coordinator_lookup.on_find_coordinator_response(state, answer, out)
 
 
-def _leave(state: State, entry: Open, answer: Any, out: Out) -> None:
+def _on_leave_group_response(state: JavaState, entry: InFlightRequest, answer: Any, out: Out) -> None:
     """Its answer is only logged."""
 
 
-RESPONSES: Final[dict[str, Callable[[State, Open, Any, Out], None]]] = {
-    "MetadataRequest": _metadata,
-    "FindCoordinatorRequest": _find,
-    "JoinGroupRequest": abstract_coordinator.join_answered,
-    "SyncGroupRequest": abstract_coordinator.sync_answered,
-    "HeartbeatRequest": heartbeat_thread.answered,
-    "LeaveGroupRequest": _leave,
-    "OffsetCommitRequest": offset_commits.answered,
-    "OffsetFetchRequest": offset_fetcher.committed,
-    "ListOffsetsRequest": offset_fetcher.listed,
-    "OffsetForLeaderEpochRequest": offset_fetcher.validated,
-    "FetchRequest": fetcher.answered,
+RESPONSES: Final[dict[str, Callable[[JavaState, InFlightRequest, Any, Out], None]]] = {
+    "MetadataRequest": _on_metadata_response,
+    "FindCoordinatorRequest": _on_find_coordinator_response,
+    "JoinGroupRequest": abstract_coordinator.on_join_group_response,
+    "SyncGroupRequest": abstract_coordinator.on_sync_group_response,
+    "HeartbeatRequest": heartbeat_thread.on_heartbeat_response,
+    "LeaveGroupRequest": _on_leave_group_response,
+    "OffsetCommitRequest": offset_commits.on_offset_commit_response,
+    "OffsetFetchRequest": offset_fetcher.on_offset_fetch_response,
+    "ListOffsetsRequest": offset_fetcher.on_list_offsets_response,
+    "OffsetForLeaderEpochRequest": offset_fetcher.on_offset_for_epoch_response,
+    "FetchRequest": fetcher.on_fetch_response,
 }
 
 
 # -- events
 
 
-class JavaHandlers(EventHandlers[State]):
+class JavaHandlers(EventHandlers[JavaState]):
     """The consumer's calls, and what arrives from the brokers."""
 
     UNSUPPORTED = ("UnsupportedOperationException", "KafkaConsumer has no {}")
 
-    def on_started(self, state: State, event: c.Started, now: int, out: Out) -> None:
+    def on_started(self, state: JavaState, event: c.Started, now: int, out: Out) -> None:
         state.bootstrap, state.offered = event.bootstrap, event.offered
         state.commit_at = state.now + state.auto_commit_ms
 
-    def on_subscribe(self, state: State, event: c.SubscribeCalled, now: int, out: Out) -> None:
+    def on_subscribe(self, state: JavaState, event: c.SubscribeCalled, now: int, out: Out) -> None:
         kafka_consumer.subscribe(state, event, out)
 
-    def on_unsubscribe(self, state: State, event: c.UnsubscribeCalled, now: int, out: Out) -> None:
+    def on_unsubscribe(self, state: JavaState, event: c.UnsubscribeCalled, now: int, out: Out) -> None:
         kafka_consumer.unsubscribe(state, out)
 
-    def on_assign(self, state: State, event: c.AssignCalled, now: int, out: Out) -> None:
+    def on_assign(self, state: JavaState, event: c.AssignCalled, now: int, out: Out) -> None:
         kafka_consumer.assign(state, event, out)
 
-    def on_seek(self, state: State, event: c.SeekCalled, now: int, out: Out) -> None:
+    def on_seek(self, state: JavaState, event: c.SeekCalled, now: int, out: Out) -> None:
         kafka_consumer.seek(state, event, out)
 
-    def on_pause(self, state: State, event: c.PauseCalled, now: int, out: Out) -> None:
+    def on_pause(self, state: JavaState, event: c.PauseCalled, now: int, out: Out) -> None:
         for tp in event.partitions:
             if tp in state.assigned:
                 state.assigned[tp].paused = True
 
-    def on_resume(self, state: State, event: c.ResumeCalled, now: int, out: Out) -> None:
+    def on_resume(self, state: JavaState, event: c.ResumeCalled, now: int, out: Out) -> None:
         for tp in event.partitions:
             if tp in state.assigned:
                 state.assigned[tp].paused = False
 
-    def on_poll(self, state: State, event: c.PollCalled, now: int, out: Out) -> None:
+    def on_poll(self, state: JavaState, event: c.PollCalled, now: int, out: Out) -> None:
         kafka_consumer.poll(state, event, out)
 
-    def on_callback_returned(self, state: State, event: c.CallbackReturned, now: int, out: Out) -> None:
-        kafka_consumer.told(state, event.error, out)
+    def on_callback_returned(self, state: JavaState, event: c.CallbackReturned, now: int, out: Out) -> None:
+        kafka_consumer.on_callback_returned(state, event.error, out)
 
-    def on_commit(self, state: State, event: c.CommitCalled, now: int, out: Out) -> None:
+    def on_commit(self, state: JavaState, event: c.CommitCalled, now: int, out: Out) -> None:
         offset_commits.commit(state, event, out)
 
-    def on_store(self, state: State, event: c.StoreCalled, now: int, out: Out) -> None:
+    def on_store(self, state: JavaState, event: c.StoreCalled, now: int, out: Out) -> None:
         """Do nothing: Java has no offset store."""
 
-    def on_rebalance(self, state: State, event: c.RebalanceCalled, now: int, out: Out) -> None:
+    def on_rebalance(self, state: JavaState, event: c.RebalanceCalled, now: int, out: Out) -> None:
         """Request a rejoin (enforceRebalance); the next poll performs it."""
-        abstract_coordinator.want_rejoin(state, event.reason or "rebalance enforced by user")
+        abstract_coordinator.request_rejoin(state, event.reason or "rebalance enforced by user")
 
-    def on_close(self, state: State, event: c.CloseCalled, now: int, out: Out) -> None:
+    def on_close(self, state: JavaState, event: c.CloseCalled, now: int, out: Out) -> None:
         kafka_consumer.close(state, event, out)
 
-    def on_wakeup(self, state: State, event: c.WakeupCalled, now: int, out: Out) -> None:
+    def on_wakeup(self, state: JavaState, event: c.WakeupCalled, now: int, out: Out) -> None:
         kafka_consumer.wakeup(state, event, out)
 
-    def on_response(self, state: State, event: c.ResponseReceived, now: int, out: Out) -> None:
+    def on_response(self, state: JavaState, event: c.ResponseReceived, now: int, out: Out) -> None:
         entry = state.open.pop(id(event.request), None)
         if entry is not None:
             RESPONSES[type(event.request).__name__](state, entry, event.response, out)
 
-    def on_request_failed(self, state: State, event: c.RequestFailed, now: int, out: Out) -> None:
+    def on_request_failed(self, state: JavaState, event: c.RequestFailed, now: int, out: Out) -> None:
         entry = state.open.pop(id(event.request), None)
         if entry is not None:
             RESPONSES[type(event.request).__name__](state, entry, None, out)
 
-    def on_connection_lost(self, state: State, event: c.ConnectionLost, now: int, out: Out) -> None:
+    def on_connection_lost(self, state: JavaState, event: c.ConnectionLost, now: int, out: Out) -> None:
         """Mark the coordinator unknown if its connection is gone (checkAndGetCoordinator, M29)."""
         if event.address == state.coordinator:
-            coordinator_lookup.unknown(state, out, disconnected=True)
+            coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
 
 
 HANDLERS: Final = JavaHandlers()

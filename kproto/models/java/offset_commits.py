@@ -17,44 +17,48 @@ from ...group.classic.member.reasons import COMMIT_WHILE_REBALANCING
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from .. import contract as c
-from ..common import Committing as Wire
-from ..common import commit_errors, offset_commit
+from ..common import OffsetToCommit as Wire
+from ..common import commit_errors, offset_commit_request
 from . import coordinator_lookup, plugins
-from .abstract_coordinator import encountered, want_rejoin
-from .release import exception
+from .abstract_coordinator import request_rejoin, reset_after_error
+from .release import exception_name
 from .state import (
     DISCONNECTED,
     RETRY_BACKOFF_MS,
-    Committing,
-    Generation,
-    MemberState,
-    Open,
+    CommitOperation,
+    FetchStates,
+    InFlightRequest,
+    JavaGeneration,
+    JavaMemberState,
+    JavaState,
     Out,
-    State,
-    Where,
-    send,
+    send_request,
 )
 
-M = MemberState
+M = JavaMemberState
 WAKEUP = ("WakeupException", "")
 COMMIT_FENCED = ("FencedInstanceIdException", "Get fenced exception for group.instance.id by a commit")
-REBALANCING = (
+REBALANCE_IN_PROGRESS = (
     "RebalanceInProgressException",
     "Offset commit cannot be completed since the consumer is undergoing a rebalance for auto partition"
     " assignment. You can try completing the rebalance by calling poll() and then retry the operation.",
 )
-FAILED = (
+COMMIT_FAILED = (
     "CommitFailedException",
     "Offset commit cannot be completed since the consumer is not part of an active group for auto partition"
     " assignment; it is likely that the consumer was kicked out of the group.",
 )
-_UNKNOWN = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.REQUEST_TIMED_OUT}
-_AGAIN = {E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_TOPIC_OR_PARTITION}
+_COORDINATOR_ERRORS = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.REQUEST_TIMED_OUT}
+_RETRIABLE_ERRORS = {E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def consumed(state: State) -> dict[TopicPartition, tuple[int, int]]:
+def all_consumed(state: JavaState) -> dict[TopicPartition, tuple[int, int]]:
     """SubscriptionState.allConsumed: every valid position."""
-    valid = (Where.fetching, Where.awaiting_validation) if state.rules.blocking_commit else (Where.fetching,)
+    valid = (
+        (FetchStates.FETCHING, FetchStates.AWAIT_VALIDATION)
+        if state.rules.blocking_commit
+        else (FetchStates.FETCHING,)
+    )
     return {
         tp: (one.offset, one.epoch)
         for tp, one in state.assigned.items()
@@ -62,38 +66,38 @@ def consumed(state: State) -> dict[TopicPartition, tuple[int, int]]:
     }
 
 
-def by_timer(state: State, out: Out) -> None:
+def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
     """maybeAutoCommitOffsetsAsync."""
     if state.auto_commit and state.now >= state.commit_at:
         state.commit_at = state.now + state.auto_commit_ms
-        offsets = consumed(state)
+        offsets = all_consumed(state)
         if offsets:
-            try_send(state, Committing(offsets, auto=True), out)
+            send_offset_commit(state, CommitOperation(offsets, auto=True), out)
 
 
-def try_send(state: State, op: Committing, out: Out) -> None:
+def send_offset_commit(state: JavaState, op: CommitOperation, out: Out) -> None:
     """sendOffsetCommitRequest: sent, or failed at once."""
     op.result, op.failed, op.again_at = None, None, None
     if not op.offsets:
         op.result = 0
-        _done(state, op)
+        _complete_commit(state, op)
         return
     if state.coordinator is None:
-        coordinator_lookup.look_up(state, out)
+        coordinator_lookup.lookup_coordinator(state, out)
         op.again_at = state.now + RETRY_BACKOFF_MS
         if op.auto:
             op.result, op.retriable = DISCONNECTED, True
-            _done(state, op)
+            _complete_commit(state, op)
         return
-    generation = Generation()
+    generation = JavaGeneration()
     if state.automatic:
-        if state.state is not M.stable:
-            op.failed = REBALANCING if state.rebalancing else FAILED
+        if state.state is not M.STABLE:
+            op.failed = REBALANCE_IN_PROGRESS if state.rebalancing else COMMIT_FAILED
             op.result = DISCONNECTED
-            _done(state, op)
+            _complete_commit(state, op)
             return
         generation = state.generation
-    request = offset_commit(
+    request = offset_commit_request(
         state.config.group_id,
         generation.number,
         generation.member_id,
@@ -101,71 +105,73 @@ def try_send(state: State, op: Committing, out: Out) -> None:
         {tp: Wire(offset, epoch, "") for tp, (offset, epoch) in op.offsets.items()},
     )
     op.open = True
-    send(state, state.coordinator, request, out, op)
+    send_request(state, state.coordinator, request, out, op)
 
 
-def answered(state: State, entry: Open, answer: OffsetCommitResponse | None, out: Out) -> None:
+def on_offset_commit_response(
+    state: JavaState, entry: InFlightRequest, answer: OffsetCommitResponse | None, out: Out
+) -> None:
     """OffsetCommitResponseHandler: the first error decides."""
     op = entry.about
-    assert isinstance(op, Committing)
+    assert isinstance(op, CommitOperation)
     op.open = False
     errors = commit_errors(answer) if answer is not None else {}
     code = DISCONNECTED if answer is None else next((one for one in errors.values() if one), 0)
     unchanged = entry.generation == state.generation
     op.result, op.retriable = code, False
     if answer is None:
-        coordinator_lookup.unknown(state, out, disconnected=True)
+        coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
         op.retriable = True
-    elif code in _UNKNOWN:
-        coordinator_lookup.unknown(state, out)
+    elif code in _COORDINATOR_ERRORS:
+        coordinator_lookup.mark_coordinator_unknown(state, out)
         op.retriable = True
-    elif code in _AGAIN:
+    elif code in _RETRIABLE_ERRORS:
         op.retriable = True
     elif code:
-        _refused(state, op, code, unchanged)
+        _handle_commit_error(state, op, code, unchanged)
     else:
         taken = {tp: offset for tp, (offset, _) in op.offsets.items()}
-        plugins.committed(state.interceptors, taken, out)
-    _done(state, op)
+        plugins.on_commit(state.interceptors, taken, out)
+    _complete_commit(state, op)
 
 
-def _refused(state: State, op: Committing, code: int, unchanged: bool) -> None:
-    op.failed = (exception(code), f"Unexpected error in commit: {exception(code)}")
+def _handle_commit_error(state: JavaState, op: CommitOperation, code: int, unchanged: bool) -> None:
+    op.failed = (exception_name(code), f"Unexpected error in commit: {exception_name(code)}")
     if code == E.REBALANCE_IN_PROGRESS:
-        want_rejoin(state, COMMIT_WHILE_REBALANCING)
-        op.failed = REBALANCING
+        request_rejoin(state, COMMIT_WHILE_REBALANCING)
+        op.failed = REBALANCE_IN_PROGRESS
     elif code == E.FENCED_INSTANCE_ID:
         op.fenced = unchanged and not op.told
         if not unchanged:
-            op.failed = REBALANCING if state.state is M.preparing else FAILED
+            op.failed = REBALANCE_IN_PROGRESS if state.state is M.PREPARING_REBALANCE else COMMIT_FAILED
     elif code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):
-        if not unchanged and state.state is M.preparing:
-            op.failed = REBALANCING
+        if not unchanged and state.state is M.PREPARING_REBALANCE:
+            op.failed = REBALANCE_IN_PROGRESS
         else:
             if unchanged or state.rules.forgetful:
-                encountered(state, code, "OFFSET_COMMIT")
-            op.failed = FAILED
+                reset_after_error(state, code, "OFFSET_COMMIT")
+            op.failed = COMMIT_FAILED
 
 
-def _done(state: State, op: Committing) -> None:
+def _complete_commit(state: JavaState, op: CommitOperation) -> None:
     """An asynchronous one waits until the application's thread asks what became of it."""
     if op.auto or not op.told:
         state.finished.append(op)
 
 
-def error_of(op: Committing) -> tuple[str, str] | None:
+def commit_error(op: CommitOperation) -> tuple[str, str] | None:
     if op.result == 0:
         return None
     if op.failed is not None:
         return op.failed
-    name = "RetriableCommitFailedException" if op.retriable else exception(op.result or 0)
+    name = "RetriableCommitFailedException" if op.retriable else exception_name(op.result or 0)
     return (name, "Offset commit failed with a retriable exception. You should retry committing.")
 
 
 # -- commits of the application
 
 
-def drain(state: State, out: Out) -> None:
+def invoke_completed_callbacks(state: JavaState, out: Out) -> None:
     """invokeCompletedOffsetCommitCallbacks."""
     while state.finished:
         op = state.finished.popleft()
@@ -174,19 +180,19 @@ def drain(state: State, out: Out) -> None:
             if op.retriable:
                 state.commit_at = state.now + RETRY_BACKOFF_MS
         else:
-            out.append(c.FinishCommit(op.token, error_of(op)))
+            out.append(c.FinishCommit(op.token, commit_error(op)))
 
 
-def commit(state: State, event: c.CommitCalled, out: Out) -> None:
-    offsets = consumed(state)
+def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
+    offsets = all_consumed(state)
     if event.offsets is not None:
         offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
-    op = Committing(offsets, event.token, told=event.wait, until=state.now + 60_000)
-    drain(state, out)
+    op = CommitOperation(offsets, event.token, told=event.wait, until=state.now + 60_000)
+    invoke_completed_callbacks(state, out)
     if state.commit_fenced:
         out.append(c.FinishCommit(event.token, COMMIT_FENCED))
         return
-    try_send(state, op, out)
+    send_offset_commit(state, op, out)
     if event.wait and state.woken:
         state.woken = False
         out.append(c.FinishCommit(event.token, WAKEUP))
@@ -197,7 +203,7 @@ def commit(state: State, event: c.CommitCalled, out: Out) -> None:
         state.commits.append(op)
 
 
-def serve_commits(state: State, out: Out) -> None:
+def continue_commits(state: JavaState, out: Out) -> None:
     """commitSync's loop: again what is retriable, until its time is over."""
     for op in list(state.commits):
         if op.open:
@@ -206,13 +212,13 @@ def serve_commits(state: State, out: Out) -> None:
         if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.until:
             state.commits.remove(op)
             if op.told:
-                drain(state, out)
-                out.append(c.FinishCommit(op.token, error_of(op)))
+                invoke_completed_callbacks(state, out)
+                out.append(c.FinishCommit(op.token, commit_error(op)))
         elif not op.told and op.retriable:
             state.commits.remove(op)
         elif waits and op.again_at is None:
             op.again_at = state.now + RETRY_BACKOFF_MS
         elif state.coordinator is None:
-            coordinator_lookup.look_up(state, out)
+            coordinator_lookup.lookup_coordinator(state, out)
         elif op.again_at is not None and op.again_at <= state.now:
-            try_send(state, op, out)
+            send_offset_commit(state, op, out)

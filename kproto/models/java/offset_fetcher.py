@@ -13,109 +13,122 @@ from ...messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from ..common import (
     EARLIEST,
     LATEST,
-    Leader,
-    ended_epochs,
-    epoch_ends,
-    fetched_offsets,
-    list_offsets,
-    listed_offsets,
-    offset_fetch,
+    PartitionLeader,
+    list_offsets_request,
+    offset_fetch_request,
+    offset_for_leader_epoch_request,
+    parse_list_offsets,
+    parse_offset_fetch,
+    parse_offset_for_leader_epoch,
 )
 from . import coordinator_lookup
-from .release import exception
-from .state import RETRIABLE, RETRY_BACKOFF_MS, Open, Out, Partition, State, Where, node, send, version
+from .release import exception_name
+from .state import (
+    RETRIABLE,
+    RETRY_BACKOFF_MS,
+    FetchStates,
+    InFlightRequest,
+    JavaState,
+    Out,
+    TopicPartitionState,
+    node_address,
+    request_version,
+    send_request,
+)
 
 REQUEST_MS = 30_000
-_PASSES_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
+_RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 """What 2.6 expects as the error of a whole OffsetFetch, and tries again; 4.3 whatever is retriable."""
 
 
-def serve(state: State, out: Out) -> None:
+def update_fetch_positions(state: JavaState, out: Out) -> None:
     """updateFetchPositions, in its order: validate, committed offsets, default reset, ListOffsets."""
     if state.refreshed:  # the same call goes on behind the committed offsets; validation is the next one's
         state.refreshed = False
-        _reset(state, out)
-    _validate(state, out)
-    new = [tp for tp, one in state.assigned.items() if one.where is Where.initializing]
+        _reset_offsets(state, out)
+    _validate_offsets(state, out)
+    new = [tp for tp, one in state.assigned.items() if one.where is FetchStates.INITIALIZING]
     if new:
-        _ask_committed(state, new, out)
+        _fetch_committed_offsets(state, new, out)
         return
-    _reset(state, out)
-    state.settled = all(one.where is Where.fetching for one in state.assigned.values())
+    _reset_offsets(state, out)
+    state.settled = all(one.where is FetchStates.FETCHING for one in state.assigned.values())
 
 
-def seek(one: Partition, offset: int, epoch: int = -1) -> None:
+def seek_partition(one: TopicPartitionState, offset: int, epoch: int = -1) -> None:
     one.offset, one.epoch, one.asked, one.retry_at = offset, epoch, False, 0
-    one.where = Where.awaiting_validation if epoch >= 0 else Where.fetching
+    one.where = FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING
 
 
-def want_reset(one: Partition, timestamp: int) -> None:
-    one.where, one.timestamp, one.offset, one.epoch = Where.awaiting_reset, timestamp, -1, -1
+def request_offset_reset(one: TopicPartitionState, timestamp: int) -> None:
+    one.where, one.timestamp, one.offset, one.epoch = FetchStates.AWAIT_RESET, timestamp, -1, -1
     one.asked, one.retry_at = False, 0
 
 
-def by_policy(state: State, tp: TopicPartition) -> None:
+def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
     """resetInitializingPositions, and what is out of range."""
     policy = state.config.reset or "latest"
     state.settled = False
     if policy == "none":
-        state.assigned[tp].where = Where.initializing
+        state.assigned[tp].where = FetchStates.INITIALIZING
         text = f"Undefined offset with no reset policy for partitions: [{tp}]"
         state.thrown = ("NoOffsetForPartitionException", text)
     else:
-        want_reset(state.assigned[tp], EARLIEST if policy == "earliest" else LATEST)
+        request_offset_reset(state.assigned[tp], EARLIEST if policy == "earliest" else LATEST)
 
 
 # -- what the group committed
 
 
-def _ask_committed(state: State, new: list[TopicPartition], out: Out) -> None:
+def _fetch_committed_offsets(state: JavaState, new: list[TopicPartition], out: Out) -> None:
     if state.committed_open:
         return
-    coordinator_lookup.look_up(state, out)
+    coordinator_lookup.lookup_coordinator(state, out)
     if state.coordinator is None:
         return
     if state.now < min(state.assigned[tp].retry_at for tp in new):
         return
     state.committed_open = True
-    request = offset_fetch(state.config.group_id, new, version(state, 9), stable=True)
-    send(state, state.coordinator, request, out, tuple(new))
+    request = offset_fetch_request(state.config.group_id, new, request_version(state, 9), stable=True)
+    send_request(state, state.coordinator, request, out, tuple(new))
 
 
-def committed(state: State, entry: Open, answer: OffsetFetchResponse | None, out: Out) -> None:
+def on_offset_fetch_response(
+    state: JavaState, entry: InFlightRequest, answer: OffsetFetchResponse | None, out: Out
+) -> None:
     """OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded."""
     state.committed_open = False
     asked = cast("tuple[TopicPartition, ...]", entry.about)
     if answer is None:
-        coordinator_lookup.unknown(state, out, disconnected=True)
-        _later(state, asked)
+        coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
+        _retry_later(state, asked)
         return
-    error, offsets = fetched_offsets(answer)
+    error, offsets = parse_offset_fetch(answer)
     inner = next((one.error for one in offsets.values() if one.error), 0)
-    passes = error in _PASSES_IN_2_6 if state.rules.blocking_commit else error in RETRIABLE
+    passes = error in _RETRIABLE_IN_2_6 if state.rules.blocking_commit else error in RETRIABLE
     if error and passes:
         if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
-            coordinator_lookup.unknown(state, out)
-        _later(state, asked)
+            coordinator_lookup.mark_coordinator_unknown(state, out)
+        _retry_later(state, asked)
     elif inner == E.UNSTABLE_OFFSET_COMMIT and not error:
-        _later(state, asked)
+        _retry_later(state, asked)
     elif error or inner:
         unexpected = error != E.GROUP_AUTHORIZATION_FAILED
-        name = "KafkaException" if unexpected else exception(error)
-        state.thrown = (name, f"Unexpected error in fetch offset response: {exception(error or inner)}")
+        name = "KafkaException" if unexpected else exception_name(error)
+        state.thrown = (name, f"Unexpected error in fetch offset response: {exception_name(error or inner)}")
     else:
         state.refreshed = True
         for tp, one in offsets.items():
             found = state.assigned.get(tp)
-            if found is None or found.where is not Where.initializing:
+            if found is None or found.where is not FetchStates.INITIALIZING:
                 continue
             if one.offset < 0:
-                by_policy(state, tp)
+                reset_by_policy(state, tp)
             else:
-                seek(found, one.offset, one.epoch)
+                seek_partition(found, one.offset, one.epoch)
 
 
-def _later(state: State, partitions: tuple[TopicPartition, ...]) -> None:
+def _retry_later(state: JavaState, partitions: tuple[TopicPartition, ...]) -> None:
     for tp in partitions:
         if tp in state.assigned:
             state.assigned[tp].retry_at = state.now + RETRY_BACKOFF_MS
@@ -124,11 +137,11 @@ def _later(state: State, partitions: tuple[TopicPartition, ...]) -> None:
 # -- resets
 
 
-def _reset(state: State, out: Out) -> None:
+def _reset_offsets(state: JavaState, out: Out) -> None:
     """resetOffsetsIfNeeded: one ListOffsets for each leader."""
     asked: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, one in sorted(state.assigned.items()):
-        if one.where is not Where.awaiting_reset or one.asked or one.retry_at > state.now:
+        if one.where is not FetchStates.AWAIT_RESET or one.asked or one.retry_at > state.now:
             continue
         found = state.cluster.leader(tp)
         if found is None:
@@ -137,33 +150,37 @@ def _reset(state: State, out: Out) -> None:
         asked.setdefault(found.node, {})[tp] = (one.timestamp, found.epoch)
         one.asked = True
     for number, partitions in asked.items():
-        request = list_offsets(partitions, isolation=state.isolation, timeout_ms=REQUEST_MS)
-        send(state, node(state, number), request, out, {tp: at for tp, (at, _) in partitions.items()})
+        request = list_offsets_request(partitions, isolation=state.isolation, timeout_ms=REQUEST_MS)
+        send_request(
+            state, node_address(state, number), request, out, {tp: at for tp, (at, _) in partitions.items()}
+        )
 
 
-def listed(state: State, entry: Open, answer: ListOffsetsResponse | None, out: Out) -> None:
+def on_list_offsets_response(
+    state: JavaState, entry: InFlightRequest, answer: ListOffsetsResponse | None, out: Out
+) -> None:
     asked = cast("dict[TopicPartition, int]", entry.about)
-    got = listed_offsets(answer) if answer is not None else {}
+    got = parse_list_offsets(answer) if answer is not None else {}
     for tp, timestamp in asked.items():
         one = state.assigned.get(tp)
-        if one is None or one.where is not Where.awaiting_reset or one.timestamp != timestamp:
+        if one is None or one.where is not FetchStates.AWAIT_RESET or one.timestamp != timestamp:
             continue
         one.asked = False
         answered = got.get(tp)
         if answered is None or answered.error:
             one.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
         else:
-            seek(one, answered.offset)
+            seek_partition(one, answered.offset)
 
 
 # -- validation
 
 
-def _validate(state: State, out: Out) -> None:
+def _validate_offsets(state: JavaState, out: Out) -> None:
     """validateOffsetsIfNeeded: OffsetForLeaderEpoch for positions that came with an epoch (M140)."""
     asked: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, one in sorted(state.assigned.items()):
-        if one.where is not Where.awaiting_validation or one.asked or one.retry_at > state.now:
+        if one.where is not FetchStates.AWAIT_VALIDATION or one.asked or one.retry_at > state.now:
             continue
         found = state.cluster.leader(tp)
         if found is not None:
@@ -171,34 +188,38 @@ def _validate(state: State, out: Out) -> None:
             one.asked = True
     for number, partitions in asked.items():
         positions = {tp: state.assigned[tp].offset for tp in partitions}
-        send(state, node(state, number), epoch_ends(partitions), out, positions)
+        send_request(
+            state, node_address(state, number), offset_for_leader_epoch_request(partitions), out, positions
+        )
 
 
-def validated(state: State, entry: Open, answer: OffsetForLeaderEpochResponse | None, out: Out) -> None:
+def on_offset_for_epoch_response(
+    state: JavaState, entry: InFlightRequest, answer: OffsetForLeaderEpochResponse | None, out: Out
+) -> None:
     """OffsetForEpochHandler (M150)."""
     asked = cast("dict[TopicPartition, int]", entry.about)
-    got = ended_epochs(answer) if answer is not None else {}
+    got = parse_offset_for_leader_epoch(answer) if answer is not None else {}
     for tp, offset in asked.items():
         one = state.assigned.get(tp)
-        if one is None or one.where is not Where.awaiting_validation or one.offset != offset:
+        if one is None or one.where is not FetchStates.AWAIT_VALIDATION or one.offset != offset:
             continue
         one.asked = False
         found = got.get(tp)
         if found is None or found.error:
             one.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
         elif found.offset < 0 or found.epoch < 0:
-            by_policy(state, tp)
+            reset_by_policy(state, tp)
         elif found.offset < one.offset:
-            seek(one, found.offset, found.epoch)
+            seek_partition(one, found.offset, found.epoch)
         else:
-            one.where = Where.fetching
+            one.where = FetchStates.FETCHING
 
 
-def leaders_changed(state: State, before: Mapping[str, Mapping[int, Leader]]) -> None:
+def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
     """A newer leader epoch: positions that have one are validated again (M149)."""
     for tp, one in state.assigned.items():
         was = before.get(tp.topic, {}).get(tp.partition)
         now = state.cluster.leader(tp)
         changed = was is not None and now is not None and now.epoch > was.epoch
-        if changed and one.where is Where.fetching and one.epoch >= 0:
-            one.where, one.asked, state.settled = Where.awaiting_validation, False, False
+        if changed and one.where is FetchStates.FETCHING and one.epoch >= 0:
+            one.where, one.asked, state.settled = FetchStates.AWAIT_VALIDATION, False, False

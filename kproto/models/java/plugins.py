@@ -26,17 +26,17 @@ class Interceptor(Protocol):
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> object: ...
 
 
-def _nothing(assigned: tuple[TopicPartition, ...], generation: int) -> None:
+def _ignore_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
     """What Kafka's own assignors do with it is kept by the machine."""
 
 
-class OwnAssignor(Assignor, frozen=True):
+class CustomAssignor(Assignor, frozen=True):
     """ConsumerPartitionAssignor with an onAssignment of its own; what that raises, poll throws."""
 
-    on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = _nothing
+    on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = _ignore_assignment
 
 
-def consumed(
+def on_consume(
     interceptors: tuple[Interceptor, ...], records: tuple[ModelRecord, ...], out: list[ModelAction]
 ) -> tuple[ModelRecord, ...]:
     """ConsumerInterceptors.onConsume: each gets what the one before it left."""
@@ -48,7 +48,7 @@ def consumed(
     return records
 
 
-def committed(
+def on_commit(
     interceptors: tuple[Interceptor, ...], offsets: Mapping[TopicPartition, int], out: list[ModelAction]
 ) -> None:
     """ConsumerInterceptors.onCommit."""

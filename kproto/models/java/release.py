@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from ...error_codes import ErrorCode as E
 from ...group.assignors import Assignor
-from .sticky_assignor_2_6 import COOPERATIVE_STICKY, STICKY
+from .sticky_assignor_2_6 import COOPERATIVE_STICKY_2_6, STICKY_2_6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class JavaRelease:
     """One release."""
 
     versions: Mapping[int, int]
@@ -39,7 +39,7 @@ class Rules:
     """What is assigned is kept, and written, in order; in 2.6 as hash tables have it."""
 
 
-JAVA_2_6 = Rules(
+JAVA_2_6 = JavaRelease(
     versions={1: 11, 2: 5, 3: 9, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 23: 3},
     assignors=("range",),
     subscription_version=1,
@@ -51,10 +51,10 @@ JAVA_2_6 = Rules(
     join_27_passes=False,
     closes_sessions=False,
     sorts=False,
-    own={one.name: one for one in (STICKY, COOPERATIVE_STICKY)},
+    own={one.name: one for one in (STICKY_2_6, COOPERATIVE_STICKY_2_6)},
 )
 
-JAVA_4_3 = Rules(
+JAVA_4_3 = JavaRelease(
     versions={1: 18, 2: 11, 3: 13, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 23: 4},
     assignors=("range", "cooperative-sticky"),
     subscription_version=3,
@@ -91,7 +91,7 @@ EXCEPTIONS: dict[int, str] = {
 
 
 CALLBACK = "User rebalance callback throws an error"
-_KAFKAS = {
+_KAFKA_EXCEPTIONS = {
     *EXCEPTIONS.values(),
     "KafkaException",
     "CommitFailedException",
@@ -105,16 +105,16 @@ _KAFKAS = {
 """Names of what extends KafkaException; others are wrapped before poll throws them."""
 
 
-def wrapped(cause: tuple[str, str]) -> tuple[str, str]:
+def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
     """KafkaException around what the application raised."""
     return "KafkaException", f"{CALLBACK}; caused by {cause[0]}: {cause[1]}"
 
 
-def first_raised(cause: tuple[str, str]) -> tuple[str, str]:
+def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
     """What onJoinComplete throws: Kafka's own as they are, others wrapped."""
-    return cause if cause[0] in _KAFKAS else wrapped(cause)
+    return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 
-def exception(code: int) -> str:
+def exception_name(code: int) -> str:
     """The name of Java's exception class; KafkaException where it expects no such code."""
     return EXCEPTIONS.get(code, "KafkaException")

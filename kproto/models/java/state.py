@@ -6,20 +6,21 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
+from ... import machine
 from ...error_codes import ErrorCode
 from ...errors import ConfigError
 from ...group.assignors import Assignor, chosen, is_cooperative
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
-from ..common import Cluster, Read, Wanted, newest
+from ..common import ClusterMetadata, FetchedRecords, FetchStart, negotiate_version
 from ..contract import Address, ModelAction, ModelConfig, SendRequest
-from .kafka_consumer_metrics import PollTimes
-from .plugins import Interceptor, OwnAssignor
-from .release import Rules
+from .kafka_consumer_metrics import KafkaConsumerMetrics
+from .plugins import CustomAssignor, Interceptor
+from .release import JavaRelease
 
 Out = list[ModelAction]
 MAIN, COORDINATOR, BOOTSTRAP = "main", "coordinator", "bootstrap"
@@ -27,65 +28,65 @@ RETRY_BACKOFF_MS = 100
 FOREVER = 2**62
 
 
-class MemberState(Enum):
+class JavaMemberState(Enum):
     """AbstractCoordinator.MemberState (M1)."""
 
-    unjoined = "unjoined"
-    preparing = "preparing"  # JoinGroup is open
-    completing = "completing"  # JoinGroup is answered, SyncGroup open
-    stable = "stable"
+    UNJOINED = "unjoined"
+    PREPARING_REBALANCE = "preparing"  # JoinGroup is open
+    COMPLETING_REBALANCE = "completing"  # JoinGroup is answered, SyncGroup open
+    STABLE = "stable"
 
 
-M = MemberState
-EDGES: dict[MemberState, set[MemberState]] = {
-    M.unjoined: {M.preparing},
-    M.preparing: {M.completing, M.unjoined},
-    M.completing: {M.stable, M.unjoined, M.preparing},
-    M.stable: {M.preparing, M.unjoined},
+M = JavaMemberState
+EDGES: Final[machine.Edges[JavaMemberState]] = {
+    M.UNJOINED: frozenset({M.PREPARING_REBALANCE}),
+    M.PREPARING_REBALANCE: frozenset({M.COMPLETING_REBALANCE, M.UNJOINED}),
+    M.COMPLETING_REBALANCE: frozenset({M.STABLE, M.UNJOINED, M.PREPARING_REBALANCE}),
+    M.STABLE: frozenset({M.PREPARING_REBALANCE, M.UNJOINED}),
 }
 
 
-class Block(Enum):
+class BlockedOn(Enum):
     """What the application's thread waits for inside of its call."""
 
-    nothing = "nothing"  # it isn't in a call
-    polling = "polling"  # poll: for records, a join, a coordinator, until its time is over
-    prepare_commit = "prepare commit"  # 2.6: the commit in onJoinPrepare
-    callback = "callback"  # the listener runs
-    close_commit = "close commit"
-    close_leave = "close leave"
+    NOTHING = "nothing"  # it isn't in a call
+    POLL = "polling"  # poll: for records, a join, a coordinator, until its time is over
+    PREPARE_COMMIT = "prepare commit"  # 2.6: the commit in onJoinPrepare
+    CALLBACK = "callback"  # the listener runs
+    CLOSE_COMMIT = "close commit"
+    CLOSE_LEAVE = "close leave"
 
     __hash__ = object.__hash__
 
 
-NOTHING, POLLING = Block.nothing, Block.polling
+NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
 """What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
-class Then(Enum):
+class Continuation(Enum):
     """What goes on when the listener has returned."""
 
-    joined_prepare = "prepare"
-    complete_revoked = "complete revoked"
-    complete_assigned = "complete assigned"
-    unsubscribed = "unsubscribed"
-    closed = "closed"
+    JOIN_PREPARE = "prepare"
+    JOIN_COMPLETE_REVOKED = "complete revoked"
+    JOIN_COMPLETE_ASSIGNED = "complete assigned"
+    UNSUBSCRIBE = "unsubscribed"
+    CLOSE = "closed"
 
 
-class Where(Enum):
+class FetchStates(Enum):
     """SubscriptionState.FetchStates (M138)."""
 
-    initializing = "initializing"
-    awaiting_reset = "awaiting reset"
-    awaiting_validation = "awaiting validation"
-    fetching = "fetching"
+    INITIALIZING = "initializing"
+    AWAIT_RESET = "awaiting reset"
+    AWAIT_VALIDATION = "awaiting validation"
+    FETCHING = "fetching"
 
 
-FETCHING = Where.fetching
+FETCHING = FetchStates.FETCHING
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class JavaGeneration:
     """The triple that every group request is sent with (M3)."""
 
     number: int = -1
@@ -93,14 +94,14 @@ class Generation:
     protocol: str | None = None
 
 
-NO_GENERATION = Generation()
+NO_GENERATION = JavaGeneration()
 
 
 @dataclass(slots=True)
-class Partition:
+class TopicPartitionState:
     """TopicPartitionState."""
 
-    where: Where = Where.initializing
+    where: FetchStates = FetchStates.INITIALIZING
     offset: int = -1
     epoch: int = -1
     timestamp: int = -2
@@ -112,34 +113,34 @@ class Partition:
     """pendingRevocation: nothing of it is fetched or returned any more."""
 
 
-class Buffered(msgspec.Struct):
+class JavaCompletedFetch(msgspec.Struct):
     """CompletedFetch: what one partition's answer held."""
 
     tp: TopicPartition
     offset: int
-    got: Read
+    got: FetchedRecords
     error: int = 0
 
 
 @dataclass(slots=True)
-class Session:
+class FetchSessionHandler:
     """FetchSessionHandler of one node (M160)."""
 
     id: int = 0
     epoch: int = 0
-    partitions: dict[TopicPartition, Wanted] = field(default_factory=dict[TopicPartition, Wanted])
+    partitions: dict[TopicPartition, FetchStart] = field(default_factory=dict[TopicPartition, FetchStart])
 
 
-class Open(msgspec.Struct):
+class InFlightRequest(msgspec.Struct):
     """A request without an answer, and the triple that it was sent with."""
 
     send: SendRequest
-    generation: Generation = NO_GENERATION
+    generation: JavaGeneration = NO_GENERATION
     about: object = None
 
 
 @dataclass(slots=True)
-class Committing:
+class CommitOperation:
     """One commit of the application or of the consumer itself."""
 
     offsets: dict[TopicPartition, tuple[int, int]]
@@ -157,7 +158,7 @@ class Committing:
 
 
 @dataclass(slots=True)
-class Patience:
+class LegacyPoll:
     """Of a poll(long): until when its time was meant to be, and how long that is."""
 
     until: int
@@ -167,10 +168,10 @@ class Patience:
 
 
 @dataclass(slots=True)
-class State:
+class JavaState:
     """One consumer. Only `step` changes it; read what you like."""
 
-    rules: Rules
+    rules: JavaRelease
     config: ModelConfig
     assignors: tuple[Assignor, ...]
     cooperative: bool
@@ -185,8 +186,8 @@ class State:
     now: int = 0
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     bootstrap: tuple[tuple[str, int], ...] = ()
-    cluster: Cluster = field(default_factory=Cluster)
-    open: dict[int, Open] = field(default_factory=dict[int, Open])
+    cluster: ClusterMetadata = field(default_factory=ClusterMetadata)
+    open: dict[int, InFlightRequest] = field(default_factory=dict[int, InFlightRequest])
     main_open: bool = False
 
     # Metadata
@@ -200,12 +201,14 @@ class State:
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
     automatic: bool = False
-    assigned: dict[TopicPartition, Partition] = field(default_factory=dict[TopicPartition, Partition])
+    assigned: dict[TopicPartition, TopicPartitionState] = field(
+        default_factory=dict[TopicPartition, TopicPartitionState]
+    )
     group_topics: frozenset[str] = frozenset()
 
     # AbstractCoordinator
-    state: MemberState = M.unjoined
-    generation: Generation = NO_GENERATION
+    state: JavaMemberState = M.UNJOINED
+    generation: JavaGeneration = NO_GENERATION
     rejoin_needed: bool = True
     needs_prepare: bool = True
     reason: str = ""
@@ -230,7 +233,7 @@ class State:
 
     # ConsumerCoordinator
     leads: bool = False
-    group_metadata: Generation = NO_GENERATION
+    group_metadata: JavaGeneration = NO_GENERATION
     """What groupMetadata() says: of the last join that was completed, also when it has been lost since."""
     raised: tuple[str, str] | None = None
     """The first exception of the listener, or of the assignor, in this rebalance."""
@@ -245,41 +248,41 @@ class State:
     )
     """What onAssignment told each assignor last: only the one that the group chose."""
     commit_at: int = 0
-    prepare_commit: Committing | None = None
+    prepare_commit: CommitOperation | None = None
     prepare_until: int | None = None
     adopting: tuple[TopicPartition, ...] = ()
     given: tuple[TopicPartition, ...] = ()
     """The same, as the leader wrote it: what onAssignment is told."""
     added: tuple[TopicPartition, ...] = ()
-    finished: deque[Committing] = field(default_factory=deque[Committing])
+    finished: deque[CommitOperation] = field(default_factory=deque[CommitOperation])
     commit_fenced: bool = False
     """asyncCommitFenced: from now on every call that hears of commits throws."""
     committed_open: bool = False
     thrown: tuple[str, str] | None = None
 
     # Fetcher
-    sessions: dict[int, Session] = field(default_factory=dict[int, Session])
+    sessions: dict[int, FetchSessionHandler] = field(default_factory=dict[int, FetchSessionHandler])
     fetching: set[int] = field(default_factory=set[int])
-    buffer: deque[Buffered] = field(default_factory=deque[Buffered])
+    buffer: deque[JavaCompletedFetch] = field(default_factory=deque[JavaCompletedFetch])
 
     # The application's thread
-    block: Block = Block.nothing
-    then: Then | None = None
-    after: Block = Block.nothing
+    block: BlockedOn = BlockedOn.NOTHING
+    then: Continuation | None = None
+    after: BlockedOn = BlockedOn.NOTHING
     """The call that the callback runs in."""
     poll_until: int = 0
-    patience: Patience | None = None
+    patience: LegacyPoll | None = None
     """poll(long): what is left of its time, which doesn't pass while it waits for anything but records."""
     poll_limit: int = 500
-    polls: PollTimes = field(default_factory=PollTimes)
+    polls: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)
     woken: bool = False
-    committing: Committing | None = None
+    committing: CommitOperation | None = None
     closing: bool = False
     stay: bool = False
     close_until: int = FOREVER
     closed: bool = False
     telling: tuple[TopicPartition, ...] = ()
-    commits: list[Committing] = field(default_factory=list[Committing])
+    commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
     """commitSync and commitAsync of the application."""
     fresh_since: int | None = None
     refreshed: bool = False
@@ -306,48 +309,48 @@ class State:
 
     @property
     def rebalancing(self) -> bool:
-        return self.state in (M.preparing, M.completing)
+        return self.state in (M.PREPARING_REBALANCE, M.COMPLETING_REBALANCE)
 
 
-def make(config: ModelConfig, rules: Rules) -> State:
+def new_consumer(config: ModelConfig, rules: JavaRelease) -> JavaState:
     """A consumer before its first event."""
-    own = cast("tuple[OwnAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
+    own = cast("tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
     assignors = chosen(own or (rules.own.get(one, one) for one in config.assignors or rules.assignors))
-    return State(rules, config, assignors, is_cooperative(assignors))
+    return JavaState(rules, config, assignors, is_cooperative(assignors))
 
 
-def move(state: State, to: MemberState) -> None:
+def move(state: JavaState, to: JavaMemberState) -> None:
+    """Assign the member's state; nothing happens if the member is in it already."""
     if to is not state.state:
-        assert to in EDGES[state.state], f"{state.state.value} -> {to.value}"
-        state.state = to
+        machine.move(state, to, EDGES)
 
 
-def send(
-    state: State, to: Address, request: Message, out: Out, about: object = None, timeout_ms: int = 30_000
-) -> Open:
+def send_request(
+    state: JavaState, to: Address, request: Message, out: Out, about: object = None, timeout_ms: int = 30_000
+) -> InFlightRequest:
     """Send `request` in the newest version that both sides know."""
     api_key = type(request).__api_key__
     assert api_key is not None
-    version = newest(state.rules.versions, state.offered, api_key)
-    entry = Open(SendRequest(to, request, version, timeout_ms), state.generation, about)
+    version = negotiate_version(state.rules.versions, state.offered, api_key)
+    entry = InFlightRequest(SendRequest(to, request, version, timeout_ms), state.generation, about)
     state.open[id(request)] = entry
     out.append(entry.send)
     return entry
 
 
-def version(state: State, api_key: int) -> int:
-    return newest(state.rules.versions, state.offered, api_key)
+def request_version(state: JavaState, api_key: int) -> int:
+    return negotiate_version(state.rules.versions, state.offered, api_key)
 
 
-def some_node(state: State) -> Address:
+def least_loaded_node(state: JavaState) -> Address:
     """NetworkClient.leastLoadedNode: a connection that is there before one that isn't."""
     if state.main_open and state.cluster.brokers:
-        return node(state, min(state.cluster.brokers))
+        return node_address(state, min(state.cluster.brokers))
     host, port = state.bootstrap[0]
     return Address(host, port, BOOTSTRAP)
 
 
-def node(state: State, number: int) -> Address:
+def node_address(state: JavaState, number: int) -> Address:
     state.main_open = True
     host, port = state.cluster.brokers[number]
     return Address(host, port, MAIN)

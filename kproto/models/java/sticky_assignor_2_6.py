@@ -21,7 +21,7 @@ from ...group.subscription import (
     TopicPartition,
     read_sticky_user_data,
 )
-from .hash_order import by_topic, hash_order
+from .hash_order import group_by_topic, hash_order
 
 Plan = dict[str, list[TopicPartition]]
 
@@ -30,9 +30,9 @@ def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
     """Divide; what changes hands is withheld until it was given back."""
-    if _want_others(members):
+    if _subscriptions_differ(members):
         return cooperative_sticky.assign(partitions, members, racks)
-    plan, moving = _constrained(partitions, {one: members[one].owned for one in hash_order(members)})
+    plan, moving = _constrained_assign(partitions, {one: members[one].owned for one in hash_order(members)})
     return {member: [tp for tp in plan[member] if moving.get(tp) != member] for member in members}
 
 
@@ -40,7 +40,7 @@ def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
     """Divide; what a member owned is in its user data."""
-    if _want_others(members):
+    if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
     newest, believed = -1, list[str]()
@@ -54,15 +54,15 @@ def assign_eager(
             newest, believed = generation, []
         believed.append(member)
         owned[member] = claimed
-    plan, _ = _constrained(partitions, owned)
+    plan, _ = _constrained_assign(partitions, owned)
     return {member: plan[member] for member in members}
 
 
-def _want_others(members: Mapping[str, Subscription]) -> bool:
+def _subscriptions_differ(members: Mapping[str, Subscription]) -> bool:
     return len({frozenset(one.topics) for one in members.values()}) != 1
 
 
-def _constrained(
+def _constrained_assign(
     partitions: Mapping[str, int], claims: Mapping[str, Sequence[TopicPartition]]
 ) -> tuple[Plan, dict[TopicPartition, str]]:
     """The plan by what each owns, in the order of Java's hash table; and who gets what another one has."""
@@ -82,12 +82,12 @@ def _constrained(
     under = sorted(member for member in plan if len(plan[member]) < least)
     exact = deque(one for one in plan if one not in under and len(plan[one]) == least)
     full = deque(one for one in plan if one not in under and len(plan[one]) == most)
-    moving = _fill(plan, under, exact, deque(left), least, given_up)
-    moving |= _take_from(plan, under, exact, full, least)
+    moving = _assign_unowned(plan, under, exact, deque(left), least, given_up)
+    moving |= _take_from_full(plan, under, exact, full, least)
     return plan, moving
 
 
-def _fill(
+def _assign_unowned(
     plan: Plan,
     under: list[str],
     exact: deque[str],
@@ -115,7 +115,7 @@ def _fill(
     return moving
 
 
-def _take_from(
+def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
     """Those that still have too little get the first partition of those that have most."""
@@ -135,12 +135,12 @@ def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> by
         return None
     topics = [
         StickyUserDataTopic(topic=topic, partitions=partitions)
-        for topic, partitions in by_topic(previous).items()
+        for topic, partitions in group_by_topic(previous).items()
     ]
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
-STICKY = Assignor("sticky", assign_eager, _user_data)
-COOPERATIVE_STICKY = Assignor(
+STICKY_2_6 = Assignor("sticky", assign_eager, _user_data)
+COOPERATIVE_STICKY_2_6 = Assignor(
     "cooperative-sticky", assign, ASSIGNORS["cooperative-sticky"].user_data, cooperative=True
 )

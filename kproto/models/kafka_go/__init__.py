@@ -29,6 +29,6 @@ QueueCapacity (records), MaxBytes, JoinGroupBackoff (milliseconds).
 """
 
 from .machine import next_deadline, step
-from .state import EDGES, VERSIONS, Phase, State, start
+from .state import EDGES, VERSIONS, ConsumerGroupPhase, KafkaGoState, start
 
-__all__ = ["EDGES", "VERSIONS", "Phase", "State", "next_deadline", "start", "step"]
+__all__ = ["EDGES", "VERSIONS", "ConsumerGroupPhase", "KafkaGoState", "next_deadline", "start", "step"]

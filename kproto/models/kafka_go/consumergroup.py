@@ -28,7 +28,7 @@ from ...messages.metadata import MetadataResponse
 from ...messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ...wire.message import Message, decode_from
-from ..common import fetched_offsets, find_coordinator, found_coordinator
+from ..common import find_coordinator_request, parse_find_coordinator, parse_offset_fetch
 from ..contract import (
     FinishClose,
     FinishPoll,
@@ -37,65 +37,65 @@ from . import generation, partition_reader, reader
 from .groupbalancer import assign
 from .state import (
     TIMEOUT_MS,
+    ConsumerGroupPhase,
     Error,
+    KafkaGoState,
     Out,
-    Phase,
-    State,
-    hang_up,
+    close_connection,
     kafka_error,
-    lane,
     move,
     network_error,
-    send,
-    tell_error,
+    new_connection,
+    report_error,
+    send_request,
 )
 
-P = Phase
+P = ConsumerGroupPhase
 
 
 # -- nextGeneration ---------------------------------------------------------------------------------------
 
 
-def start_next_generation(state: State, now: int, out: Out) -> None:
+def start_next_generation(state: KafkaGoState, now: int, out: Out) -> None:
     state.tried = 0
-    _find(state, P.finding, out)
+    _find_coordinator(state, P.FINDING, out)
 
 
-def _find(state: State, phase: Phase, out: Out) -> None:
+def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) -> None:
     """ConsumerGroup.coordinator: the first broker that can be reached is asked."""
     move(state, phase)
     host, port = state.bootstrap[state.tried]
-    state.coordinator = lane(state, host, port, "find")
-    state.open = send(out, state.coordinator, find_coordinator(state.config.group_id, 0), 0)
+    state.coordinator = new_connection(state, host, port, "find")
+    state.open = send_request(out, state.coordinator, find_coordinator_request(state.config.group_id, 0), 0)
 
 
-def on_coordinator_found(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
-    hang_up(out, state.coordinator)
+def on_coordinator_found(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
+    close_connection(out, state.coordinator)
     if not isinstance(answer, FindCoordinatorResponse):
         state.tried += 1
         if state.tried < len(state.bootstrap):
-            _find(state, state.phase, out)
-        elif state.phase is P.finding:
+            _find_coordinator(state, state.state, out)
+        elif state.state is P.FINDING:
             _fail(state, network_error(why), now, out)
         else:
-            on_left(state, None, why, now, out)
+            on_leave_group_response(state, None, why, now, out)
         return
-    found = found_coordinator(answer)
-    if found.error and state.phase is P.finding:
+    found = parse_find_coordinator(answer)
+    if found.error and state.state is P.FINDING:
         _fail(state, kafka_error(found.error), now, out)
     elif found.error:
-        on_left(state, None, why, now, out)
-    elif state.phase is P.finding:
-        state.coordinator = lane(state, found.host, found.port, "group")
-        _join(state, out)
+        on_leave_group_response(state, None, why, now, out)
+    elif state.state is P.FINDING:
+        state.coordinator = new_connection(state, found.host, found.port, "group")
+        _join_group(state, out)
     else:
-        state.coordinator = lane(state, found.host, found.port, "leave")
-        move(state, P.leaving)
+        state.coordinator = new_connection(state, found.host, found.port, "leave")
+        move(state, P.LEAVING)
         request = LeaveGroupRequest(group_id=state.config.group_id, member_id=state.member_id)
-        state.open = send(out, state.coordinator, request, 0)
+        state.open = send_request(out, state.coordinator, request, 0)
 
 
-def _join(state: State, out: Out) -> None:
+def _join_group(state: KafkaGoState, out: Out) -> None:
     """makeJoinGroupRequest: the subscription says version 1 and stops where version 0 does."""
     assert state.coordinator is not None
     body = ConsumerProtocolSubscription(topics=list(state.topics)).encode(0)
@@ -108,11 +108,11 @@ def _join(state: State, out: Out) -> None:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in state.balancers],
     )
-    move(state, P.joining)
-    state.open = send(out, state.coordinator, request, 2, TIMEOUT_MS + state.rebalance_ms)
+    move(state, P.JOINING)
+    state.open = send_request(out, state.coordinator, request, 2, TIMEOUT_MS + state.rebalance_ms)
 
 
-def on_join_group_response(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_join_group_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
     if not isinstance(answer, JoinGroupResponse) or answer.error_code:
         state.member_id = ""
         code = answer.error_code if isinstance(answer, JoinGroupResponse) else 0
@@ -121,21 +121,21 @@ def on_join_group_response(state: State, answer: Message | None, why: str, now: 
     state.member_id, state.generation_id = answer.member_id, answer.generation_id
     state.protocol, state.plan = answer.protocol_name or "", {}
     if answer.leader != answer.member_id:
-        _sync(state, out)
+        _sync_group(state, out)
         return
     try:
-        state.members = {one.member_id: _topics_of(one.metadata) for one in answer.members}
+        state.members = {one.member_id: _decode_topics(one.metadata) for one in answer.members}
     except DecodeError as error:
         text = f"unable to read metadata for member: {error}"
         _fail(state, ("fmt.wrapError", text), now, out)
         return
-    move(state, P.planning)
+    move(state, P.PLANNING)
     assert state.coordinator is not None
     topics = sorted({topic for found in state.members.values() for topic in found})
     state.open = generation.read_partitions(state, topics, out)
 
 
-def _topics_of(metadata: bytes) -> tuple[str, ...]:
+def _decode_topics(metadata: bytes) -> tuple[str, ...]:
     """groupMetadata.readFrom: it knows version 0 only, and a byte more is an error."""
     view = memoryview(metadata)[2:]
     body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
@@ -144,20 +144,20 @@ def _topics_of(metadata: bytes) -> tuple[str, ...]:
     return tuple(body.topics)
 
 
-def on_metadata_response(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_metadata_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
     if not isinstance(answer, MetadataResponse):
         _fail(state, network_error(why), now, out)
         return
-    code, partitions = generation.partitions(answer)
+    code, partitions = generation.parse_partitions(answer)
     if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         _fail(state, kafka_error(code), now, out)
         return
     plan = assign(state.protocol, state.members, partitions)
-    state.plan = {member: _written(found) for member, found in plan.items()}
-    _sync(state, out)
+    state.plan = {member: _encode_assignment(found) for member, found in plan.items()}
+    _sync_group(state, out)
 
 
-def _written(found: dict[str, list[int]]) -> bytes:
+def _encode_assignment(found: dict[str, list[int]]) -> bytes:
     body = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
@@ -167,7 +167,7 @@ def _written(found: dict[str, list[int]]) -> bytes:
     return (1).to_bytes(2, "big") + body.encode(1)
 
 
-def _sync(state: State, out: Out) -> None:
+def _sync_group(state: KafkaGoState, out: Out) -> None:
     assert state.coordinator is not None
     request = SyncGroupRequest(
         group_id=state.config.group_id,
@@ -178,11 +178,11 @@ def _sync(state: State, out: Out) -> None:
             for member, data in state.plan.items()
         ],
     )
-    move(state, P.syncing)
-    state.open = send(out, state.coordinator, request, 0, TIMEOUT_MS + state.session_ms)
+    move(state, P.SYNCING)
+    state.open = send_request(out, state.coordinator, request, 0, TIMEOUT_MS + state.session_ms)
 
 
-def on_sync_group_response(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_sync_group_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
     if not isinstance(answer, SyncGroupResponse) or answer.error_code:
         code = answer.error_code if isinstance(answer, SyncGroupResponse) else 0
         _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
@@ -199,50 +199,52 @@ def on_sync_group_response(state: State, answer: Message | None, why: str, now: 
             for topic in state.topics
         ],
     )
-    move(state, P.fetching)
-    state.open = send(out, state.coordinator, request, 1)
+    move(state, P.FETCHING_OFFSETS)
+    state.open = send_request(out, state.coordinator, request, 1)
 
 
-def on_offset_fetch_response(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_offset_fetch_response(
+    state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out
+) -> None:
     if not isinstance(answer, OffsetFetchResponse):
         _fail(state, network_error(why), now, out)
         return
-    _, committed = fetched_offsets(answer)
+    _, committed = parse_offset_fetch(answer)
     code = next((one.error for one in committed.values() if one.error), 0)
     if code:
         _fail(state, kafka_error(code), now, out)
         return
     start = {tp: one.offset if one.offset >= 0 else state.start_offset for tp, one in committed.items()}
-    _begin(state, start, now, out)
+    _start_generation(state, start, now, out)
 
 
 # -- a generation -----------------------------------------------------------------------------------------
 
 
-def _begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) -> None:
-    move(state, P.running)
+def _start_generation(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: Out) -> None:
+    move(state, P.RUNNING)
     state.errors = 0
-    generation.begin(state, start, now, out)
+    generation.start(state, start, now, out)
     if state.closing:
         end_generation(state, out)
 
 
-def end_generation(state: State, out: Out) -> None:
+def end_generation(state: KafkaGoState, out: Out) -> None:
     """Generation.done is closed: the routines end, each as soon as it can."""
     assert state.generation is not None
-    move(state, P.ending)
+    move(state, P.ENDING)
     for one in state.generation.readers:
         partition_reader.cancel(state, one, out)
 
 
-def complete_generation(state: State, now: int, out: Out) -> None:
+def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
     """Generation.close returns when all routines have: then comes the next generation, or the end."""
-    if state.generation is None or not generation.ended(state.generation):
+    if state.generation is None or not generation.has_ended(state.generation):
         return
     state.generation = None
-    hang_up(out, state.coordinator)
+    close_connection(out, state.coordinator)
     if state.closing:
-        _leave(state, None, now, out)
+        _leave_group(state, None, now, out)
     else:
         start_next_generation(state, now, out)
 
@@ -250,49 +252,51 @@ def complete_generation(state: State, now: int, out: Out) -> None:
 # -- what goes wrong, and leaving -------------------------------------------------------------------------
 
 
-def _fail(state: State, error: Error, now: int, out: Out, code: int = 0) -> None:
+def _fail(state: KafkaGoState, error: Error, now: int, out: Out, code: int = 0) -> None:
     """ConsumerGroup.run's switch over what nextGeneration returned."""
-    hang_up(out, state.coordinator)
+    close_connection(out, state.coordinator)
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         if state.closing:
             finish_close(state, out)
             return
-        tell_error(state, error, out)
+        report_error(state, error, out)
         start_next_generation(state, now, out)
     else:
-        _leave(state, error, now, out)
+        _leave_group(state, error, now, out)
 
 
-def _leave(state: State, error: Error | None, now: int, out: Out) -> None:
+def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -> None:
     state.failed = error
     if state.member_id:
         state.tried = 0
-        _find(state, P.leave_finding, out)
+        _find_coordinator(state, P.FINDING_TO_LEAVE, out)
     else:
-        on_left(state, None, "", now, out)
+        on_leave_group_response(state, None, "", now, out)
 
 
-def on_left(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_leave_group_response(
+    state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out
+) -> None:
     """Whatever LeaveGroup answered, the member id is forgotten."""
-    if state.phase is P.leaving:
-        hang_up(out, state.coordinator)
+    if state.state is P.LEAVING:
+        close_connection(out, state.coordinator)
     state.member_id = ""
     if state.closing or state.failed is None:
         finish_close(state, out)
         return
-    move(state, P.waiting)
+    move(state, P.BACKING_OFF)
     state.retry_at = now + state.backoff_ms
-    tell_error(state, state.failed, out)
+    report_error(state, state.failed, out)
 
 
-def finish_close(state: State, out: Out) -> None:
+def finish_close(state: KafkaGoState, out: Out) -> None:
     if state.poll is not None:
         state.poll = None
         out.append(FinishPoll())
     for wanted in (*state.blocked, *state.commits):
         if wanted.token is not None:
-            out.append(reader.refused(wanted))
+            out.append(reader.closed_commit(wanted))
     state.blocked.clear()
     state.commits.clear()
-    move(state, P.closed)
+    move(state, P.CLOSED)
     out.append(FinishClose())

@@ -18,20 +18,30 @@ from ...wire.message import Message
 from ..common import metadata_request
 from ..contract import RunCallback
 from . import partition_reader
-from .state import CommitLoop, Generation, Out, PartitionReader, State, Ticker, Watcher, Where, send
+from .state import (
+    GoTicker,
+    KafkaGoGeneration,
+    KafkaGoState,
+    Out,
+    PartitionReader,
+    PartitionWatcher,
+    ReaderCommitLoop,
+    ReaderPhase,
+    send_request,
+)
 
 
-def begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) -> None:
+def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: Out) -> None:
     """nextGeneration's end, and what Reader.run makes of it: readers and the commit loop.
 
     When the Reader was closed meanwhile nobody takes the generation, so these are not started.
     """
     every = state.commit_ms
     watched = state.topics if state.config.watch else ()
-    state.generation = made = Generation(
-        beat=Ticker(now + state.heartbeat_ms, state.heartbeat_ms),
-        watchers=[Watcher(one, Ticker(now + state.watch_ms, state.watch_ms)) for one in watched],
-        commits=CommitLoop(None if every is None else Ticker(now + every, every)),
+    state.generation = made = KafkaGoGeneration(
+        beat=GoTicker(now + state.heartbeat_ms, state.heartbeat_ms),
+        watchers=[PartitionWatcher(one, GoTicker(now + state.watch_ms, state.watch_ms)) for one in watched],
+        commits=ReaderCommitLoop(None if every is None else GoTicker(now + every, every)),
         readers=[],
     )
     for watcher in made.watchers:
@@ -44,41 +54,41 @@ def begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) ->
     for tp in owned:
         found = PartitionReader(tp, state.version, start.get(tp, state.start_offset))
         made.readers.append(found)
-        partition_reader.begin(state, found, out)
+        partition_reader.initialize(state, found, out)
     out.append(RunCallback("assigned", tuple(sorted(owned)), wait=False))
 
 
-def beat(state: State, generation: Generation, now: int, out: Out) -> None:
+def run_heartbeat_loop(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
     """heartbeatLoop."""
     assert state.coordinator is not None
     if generation.beat_open is None and generation.beat.take(now):
         request = HeartbeatRequest(
             group_id=state.config.group_id, generation_id=state.generation_id, member_id=state.member_id
         )
-        generation.beat_open = send(out, state.coordinator, request, 0)
+        generation.beat_open = send_request(out, state.coordinator, request, 0)
 
 
-def watch(state: State, generation: Generation, now: int, out: Out) -> None:
+def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
     """partitionWatcher."""
     for watcher in generation.watchers:
         if watcher.open is None and watcher.ticker.take(now):
             watcher.open = read_partitions(state, [watcher.topic], out)
 
 
-def answered(generation: Generation, request: Message, answer: Message | None) -> bool:
+def on_response(generation: KafkaGoGeneration, request: Message, answer: Message | None) -> bool:
     """A heartbeat or a watcher's question was answered, or (None) failed: True when that ends its routine."""
     if request is generation.beat_open:
         generation.beat_open = None
         return not (isinstance(answer, HeartbeatResponse) and not answer.error_code)
     watcher = next((one for one in generation.watchers if request is one.open), None)
-    return watcher is not None and _watched(watcher, answer)
+    return watcher is not None and _on_watcher_response(watcher, answer)
 
 
-def _watched(watcher: Watcher, answer: Message | None) -> bool:
+def _on_watcher_response(watcher: PartitionWatcher, answer: Message | None) -> bool:
     watcher.open = None
     if not isinstance(answer, MetadataResponse):
         return True
-    code, found = partitions(answer)
+    code, found = parse_partitions(answer)
     if watcher.count is None:
         watcher.count = len(found.get(watcher.topic, ()))
         return code != 0
@@ -86,7 +96,7 @@ def _watched(watcher: Watcher, answer: Message | None) -> bool:
     return known and len(found.get(watcher.topic, ())) != watcher.count
 
 
-def due(generation: Generation, found: list[int]) -> None:
+def add_deadlines(generation: KafkaGoGeneration, found: list[int]) -> None:
     """Adds the times at which it has something to say."""
     if generation.beat_open is None:
         found.append(generation.beat.at)
@@ -95,23 +105,23 @@ def due(generation: Generation, found: list[int]) -> None:
             found.append(one.ticker.at)
 
 
-def ended(generation: Generation) -> bool:
+def has_ended(generation: KafkaGoGeneration) -> bool:
     """Whether every routine has ended."""
     return (
         generation.commits.ended
         and generation.beat_open is None
         and all(one.open is None for one in generation.watchers)
-        and all(one.where is Where.ended for one in generation.readers)
+        and all(one.where is ReaderPhase.ENDED for one in generation.readers)
     )
 
 
-def read_partitions(state: State, topics: list[str], out: Out) -> Message:
+def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message:
     assert state.coordinator is not None
     version = 6 if state.offered.get(3, (0, 6))[1] >= 6 else 1
-    return send(out, state.coordinator, metadata_request(topics, create=version >= 4), version)
+    return send_request(out, state.coordinator, metadata_request(topics, create=version >= 4), version)
 
 
-def partitions(answer: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
+def parse_partitions(answer: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
     """Conn.ReadPartitions: the first topic's error ends it, whatever the others say."""
     code = next((one.error_code for one in answer.topics if one.error_code), 0)
     found = {one.name or "": [each.partition_index for each in one.partitions] for one in answer.topics}

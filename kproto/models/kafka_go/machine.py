@@ -20,12 +20,12 @@ from ..contract import (
 )
 from ..handlers import EventHandlers
 from . import consumergroup, generation, partition_reader, reader
-from .state import RUNNING, Out, Phase, State, hang_up
+from .state import RUNNING, ConsumerGroupPhase, KafkaGoState, Out, close_connection
 
-P = Phase
+P = ConsumerGroupPhase
 
 
-def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
+def step(state: KafkaGoState, event: ModelEvent, now: int) -> list[ModelAction]:
     """Apply `event` at `now` (milliseconds) and return the actions to perform, in order."""
     out: Out = []
     HANDLERS.dispatch(state, event, now, out)
@@ -33,34 +33,34 @@ def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     return out
 
 
-def next_deadline(state: State) -> int | None:
+def next_deadline(state: KafkaGoState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`."""
     found: list[int] = []
     if state.poll is not None:
         found.append(state.poll[0])
-    if state.retry_at is not None and state.phase is P.waiting:
+    if state.retry_at is not None and state.state is P.BACKING_OFF:
         found.append(state.retry_at)
-    reader.due(state, found)
+    reader.add_deadlines(state, found)
     made = state.generation
     if made is not None:
         if made.soonest is not None:
             found.append(made.soonest)
-        if state.phase is RUNNING:
-            generation.due(made, found)
+        if state.state is RUNNING:
+            generation.add_deadlines(made, found)
     return min(found) if found else None
 
 
-class KafkaGoHandlers(EventHandlers[State]):
+class KafkaGoHandlers(EventHandlers[KafkaGoState]):
     """The calls of a Reader, and the responses to its requests."""
 
     UNSUPPORTED = ("Unsupported", "a Reader with a GroupID has nothing like {}")
 
-    def on_started(self, state: State, event: Started, now: int, out: Out) -> None:
+    def on_started(self, state: KafkaGoState, event: Started, now: int, out: Out) -> None:
         state.bootstrap, state.offered = event.bootstrap, event.offered
         if state.topics:
             consumergroup.start_next_generation(state, now, out)
 
-    def on_subscribe(self, state: State, event: SubscribeCalled, now: int, out: Out) -> None:
+    def on_subscribe(self, state: KafkaGoState, event: SubscribeCalled, now: int, out: Out) -> None:
         """NewReader. A Reader keeps its topics until it is closed, and takes no pattern."""
         if state.topics or not event.topics:
             why = "it has its topics for life" if state.topics else "it takes no pattern"
@@ -70,27 +70,27 @@ class KafkaGoHandlers(EventHandlers[State]):
         if state.bootstrap:
             consumergroup.start_next_generation(state, now, out)
 
-    def on_poll(self, state: State, event: PollCalled, now: int, out: Out) -> None:
+    def on_poll(self, state: KafkaGoState, event: PollCalled, now: int, out: Out) -> None:
         state.poll = (now + event.timeout_ms, event.limit)
 
-    def on_commit(self, state: State, event: CommitCalled, now: int, out: Out) -> None:
+    def on_commit(self, state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
         reader.commit_messages(state, event, now, out)
 
-    def on_close(self, state: State, event: CloseCalled, now: int, out: Out) -> None:
+    def on_close(self, state: KafkaGoState, event: CloseCalled, now: int, out: Out) -> None:
         if state.closing:
             return
         state.closing = True
-        if state.phase is P.running:
+        if state.state is P.RUNNING:
             consumergroup.end_generation(state, out)
-        elif state.phase in (P.idle, P.waiting):
+        elif state.state in (P.IDLE, P.BACKING_OFF):
             consumergroup.finish_close(state, out)
 
-    def on_response(self, state: State, event: ResponseReceived, now: int, out: Out) -> None:
+    def on_response(self, state: KafkaGoState, event: ResponseReceived, now: int, out: Out) -> None:
         _complete_request(state, event.request, event.response, "", now, out)
 
-    def on_request_failed(self, state: State, event: RequestFailed, now: int, out: Out) -> None:
+    def on_request_failed(self, state: KafkaGoState, event: RequestFailed, now: int, out: Out) -> None:
         if event.late and _uses_coordinator_connection(state, event.request):
-            hang_up(out, state.coordinator)  # conn.go closes a connection whose deadline has passed
+            close_connection(out, state.coordinator)  # conn.go closes a connection whose deadline has passed
         _complete_request(state, event.request, None, event.why, now, out)
 
 
@@ -99,62 +99,62 @@ HANDLERS: Final = KafkaGoHandlers()
 
 # -- responses, and time ----------------------------------------------------------------------------------
 
-ResponseHandler = Callable[[State, "Message | None", str, int, Out], None]
+ResponseHandler = Callable[[KafkaGoState, "Message | None", str, int, Out], None]
 
-RESPONSES: Final[dict[Phase, ResponseHandler]] = {
-    P.finding: consumergroup.on_coordinator_found,
-    P.joining: consumergroup.on_join_group_response,
-    P.planning: consumergroup.on_metadata_response,
-    P.syncing: consumergroup.on_sync_group_response,
-    P.fetching: consumergroup.on_offset_fetch_response,
-    P.leave_finding: consumergroup.on_coordinator_found,
-    P.leaving: consumergroup.on_left,
+RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
+    P.FINDING: consumergroup.on_coordinator_found,
+    P.JOINING: consumergroup.on_join_group_response,
+    P.PLANNING: consumergroup.on_metadata_response,
+    P.SYNCING: consumergroup.on_sync_group_response,
+    P.FETCHING_OFFSETS: consumergroup.on_offset_fetch_response,
+    P.FINDING_TO_LEAVE: consumergroup.on_coordinator_found,
+    P.LEAVING: consumergroup.on_leave_group_response,
 }
 """What the answer to the loop's own request means, by phase. The answer is None where there was none."""
 
 
 def _complete_request(
-    state: State, request: Message, answer: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, request: Message, answer: Message | None, why: str, now: int, out: Out
 ) -> None:
     if request is state.open:
         state.open = None
-        RESPONSES[state.phase](state, answer, why, now, out)
+        RESPONSES[state.state](state, answer, why, now, out)
         return
     if state.generation is None:
         return
     for one in state.generation.readers:
         if request is one.open:
-            partition_reader.answered(state, one, answer, why, now, out)
+            partition_reader.on_response(state, one, answer, why, now, out)
             return
     if request is state.generation.commits.open:
-        reader.answered(state, answer, why, now, out)
-    elif generation.answered(state.generation, request, answer) and state.phase is P.running:
+        reader.on_commit_response(state, answer, why, now, out)
+    elif generation.on_response(state.generation, request, answer) and state.state is P.RUNNING:
         consumergroup.end_generation(state, out)
 
 
-def _uses_coordinator_connection(state: State, request: Message) -> bool:
+def _uses_coordinator_connection(state: KafkaGoState, request: Message) -> bool:
     return state.generation is None or all(one.open is not request for one in state.generation.readers)
 
 
-def _run_goroutines(state: State, now: int, out: Out) -> None:
+def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
     """What every event may have made possible."""
-    if state.retry_at is not None and now >= state.retry_at and state.phase is P.waiting:
+    if state.retry_at is not None and now >= state.retry_at and state.state is P.BACKING_OFF:
         state.retry_at = None
         consumergroup.start_next_generation(state, now, out)
     made = state.generation
     if made is not None:
-        if state.phase is RUNNING:
-            generation.beat(state, made, now, out)
-            generation.watch(state, made, now, out)
+        if state.state is RUNNING:
+            generation.run_heartbeat_loop(state, made, now, out)
+            generation.run_partition_watchers(state, made, now, out)
         if made.soonest is not None and now >= made.soonest:
-            partition_reader.tick(state, made, now, out)
-        reader.refill(state, now, out)
-    reader.deliver(state, now, out)
+            partition_reader.run_timers(state, made, now, out)
+        reader.refill_queue(state, now, out)
+    reader.deliver_records(state, now, out)
     if state.blocked:
-        reader.unblock(state, out)
-    reader.run(state, now, out)
+        reader.unblock_commits(state, out)
+    reader.run_commit_loop(state, now, out)
     if state.blocked:
-        reader.unblock(state, out)
-    reader.give_up(state, now, out)
-    if made is not None and state.phase is P.ending:
+        reader.unblock_commits(state, out)
+    reader.expire_commits(state, now, out)
+    if made is not None and state.state is P.ENDING:
         consumergroup.complete_generation(state, now, out)

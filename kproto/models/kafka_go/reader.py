@@ -19,36 +19,36 @@ from collections.abc import Mapping
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from ...wire.message import Message
-from ..common import Committing, commit_errors, offset_commit
+from ..common import OffsetToCommit, commit_errors, offset_commit_request
 from ..contract import CommitCalled, FinishCommit, FinishPoll, ModelRecord, RunCallback
-from .partition_reader import push
+from .partition_reader import push_records
 from .state import (
     COMMIT_RETRIES,
     PUSHING,
     RUNNING,
-    CommitLoop,
+    CommitRequest,
+    ConsumerGroupPhase,
     Error,
+    KafkaGoState,
     Out,
-    Phase,
-    State,
-    Wanted,
+    ReaderCommitLoop,
     backoff,
     kafka_error,
     network_error,
-    send,
+    send_request,
 )
 
-PATIENCE_MS = 5_000
+COMMIT_TIMEOUT_MS = 5_000
 """How long CommitMessages waits: the context that the application gives it."""
 CLOSED = ("errors.errorString", "io: read/write on closed pipe")
-PATIENCE_OVER = ("context.deadlineExceededError", "context deadline exceeded")
+DEADLINE_EXCEEDED = ("context.deadlineExceededError", "context deadline exceeded")
 RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 
 
 # -- the application --------------------------------------------------------------------------------------
 
 
-def deliver(state: State, now: int, out: Out) -> None:
+def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
     """FetchMessage, or ReadMessage where commits have an interval, as often as the poll wants.
 
     Comes behind `refill`: until something was taken there is nothing more to push.
@@ -61,7 +61,7 @@ def deliver(state: State, now: int, out: Out) -> None:
     moved = True
     while moved and error is None:
         moved = False
-        while state.queue and len(taken) < limit and not _full(state):
+        while state.queue and len(taken) < limit and not _is_commit_queue_full(state):
             queued = state.queue.popleft()
             moved = True
             if queued.version < state.version:
@@ -72,46 +72,46 @@ def deliver(state: State, now: int, out: Out) -> None:
             taken.append(queued.record)
             state.newest[queued.record.partition] = queued.record.offset + 1
             if state.commit_ms is not None:
-                state.commits.append(Wanted({queued.record.partition: queued.record.offset + 1}))
+                state.commits.append(CommitRequest({queued.record.partition: queued.record.offset + 1}))
                 merge_interval(state)
         if moved:
-            refill(state, now, out)
+            refill_queue(state, now, out)
     if taken or error or state.closing or now >= until:
         state.poll = None
         out.append(FinishPoll(tuple(taken), error))
 
 
-def refill(state: State, now: int, out: Out) -> bool:
+def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
     """Let the partitions push what they hold; True when something moved."""
     if state.generation is None:
         return False
     moved = False
     for reader in state.generation.readers:
         if reader.where is PUSHING:
-            moved = push(state, reader, now, out) or moved
+            moved = push_records(state, reader, now, out) or moved
     return moved
 
 
-def _full(state: State) -> bool:
+def _is_commit_queue_full(state: KafkaGoState) -> bool:
     return state.commit_ms is not None and len(state.commits) >= state.capacity
 
 
-def commit_messages(state: State, event: CommitCalled, now: int, out: Out) -> None:
+def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
     """CommitMessages with the newest message of each partition that was ever read."""
     offsets = dict(state.newest if event.offsets is None else event.offsets)
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))
         return
-    wanted = Wanted(offsets, event.token, now + PATIENCE_MS)
+    wanted = CommitRequest(offsets, event.token, now + COMMIT_TIMEOUT_MS)
     if state.commit_ms is not None and len(state.commits) < state.capacity:
-        state.commits.append(Wanted(offsets))
+        state.commits.append(CommitRequest(offsets))
         out.append(FinishCommit(event.token))
     else:
         state.blocked.append(wanted)
-        unblock(state, out)
+        unblock_commits(state, out)
 
 
-def unblock(state: State, out: Out) -> None:
+def unblock_commits(state: KafkaGoState, out: Out) -> None:
     while state.blocked and len(state.commits) < state.capacity:
         wanted = state.blocked.popleft()
         state.commits.append(wanted)
@@ -121,12 +121,12 @@ def unblock(state: State, out: Out) -> None:
             wanted.token = None
 
 
-def refused(wanted: Wanted) -> FinishCommit:
+def closed_commit(wanted: CommitRequest) -> FinishCommit:
     """CommitMessages after Close."""
     return FinishCommit(wanted.token, CLOSED)
 
 
-def impatient(state: State) -> list[Wanted]:
+def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
     """The CommitMessages that wait, with the time at which their context ends."""
     loop = state.generation.commits.answering if state.generation is not None else []
     if not (state.blocked or state.commits or loop):
@@ -134,12 +134,12 @@ def impatient(state: State) -> list[Wanted]:
     return [one for one in (*state.blocked, *state.commits, *loop) if one.until is not None]
 
 
-def give_up(state: State, now: int, out: Out) -> None:
+def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
     """Contexts that are over. What was queued stays queued: it is committed, and nobody hears of it."""
-    for wanted in impatient(state):
+    for wanted in commits_with_deadline(state):
         assert wanted.until is not None
         if now >= wanted.until:
-            out.append(FinishCommit(wanted.token, PATIENCE_OVER))
+            out.append(FinishCommit(wanted.token, DEADLINE_EXCEEDED))
             wanted.token, wanted.until = None, None
             if wanted in state.blocked:
                 state.blocked.remove(wanted)
@@ -148,98 +148,100 @@ def give_up(state: State, now: int, out: Out) -> None:
 # -- the loop ---------------------------------------------------------------------------------------------
 
 
-def merge_interval(state: State) -> None:
+def merge_interval(state: KafkaGoState) -> None:
     """commitLoopInterval takes from the queue whenever it isn't committing."""
-    loop = _loop(state)
+    loop = _commit_loop(state)
     if loop is not None and loop.ticker is not None and not loop.busy and not loop.ended:
         while state.commits:
-            _merge(loop, state.commits.popleft().offsets)
+            _merge_offsets(loop, state.commits.popleft().offsets)
 
 
-def run(state: State, now: int, out: Out) -> bool:
+def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
     """What the loop can do now; True when it has ended in here."""
-    loop = _loop(state)
+    loop = _commit_loop(state)
     if loop is None or loop.ended or loop.open is not None:
         return False
     if loop.retry_at is not None:
         if now >= loop.retry_at or state.closing:
             loop.retry_at = None
             if state.closing:
-                return _finished(state, loop, CLOSED, out)
-            return _send(state, loop, out)
+                return _finish_commit(state, loop, CLOSED, out)
+            return _send_commit(state, loop, out)
         return False
-    if state.phase is Phase.ending:
+    if state.state is ConsumerGroupPhase.ENDING:
         while state.commits:
             wanted = state.commits.popleft()
-            _merge(loop, wanted.offsets)
+            _merge_offsets(loop, wanted.offsets)
             loop.answering.append(wanted)
         loop.last, loop.attempt = True, 0
-        return _send(state, loop, out)
+        return _send_commit(state, loop, out)
     merge_interval(state)
     if loop.ticker is not None:
         if loop.ticker.take(now):
             loop.attempt = 0
-            return _send(state, loop, out)
+            return _send_commit(state, loop, out)
     elif state.commits:
         wanted = state.commits.popleft()
-        _merge(loop, wanted.offsets)
+        _merge_offsets(loop, wanted.offsets)
         loop.answering, loop.attempt = [wanted], 0
-        return _send(state, loop, out)
+        return _send_commit(state, loop, out)
     return False
 
 
-def answered(state: State, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_commit_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
     """The commit was answered, or (None) it failed. commitOffsetsWithRetry: any error is tried again."""
-    loop = _loop(state)
+    loop = _commit_loop(state)
     assert loop is not None
     loop.open = None
     error = network_error(why)
     if isinstance(answer, OffsetCommitResponse):
         code = next((one for one in commit_errors(answer).values() if one), 0)
         if not code:
-            _finished(state, loop, None, out)
+            _finish_commit(state, loop, None, out)
             return
         error = kafka_error(code)
     loop.attempt += 1
     if loop.attempt < COMMIT_RETRIES and not state.closing:
         loop.retry_at = now + backoff(loop.attempt, RETRY_MIN_MS, RETRY_MAX_MS)
     else:
-        _finished(state, loop, error, out)
+        _finish_commit(state, loop, error, out)
 
 
-def due(state: State, found: list[int]) -> None:
+def add_deadlines(state: KafkaGoState, found: list[int]) -> None:
     """Adds the times at which it has something to do."""
-    loop = _loop(state)
-    for one in impatient(state):
+    loop = _commit_loop(state)
+    for one in commits_with_deadline(state):
         if one.until is not None:
             found.append(one.until)
     if loop is not None and not loop.ended and loop.open is None:
         if loop.retry_at is not None:
             found.append(loop.retry_at)
-        elif loop.ticker is not None and state.phase is RUNNING:
+        elif loop.ticker is not None and state.state is RUNNING:
             found.append(loop.ticker.at)
 
 
-def _loop(state: State) -> CommitLoop | None:
+def _commit_loop(state: KafkaGoState) -> ReaderCommitLoop | None:
     return state.generation.commits if state.generation is not None else None
 
 
-def _merge(loop: CommitLoop, offsets: Mapping[TopicPartition, int]) -> None:
+def _merge_offsets(loop: ReaderCommitLoop, offsets: Mapping[TopicPartition, int]) -> None:
     for partition, offset in offsets.items():
         loop.stash[partition] = max(offset, loop.stash.get(partition, offset))
 
 
-def _send(state: State, loop: CommitLoop, out: Out) -> bool:
+def _send_commit(state: KafkaGoState, loop: ReaderCommitLoop, out: Out) -> bool:
     if not loop.stash:
-        return _finished(state, loop, None, out)
+        return _finish_commit(state, loop, None, out)
     assert state.coordinator is not None
-    offsets = {partition: Committing(offset, -1, "") for partition, offset in loop.stash.items()}
-    request = offset_commit(state.config.group_id, state.generation_id, state.member_id, None, offsets)
-    loop.open = send(out, state.coordinator, request, 2)
+    offsets = {partition: OffsetToCommit(offset, -1, "") for partition, offset in loop.stash.items()}
+    request = offset_commit_request(
+        state.config.group_id, state.generation_id, state.member_id, None, offsets
+    )
+    loop.open = send_request(out, state.coordinator, request, 2)
     return False
 
 
-def _finished(state: State, loop: CommitLoop, error: Error | None, out: Out) -> bool:
+def _finish_commit(state: KafkaGoState, loop: ReaderCommitLoop, error: Error | None, out: Out) -> bool:
     if loop.ticker is None or error is None:
         loop.stash.clear()
     for wanted in loop.answering:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from ... import machine
 from ...errors import ConfigError
 from ...group.subscription import TopicPartition
 from ...wire.message import Message
-from ..common import name_of
+from ..common import error_name
 from ..contract import (
     Address,
     CloseConnection,
@@ -30,51 +31,51 @@ VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 
 TIMEOUT_MS = 5_000  # consumergroup.go: defaultTimeout
 COMMIT_RETRIES = 3  # reader.go: defaultCommitRetries
 MAX_ATTEMPTS = 3  # ReaderConfig.MaxAttempts
-FIRST, LAST = -2, -1  # FirstOffset, LastOffset
+FIRST_OFFSET, LAST_OFFSET = -2, -1
 
 Error = tuple[str, str]
 """An error's name as Go prints its type, and its text."""
 
 
-class Phase(Enum):
+class ConsumerGroupPhase(Enum):
     """Where ConsumerGroup.run is."""
 
-    idle = "idle"  # no topics yet
-    finding = "finding"  # FindCoordinator is open, on a connection of its own
-    joining = "joining"  # JoinGroup is open
-    planning = "planning"  # leader: Metadata of all members' topics is open
-    syncing = "syncing"  # SyncGroup is open
-    fetching = "fetching"  # OffsetFetch is open
-    running = "running"  # the generation lives
-    ending = "ending"  # one of its routines has ended: the others are waited for
-    leave_finding = "leave_finding"  # FindCoordinator for LeaveGroup
-    leaving = "leaving"  # LeaveGroup is open
-    waiting = "waiting"  # JoinGroupBackoff after an error
-    closed = "closed"
+    IDLE = "idle"  # no topics yet
+    FINDING = "finding"  # FindCoordinator is open, on a connection of its own
+    JOINING = "joining"  # JoinGroup is open
+    PLANNING = "planning"  # leader: Metadata of all members' topics is open
+    SYNCING = "syncing"  # SyncGroup is open
+    FETCHING_OFFSETS = "fetching"  # OffsetFetch is open
+    RUNNING = "running"  # the generation lives
+    ENDING = "ending"  # one of its routines has ended: the others are waited for
+    FINDING_TO_LEAVE = "leave_finding"  # FindCoordinator for LeaveGroup
+    LEAVING = "leaving"  # LeaveGroup is open
+    BACKING_OFF = "waiting"  # JoinGroupBackoff after an error
+    CLOSED = "closed"
 
 
-P = Phase
-_AGAIN = {P.finding, P.leave_finding, P.waiting, P.closed}
+P = ConsumerGroupPhase
+_AFTER_ERROR = {P.FINDING, P.FINDING_TO_LEAVE, P.BACKING_OFF, P.CLOSED}
 """Where an error leads: to the next try, by LeaveGroup where there is a member id."""
 
-EDGES: Final[Mapping[Phase, set[Phase]]] = {
-    P.idle: {P.finding, P.closed},
-    P.finding: {P.joining, *_AGAIN},
-    P.joining: {P.planning, P.syncing, *_AGAIN},
-    P.planning: {P.syncing, *_AGAIN},
-    P.syncing: {P.fetching, *_AGAIN},
-    P.fetching: {P.running, *_AGAIN},
-    P.running: {P.ending},
-    P.ending: {P.finding, P.leave_finding, P.closed},
-    P.leave_finding: {P.leaving, P.waiting, P.closed},
-    P.leaving: {P.waiting, P.closed},
-    P.waiting: {P.finding, P.closed},
-    P.closed: set(),
+EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
+    P.IDLE: frozenset({P.FINDING, P.CLOSED}),
+    P.FINDING: frozenset({P.JOINING, *_AFTER_ERROR}),
+    P.JOINING: frozenset({P.PLANNING, P.SYNCING, *_AFTER_ERROR}),
+    P.PLANNING: frozenset({P.SYNCING, *_AFTER_ERROR}),
+    P.SYNCING: frozenset({P.FETCHING_OFFSETS, *_AFTER_ERROR}),
+    P.FETCHING_OFFSETS: frozenset({P.RUNNING, *_AFTER_ERROR}),
+    P.RUNNING: frozenset({P.ENDING}),
+    P.ENDING: frozenset({P.FINDING, P.FINDING_TO_LEAVE, P.CLOSED}),
+    P.FINDING_TO_LEAVE: frozenset({P.LEAVING, P.BACKING_OFF, P.CLOSED}),
+    P.LEAVING: frozenset({P.BACKING_OFF, P.CLOSED}),
+    P.BACKING_OFF: frozenset({P.FINDING, P.CLOSED}),
+    P.CLOSED: frozenset(),
 }
 
 
 @dataclass(slots=True)
-class Ticker:
+class GoTicker:
     """Go's time.Ticker: while nobody takes its ticks, one is kept and the others are dropped."""
 
     at: int
@@ -89,35 +90,35 @@ class Ticker:
 
 
 @dataclass(slots=True)
-class Watcher:
+class PartitionWatcher:
     """Generation.partitionWatcher of one topic."""
 
     topic: str
-    ticker: Ticker
+    ticker: GoTicker
     count: int | None = None  # None until the first answer
     open: Message | None = None
 
 
-class Where(Enum):
+class ReaderPhase(Enum):
     """Where the routine of a partition is."""
 
-    looking = "looking"  # Dialer.LookupPartition: Metadata on a connection of its own
-    first = "first"  # ReadOffsets, the beginning
-    last = "last"  # ReadOffsets, the end
-    seek_first = "seek_first"  # Conn.Seek asks for both once more
-    seek_last = "seek_last"
-    reading = "reading"  # Fetch is open
-    pushing = "pushing"  # the queue is full
-    before_start = "before_start"  # waits to start over
-    before_read = "before_read"  # waits to fetch again
-    first_again = "first_again"  # out of range: ReadOffsets once more
-    last_again = "last_again"
-    ended = "ended"
+    LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on a connection of its own
+    FIRST_OFFSET = "first"  # ReadOffsets, the beginning
+    LAST_OFFSET = "last"  # ReadOffsets, the end
+    SEEK_FIRST = "seek_first"  # Conn.Seek asks for both once more
+    SEEK_LAST = "seek_last"
+    READING = "reading"  # Fetch is open
+    PUSHING = "pushing"  # the queue is full
+    RESTART_BACKOFF = "before_start"  # waits to start over
+    READ_BACKOFF = "before_read"  # waits to fetch again
+    RANGE_FIRST = "first_again"  # out of range: ReadOffsets once more
+    RANGE_LAST = "last_again"
+    ENDED = "ended"
 
     __hash__ = object.__hash__
 
 
-PUSHING, READING, RUNNING = Where.pushing, Where.reading, Phase.running
+PUSHING, READING, RUNNING = ReaderPhase.PUSHING, ReaderPhase.READING, ConsumerGroupPhase.RUNNING
 """What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
@@ -128,7 +129,7 @@ class PartitionReader:
     tp: TopicPartition
     version: int
     offset: int
-    where: Where = Where.looking
+    where: ReaderPhase = ReaderPhase.LOOKING_UP
     attempt: int = 0
     errors: int = 0
     at: int | None = None
@@ -142,7 +143,7 @@ class PartitionReader:
 
 
 @dataclass(slots=True)
-class Queued:
+class ReaderMessage:
     """What stands in Reader.msgs: a record or an error, of a version of the assignment."""
 
     version: int
@@ -151,7 +152,7 @@ class Queued:
 
 
 @dataclass(slots=True)
-class Wanted:
+class CommitRequest:
     """What stands in Reader.commits: a commitRequest. `token` is answered, None where nobody waits."""
 
     offsets: dict[TopicPartition, int]
@@ -160,12 +161,12 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class CommitLoop:
+class ReaderCommitLoop:
     """Reader.commitLoop of one generation."""
 
-    ticker: Ticker | None  # None: commitLoopImmediate
+    ticker: GoTicker | None  # None: commitLoopImmediate
     stash: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    answering: list[Wanted] = field(default_factory=list[Wanted])
+    answering: list[CommitRequest] = field(default_factory=list[CommitRequest])
     open: Message | None = None
     attempt: int = 0
     retry_at: int | None = None
@@ -178,12 +179,12 @@ class CommitLoop:
 
 
 @dataclass(slots=True)
-class Generation:
+class KafkaGoGeneration:
     """consumergroup.go: the type Generation, with its routines."""
 
-    beat: Ticker
-    watchers: list[Watcher]
-    commits: CommitLoop
+    beat: GoTicker
+    watchers: list[PartitionWatcher]
+    commits: ReaderCommitLoop
     readers: list[PartitionReader]
     beat_open: Message | None = None
     soonest: int | None = None
@@ -191,7 +192,7 @@ class Generation:
 
 
 @dataclass(slots=True)
-class State:
+class KafkaGoState:
     """A Reader. Only `step` changes it; read what you like."""
 
     config: ModelConfig
@@ -206,7 +207,7 @@ class State:
     max_bytes: int
     backoff_ms: int
 
-    phase: Phase = Phase.idle
+    state: ConsumerGroupPhase = ConsumerGroupPhase.IDLE
     bootstrap: tuple[tuple[str, int], ...] = ()
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     topics: tuple[str, ...] = ()
@@ -220,16 +221,18 @@ class State:
     protocol: str = ""
     members: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     assigned: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
-    generation: Generation | None = None
+    generation: KafkaGoGeneration | None = None
     failed: Error | None = None  # what is reported when LeaveGroup is through; None: that was close
     errors: int = 0  # in a row, of ConsumerGroup.Next
     retry_at: int | None = None
     closing: bool = False
 
     version: int = 0
-    queue: deque[Queued] = field(default_factory=deque[Queued])
-    commits: deque[Wanted] = field(default_factory=deque[Wanted])
-    blocked: deque[Wanted] = field(default_factory=deque[Wanted])  # CommitMessages that wait for room
+    queue: deque[ReaderMessage] = field(default_factory=deque[ReaderMessage])
+    commits: deque[CommitRequest] = field(default_factory=deque[CommitRequest])
+    blocked: deque[CommitRequest] = field(
+        default_factory=deque[CommitRequest]
+    )  # CommitMessages that wait for room
     newest: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     poll: tuple[int, int] | None = None  # until when, and how many records
     paused: frozenset[TopicPartition] = frozenset()
@@ -238,7 +241,7 @@ class State:
 Out = list[ModelAction]
 
 
-def start(config: ModelConfig) -> State:
+def start(config: ModelConfig) -> KafkaGoState:
     """A Reader that has no topics yet. Raises ConfigError for what NewReader would panic at."""
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:
@@ -246,14 +249,14 @@ def start(config: ModelConfig) -> State:
             raise ConfigError("assignors", name, "kafka-go has range and roundrobin here")
     if config.reset not in (None, "earliest", "latest"):
         raise ConfigError("reset", config.reset, "earliest (FirstOffset) or latest (LastOffset)")
-    return State(
+    return KafkaGoState(
         config,
         session_ms=config.session_ms or 30_000,
         rebalance_ms=config.max_poll_ms or 30_000,
         heartbeat_ms=config.heartbeat_ms or 3_000,
         watch_ms=config.metadata_ms or 5_000,
         commit_ms=(config.auto_commit_ms or 1_000) if config.auto_commit else None,
-        start_offset=LAST if config.reset == "latest" else FIRST,
+        start_offset=LAST_OFFSET if config.reset == "latest" else FIRST_OFFSET,
         balancers=balancers,
         capacity=_number(config, "QueueCapacity", 100),
         max_bytes=_number(config, "MaxBytes", 1_000_000),
@@ -268,23 +271,25 @@ def _number(config: ModelConfig, name: str, default: int) -> int:
     return said
 
 
-def move(state: State, to: Phase) -> None:
-    if to is not state.phase:
-        assert to in EDGES[state.phase], f"{state.phase.value} -> {to.value}"
-        state.phase = to
+def move(state: KafkaGoState, to: ConsumerGroupPhase) -> None:
+    """Assign the group's phase; nothing happens if the group is in it already."""
+    if to is not state.state:
+        machine.move(state, to, EDGES)
 
 
-def send(out: Out, to: Address, request: Message, version: int, timeout_ms: int = TIMEOUT_MS) -> Message:
+def send_request(
+    out: Out, to: Address, request: Message, version: int, timeout_ms: int = TIMEOUT_MS
+) -> Message:
     out.append(SendRequest(to, request, version, timeout_ms))
     return request
 
 
-def hang_up(out: Out, address: Address | None) -> None:
+def close_connection(out: Out, address: Address | None) -> None:
     if address is not None:
         out.append(CloseConnection(address))
 
 
-def lane(state: State, host: str, port: int, what: str) -> Address:
+def new_connection(state: KafkaGoState, host: str, port: int, what: str) -> Address:
     """A new connection."""
     state.lanes += 1
     return Address(host, port, f"{what}-{state.lanes}")
@@ -297,14 +302,14 @@ def backoff(attempt: int, lowest: int, highest: int) -> int:
 
 def kafka_error(code: int) -> Error:
     """error.go: the type Error, as the drivers print it."""
-    return f"Error({code})", f"[{code}] {name_of(code).replace('_', ' ').title()}"
+    return f"Error({code})", f"[{code}] {error_name(code).replace('_', ' ').title()}"
 
 
 def network_error(why: str) -> Error:
     return "net.OpError", why
 
 
-def tell_error(state: State, error: Error, out: Out) -> None:
+def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
     """Reader.run: of MaxAttempts errors in a row the last reaches the application, if that is waiting."""
     out.append(Notify("log", *error))
     state.errors += 1

@@ -21,15 +21,15 @@ wrong assign. `assigned_offsets` and `position` are what the application may loo
 
 from .machine import next_deadline, step
 from .rdkafka import assigned_offsets, position
-from .state import VERSIONS, JoinState, State, start
+from .state import VERSIONS, CgrpJoinState, LibrdkafkaState, start
 
 HEARS_DISCONNECTS = True
 
 __all__ = [
     "HEARS_DISCONNECTS",
     "VERSIONS",
-    "JoinState",
-    "State",
+    "CgrpJoinState",
+    "LibrdkafkaState",
     "assigned_offsets",
     "next_deadline",
     "position",

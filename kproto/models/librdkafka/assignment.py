@@ -19,16 +19,26 @@ from typing import cast
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.offset_fetch import OffsetFetchResponse
-from ..common import fetched_offsets, offset_fetch
+from ..common import offset_fetch_request, parse_offset_fetch
 from . import offset_store, toppar
-from .constants import BEGINNING, CONFLICT, END, INVALID, STORED, TAIL_BASE, is_logical, name_of_error
-from .request import Do, err_action, retry, send
-from .state import NOWHERE, CoordState, Open, Out, Position, State, Todo, Trouble, partition
+from .constants import BEGINNING, CONFLICT, END, INVALID, STORED, TAIL_BASE, err2name, is_logical
+from .request import ErrAction, err_action, retry_request, send_request
+from .state import (
+    INVALID_POS,
+    CgrpState,
+    ErrorOp,
+    FetchPos,
+    InternalOp,
+    LibrdkafkaState,
+    Out,
+    RequestBuf,
+    ensure_toppar,
+)
 
 UNLIMITED = 2**31
 
 
-def add(state: State, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
+def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
     """rd_kafka_assignment_add; answers what is wrong with them."""
     for tp, offset in partitions.items():
         if offset not in (BEGINNING, END, STORED, INVALID) and TAIL_BASE < offset < 0:
@@ -37,16 +47,16 @@ def add(state: State, partitions: Mapping[TopicPartition, int]) -> tuple[str, st
             return (CONFLICT[0], f"{tp.topic} [{tp.partition}] is already part of the current assignment")
     for tp, offset in sorted(partitions.items()):
         start = STORED if offset == INVALID else offset
-        one = partition(state, tp)
-        one.assigned, one.stored = True, NOWHERE
+        one = ensure_toppar(state, tp)
+        one.assigned, one.stored = True, INVALID_POS
         state.all[tp] = start
-        state.pending[tp] = Position(start)
+        state.pending[tp] = FetchPos(start)
     state.all = dict(sorted(state.all.items()))
     state.assignment_version += 1
     return None
 
 
-def clear(state: State) -> int:
+def clear(state: LibrdkafkaState) -> int:
     """rd_kafka_assignment_clear; answers how many were there."""
     count = len(state.all)
     if count:
@@ -57,7 +67,7 @@ def clear(state: State) -> int:
     return count
 
 
-def subtract(state: State, partitions: Iterable[TopicPartition]) -> tuple[str, str] | None:
+def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tuple[str, str] | None:
     """rd_kafka_assignment_subtract."""
     gone = list(partitions)
     for tp in gone:
@@ -75,25 +85,25 @@ def subtract(state: State, partitions: Iterable[TopicPartition]) -> tuple[str, s
     return None
 
 
-def in_progress(state: State) -> bool:
+def is_in_progress(state: LibrdkafkaState) -> bool:
     """rd_kafka_assignment_in_progress."""
     return bool(state.wait_commits or state.pending or state.queried or state.removed)
 
 
-def serve(state: State, out: Out) -> None:
+def serve(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_assignment_serve."""
     if state.removed:
         _serve_removals(state, out)
     if not state.wait_commits and state.pending:
         _serve_pending(state, out)
     if not (state.wait_commits or state.pending or state.queried):
-        state.todo.append(Todo.assignment_done)
+        state.todo.append(InternalOp.ASSIGNMENT_DONE)
 
 
-def _serve_removals(state: State, out: Out) -> None:
-    offsets: dict[TopicPartition, Position] = {}
+def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
+    offsets: dict[TopicPartition, FetchPos] = {}
     for tp in state.removed:
-        one = partition(state, tp)
+        one = ensure_toppar(state, tp)
         state.pending.pop(tp, None)
         state.queried.discard(tp)
         if one.started:
@@ -101,54 +111,59 @@ def _serve_removals(state: State, out: Out) -> None:
         one.lib_paused = False
         if not is_logical(one.stored.offset):
             offsets[tp] = one.stored
-        one.stored, one.assigned = NOWHERE, False
+        one.stored, one.assigned = INVALID_POS, False
     state.removed = []
     if offsets and state.auto_commit:
-        offset_store.commit_assigned(state, offsets, out)
+        offset_store.commit_removed(state, offsets, out)
 
 
-def _serve_pending(state: State, out: Out) -> None:
-    can_query = state.coord is CoordState.up and not state.wait_commits and not state.queried
+def _serve_pending(state: LibrdkafkaState, out: Out) -> None:
+    can_query = state.coord is CgrpState.UP and not state.wait_commits and not state.queried
     query: list[TopicPartition] = []
     for tp, position in reversed(list(state.pending.items())):
         if position.offset != STORED:
             del state.pending[tp]
-            toppar.start(state, partition(state, tp), position, out)
+            toppar.start(state, ensure_toppar(state, tp), position, out)
         elif can_query:
             del state.pending[tp]
             query.append(tp)
     if query and state.coordinator is not None:
         state.queried.update(query)
-        request = offset_fetch(
-            state.config.group_id, query, _version(state), stable=state.isolation == 1 and not _old(state)
+        request = offset_fetch_request(
+            state.config.group_id,
+            query,
+            _offset_fetch_version(state),
+            stable=state.isolation == 1 and not _lacks_require_stable(state),
         )
-        send(state, state.coordinator, request, out, (state.assignment_version, tuple(query)))
+        send_request(state, state.coordinator, request, out, (state.assignment_version, tuple(query)))
 
 
-def _version(state: State) -> int:
+def _offset_fetch_version(state: LibrdkafkaState) -> int:
     offered = state.offered.get(9)
     return min(state.versions[9], offered[1]) if offered else state.versions[9]
 
 
-def _old(state: State) -> bool:
-    return _version(state) < 7
+def _lacks_require_stable(state: LibrdkafkaState) -> bool:
+    return _offset_fetch_version(state) < 7
 
 
-def fetched(state: State, entry: Open, answer: OffsetFetchResponse | None, code: int, out: Out) -> None:
+def on_offset_fetch_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: OffsetFetchResponse | None, code: int, out: Out
+) -> None:
     """rd_kafka_assignment_handle_OffsetFetch; `code` is the error of a request that got no answer."""
     version, asked = cast("tuple[int, tuple[TopicPartition, ...]]", entry.about)
-    error, offsets = (code, {}) if answer is None else fetched_offsets(answer)
+    error, offsets = (code, {}) if answer is None else parse_offset_fetch(answer)
     unstable = any(one.error == E.UNSTABLE_OFFSET_COMMIT for one in offsets.values())
     do = err_action(error)
-    if Do.refresh in do:
-        state.todo.append(Todo.query_coordinator)
-    again = Do.retry in do or unstable
-    if again and version == state.assignment_version and retry(state, entry, UNLIMITED):
+    if ErrAction.REFRESH in do:
+        state.todo.append(InternalOp.QUERY_COORDINATOR)
+    again = ErrAction.RETRY in do or unstable
+    if again and version == state.assignment_version and retry_request(state, entry, UNLIMITED):
         return
     if error:
-        name = name_of_error(error)
+        name = err2name(error)
         state.queue.append(
-            Trouble(name, f"Failed to fetch committed offsets for {len(asked)} partition(s): {name}")
+            ErrorOp(name, f"Failed to fetch committed offsets for {len(asked)} partition(s): {name}")
         )
     for tp in asked:
         if tp not in state.queried:
@@ -158,24 +173,24 @@ def fetched(state: State, entry: Open, answer: OffsetFetchResponse | None, code:
         if one is None or error not in (E.NONE, E.UNSTABLE_OFFSET_COMMIT):
             continue
         if one.error == E.UNSTABLE_OFFSET_COMMIT:
-            state.pending[tp] = Position(STORED)
+            state.pending[tp] = FetchPos(STORED)
         elif one.error:
-            name = name_of_error(one.error)
-            state.queue.append(Trouble(name, f"Failed to fetch committed offset for {tp}: {name}"))
+            name = err2name(one.error)
+            state.queue.append(ErrorOp(name, f"Failed to fetch committed offset for {tp}: {name}"))
         else:
             offset = INVALID if one.offset < 0 else one.offset
-            partition(state, tp).committed = Position(offset, one.epoch)
-            state.pending[tp] = Position(offset, one.epoch)
+            ensure_toppar(state, tp).committed = FetchPos(offset, one.epoch)
+            state.pending[tp] = FetchPos(offset, one.epoch)
     serve(state, out)
 
 
-def pause(state: State) -> None:
+def pause(state: LibrdkafkaState) -> None:
     """rd_kafka_assignment_pause: nothing is given out while a rebalance event waits for its answer."""
     for tp in state.all:
-        toppar.pause(state, partition(state, tp), library=True)
+        toppar.pause(state, ensure_toppar(state, tp), library=True)
 
 
-def resume(state: State) -> None:
+def resume(state: LibrdkafkaState) -> None:
     """rd_kafka_assignment_resume."""
     for tp in state.all:
-        toppar.resume(state, partition(state, tp), library=True)
+        toppar.resume(state, ensure_toppar(state, tp), library=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
 from ...messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ..common import find_coordinator, found_coordinator, metadata_request
+from ..common import find_coordinator_request, metadata_request, parse_find_coordinator
 from ..contract import Address
-from .constants import name_of_error
-from .request import BOOTSTRAP, COORDINATOR, TRANSPORT, Do, err_action, send, some_broker
-from .state import UP, CoordState, Open, Out, State, Todo, Trouble
+from .constants import err2name
+from .request import BOOTSTRAP, COORDINATOR, TRANSPORT, ErrAction, any_usable_broker, err_action, send_request
+from .state import UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf
 
 QUERY_MS = 500
 RECONNECT_MS = 100
@@ -20,38 +20,40 @@ RELAXED_MS = 600_000
 """coordinator.query.interval.ms."""
 
 
-def query(state: State, out: Out) -> None:
+def coord_query(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_coord_query."""
     if not state.bootstrap:
         return
-    send(state, some_broker(state), find_coordinator(state.config.group_id, 2), out)
-    if state.coord is CoordState.query:
-        state.coord = CoordState.wait
+    send_request(state, any_usable_broker(state), find_coordinator_request(state.config.group_id, 2), out)
+    if state.coord is CgrpState.QUERY_COORD:
+        state.coord = CgrpState.WAIT_COORD
     state.find_interval.last = state.now
     state.find_interval.backoff = 0
 
 
-def dead(state: State, out: Out) -> None:
+def coord_dead(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_coord_dead: forget it, and ask at once who it is."""
     state.coordinator, state.coord_up_at = None, None
-    state.coord = CoordState.query
-    query(state, out)
+    state.coord = CgrpState.QUERY_COORD
+    coord_query(state, out)
 
 
-def went_down(state: State) -> None:
+def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
     """The coordinator's connection broke; it is the coordinator until somebody says otherwise."""
     if state.coord is UP:
-        state.coord = CoordState.query
+        state.coord = CgrpState.QUERY_COORD
         state.coord_up_at = state.now + RECONNECT_MS
 
 
-def found(state: State, entry: Open, answer: FindCoordinatorResponse, out: Out) -> None:
+def on_find_coordinator_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: FindCoordinatorResponse, out: Out
+) -> None:
     """rd_kafka_cgrp_handle_FindCoordinator."""
-    one = found_coordinator(answer)
+    one = parse_find_coordinator(answer)
     if one.error:
-        refused(state, one.error, one.message, out)
+        on_find_coordinator_error(state, one.error, one.message, out)
         return
-    if state.coord is CoordState.term:
+    if state.coord is CgrpState.TERM:
         return
     address = Address(one.host, one.port, COORDINATOR)
     state.cluster.brokers.setdefault(one.node, (one.host, one.port))
@@ -59,53 +61,53 @@ def found(state: State, entry: Open, answer: FindCoordinatorResponse, out: Out) 
     changed = address != state.coordinator
     state.coordinator = address
     if state.coord is not UP:
-        state.coord = CoordState.transport
+        state.coord = CgrpState.WAIT_BROKER_TRANSPORT
         if first:
-            greet(state, out)
+            on_first_broker_connection(state, out)
         elif changed:
-            query(state, out)
+            coord_query(state, out)
             if state.coord_up_at is None:
                 state.coord_up_at = state.now
 
 
-def greet(state: State, out: Out) -> None:
+def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     """The first connection to a broker by its own name: its metadata, and the coordinator again."""
     if state.bootstrapped:
         return
     state.bootstrapped = True
     state.coordinator = None
-    send(state, some_broker(state), metadata_request(()), out, "brokers")
+    send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:  # what was assigned before any broker was known
         state.metadata_at = state.now + 1  # what is due now was looked at already
-    query(state, out)
+    coord_query(state, out)
 
 
-def refused(state: State, code: int, message: str | None, out: Out) -> None:
+def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | None, out: Out) -> None:
     """An error: those that pass are asked about again, others are told once."""
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None
-    elif code != TRANSPORT and Do.retry not in err_action(code) and code != state.last_find_error:
+    elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.last_find_error:
         state.last_find_error = code
-        text = f"FindCoordinator response error: {message or name_of_error(code)}"
-        state.queue.append(Trouble(name_of_error(code), text))
+        text = f"FindCoordinator response error: {message or err2name(code)}"
+        state.queue.append(ErrorOp(err2name(code), text))
     if state.coord is not UP:
-        state.coord = CoordState.query
+        state.coord = CgrpState.QUERY_COORD
 
 
-def serve(state: State, out: Out) -> bool:
+def serve(state: LibrdkafkaState, out: Out) -> bool:
     """The lookup's part of rd_kafka_cgrp_serve; True when the coordinator can be spoken to."""
-    if state.coord is CoordState.query:
+    if state.coord is CgrpState.QUERY_COORD:
         if state.find_interval.due(QUERY_MS, state.now):
-            query(state, out)
-    elif state.coord is CoordState.transport:
+            coord_query(state, out)
+    elif state.coord is CgrpState.WAIT_BROKER_TRANSPORT:
         if state.coord_up_at is not None and state.coord_up_at <= state.now:
             state.coord, state.coord_up_at = UP, None
             state.last_find_error = 0
-            state.todo.append(Todo.serve_assignment)
+            state.todo.append(InternalOp.SERVE_ASSIGNMENT)
     elif state.coord is UP and state.find_interval.due(RELAXED_MS, state.now):
-        query(state, out)
+        coord_query(state, out)
     return state.coord is UP
 
 
-def is_lookup(entry: Open) -> bool:
+def is_lookup(entry: RequestBuf) -> bool:
     return isinstance(entry.send.request, FindCoordinatorRequest)

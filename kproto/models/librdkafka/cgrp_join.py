@@ -25,37 +25,47 @@ from ...messages.heartbeat import HeartbeatRequest
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from . import metadata
-from .cgrp_rebalance import new_assignment, rejoin, revoke_all_rejoin
-from .constants import UNKNOWN_PROTOCOL, name_of_error
-from .request import TRANSPORT, Do, err_action, retry, send
-from .state import CoordState, JoinState, Open, Out, State, Todo, Trouble, move, set_fatal
+from .cgrp_rebalance import handle_assignment, rejoin, revoke_all_rejoin
+from .constants import UNKNOWN_PROTOCOL, err2name
+from .request import TRANSPORT, ErrAction, err_action, retry_request, send_request
+from .state import (
+    CgrpJoinState,
+    CgrpState,
+    ErrorOp,
+    InternalOp,
+    LibrdkafkaState,
+    Out,
+    RequestBuf,
+    move,
+    set_fatal,
+)
 
-J = JoinState
+J = CgrpJoinState
 JOIN_INTERVAL_MS = 1_000
 JOIN_BACKOFF_MS = 1_000
 JOIN_GRACE_MS = 3_000
 
 
-def join(state: State, out: Out) -> None:
+def join(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_join."""
-    if state.coord is not CoordState.up or state.join is not J.init or state.waits_for is not None:
+    if state.coord is not CgrpState.UP or state.state is not J.INIT or state.waits_for is not None:
         return
     away = state.polling is None and state.now - state.last_poll >= state.max_poll_ms
     if state.max_poll_exceeded and away:
         return
     state.max_poll_exceeded = False
     if metadata.refresh_for_join(state, out):
-        move(state, J.wait_metadata)
+        move(state, J.WAIT_METADATA)
         return
     if not state.subscribed:
         metadata.update_check(state, False, out)
     if not state.subscribed:
         return
     _send_join(state, out)
-    move(state, J.wait_join)
+    move(state, J.WAIT_JOIN)
 
 
-def _send_join(state: State, out: Out) -> None:
+def _send_join(state: LibrdkafkaState, out: Out) -> None:
     assert state.coordinator is not None
     request = JoinGroupRequest(
         group_id=state.config.group_id,
@@ -65,15 +75,15 @@ def _send_join(state: State, out: Out) -> None:
         group_instance_id=state.config.instance,
         protocol_type="consumer",
         protocols=[
-            JoinGroupRequestProtocol(name=one.name, metadata=subscription(state, one))
+            JoinGroupRequestProtocol(name=one.name, metadata=encode_subscription(state, one))
             for one in state.assignors
         ],
     )
     state.waits_for = request
-    send(state, state.coordinator, request, out, timeout_ms=state.max_poll_ms + JOIN_GRACE_MS)
+    send_request(state, state.coordinator, request, out, timeout_ms=state.max_poll_ms + JOIN_GRACE_MS)
 
 
-def subscription(state: State, assignor: Assignor) -> bytes:
+def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
     """rkas_get_metadata_cb: only the cooperative assignor has a memory."""
     remembers = assignor.cooperative and state.previous is not None
     claim = Subscription(
@@ -86,38 +96,40 @@ def subscription(state: State, assignor: Assignor) -> bytes:
     return claim.encode(1 if state.old else 3)
 
 
-def join_answered(state: State, entry: Open, answer: JoinGroupResponse | None, out: Out) -> None:
+def on_join_group_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: JoinGroupResponse | None, out: Out
+) -> None:
     """rd_kafka_cgrp_handle_JoinGroup; no answer is a broken connection."""
     state.waits_for = None
-    if state.terminating or state.join is not J.wait_join:
+    if state.terminating or state.state is not J.WAIT_JOIN:
         return
     code = TRANSPORT if answer is None else answer.error_code
     if answer is None or code:
         state.join_interval.backoff = JOIN_BACKOFF_MS
-        _join_refused(state, code, answer, out)
+        _handle_join_error(state, code, answer, out)
         return
     chosen = next((one for one in state.assignors if one.name == answer.protocol_name), None)
     if chosen is None:
         state.join_interval.backoff = JOIN_BACKOFF_MS
-        state.queue.append(Trouble(UNKNOWN_PROTOCOL, "JoinGroup failed: Local: Unknown protocol"))
+        state.queue.append(ErrorOp(UNKNOWN_PROTOCOL, "JoinGroup failed: Local: Unknown protocol"))
         rejoin(state, out)
         return
     state.member_id, state.generation, state.assignor = answer.member_id, answer.generation_id, chosen
     if answer.leader == answer.member_id:
-        _lead(state, entry, answer, out)
+        _request_assignor_metadata(state, entry, answer, out)
     else:
-        sync(state, [], out)
+        send_sync_group(state, [], out)
 
 
-def _join_refused(state: State, code: int, answer: JoinGroupResponse | None, out: Out) -> None:
-    do = Do.nothing if code in _NO_ACTION else err_action(code)
-    if Do.refresh in do:
-        state.todo.append(Todo.query_coordinator)
+def _handle_join_error(state: LibrdkafkaState, code: int, answer: JoinGroupResponse | None, out: Out) -> None:
+    do = ErrAction.NONE if code in _NO_ACTION else err_action(code)
+    if ErrAction.REFRESH in do:
+        state.todo.append(InternalOp.QUERY_COORDINATOR)
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
-    elif Do.permanent in do:
-        name = name_of_error(code)
-        state.queue.append(Trouble(name, f"JoinGroup failed: Broker: {name}"))
+    elif ErrAction.PERMANENT in do:
+        name = err2name(code)
+        state.queue.append(ErrorOp(name, f"JoinGroup failed: Broker: {name}"))
     if code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
     elif code == E.ILLEGAL_GENERATION:
@@ -137,34 +149,36 @@ _NO_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
 # -- the leader
 
 
-def _lead(state: State, entry: Open, answer: JoinGroupResponse, out: Out) -> None:
+def _request_assignor_metadata(
+    state: LibrdkafkaState, entry: RequestBuf, answer: JoinGroupResponse, out: Out
+) -> None:
     state.leader = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
     )
-    move(state, J.wait_metadata)
+    move(state, J.WAIT_METADATA)
     topics = sorted(leadership.topics_of(state.leader))
-    metadata.plan_topics(state, topics, entry.send.to, out)
+    metadata.request_assignor_metadata(state, topics, entry.send.to, out)
 
 
-def plan(state: State, out: Out) -> None:
+def assignor_run(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_assignor_run, once metadata of all members' topics has come."""
-    if state.join is not J.wait_metadata or not state.leader or state.assignor is None:
+    if state.state is not J.WAIT_METADATA or not state.leader or state.assignor is None:
         return
     topics = leadership.topics_of(state.leader)
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
-    known = Metadata(state.cluster.counts(topics), racks=racks)
+    known = Metadata(state.cluster.partition_counts(topics), racks=racks)
     try:
         assignments = leadership.assign(state.assignor, state.leader, known, {})
     except KprotoError:
         rejoin(state, out)
         return
-    sync(state, assignments, out)
+    send_sync_group(state, assignments, out)
 
 
-def sync(state: State, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
+def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
     """rd_kafka_SyncGroupRequest."""
     assert state.coordinator is not None
-    move(state, J.wait_sync)
+    move(state, J.WAIT_SYNC)
     request = SyncGroupRequest(
         group_id=state.config.group_id,
         generation_id=state.generation,
@@ -175,32 +189,34 @@ def sync(state: State, assignments: list[SyncGroupRequestAssignment], out: Out) 
         assignments=assignments,
     )
     state.waits_for = request
-    send(state, state.coordinator, request, out, timeout_ms=state.session_ms)
+    send_request(state, state.coordinator, request, out, timeout_ms=state.session_ms)
 
 
-def sync_answered(state: State, entry: Open, answer: SyncGroupResponse | None, out: Out) -> None:
+def on_sync_group_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: SyncGroupResponse | None, out: Out
+) -> None:
     """rd_kafka_cgrp_handle_SyncGroup and _memberstate."""
-    if state.join is not J.wait_sync:
+    if state.state is not J.WAIT_SYNC:
         state.waits_for = None
         return
     code = TRANSPORT if answer is None else answer.error_code
     do = err_action(code)
-    if Do.refresh in do:
-        state.todo.append(Todo.query_coordinator)
-    if Do.retry in do and retry(state, entry):
+    if ErrAction.REFRESH in do:
+        state.todo.append(InternalOp.QUERY_COORDINATOR)
+    if ErrAction.RETRY in do and retry_request(state, entry):
         return
     state.waits_for = None
     if answer is None or code or state.terminating:
-        _sync_refused(state, code, out)
+        _handle_sync_error(state, code, out)
         return
     partitions = Assignment.decode(answer.assignment).partitions
     state.session_at = state.now + state.session_ms
     if state.assignor is not None and state.assignor.cooperative:
         state.previous, state.previous_generation = tuple(sorted(partitions)), state.generation
-    new_assignment(state, tuple(sorted(partitions)), out)
+    handle_assignment(state, tuple(sorted(partitions)), out)
 
 
-def _sync_refused(state: State, code: int, out: Out) -> None:
+def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
     elif code == E.ILLEGAL_GENERATION:
@@ -216,7 +232,7 @@ def _sync_refused(state: State, code: int, out: Out) -> None:
 # -- staying
 
 
-def beat(state: State, out: Out) -> None:
+def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_heartbeat, when the interval is over."""
     if state.subscription is None or not state.heartbeat_interval.due(state.heartbeat_ms, state.now):
         return
@@ -229,9 +245,9 @@ def beat(state: State, out: Out) -> None:
         member_id=state.member_id,
         group_instance_id=state.config.instance,
     )
-    send(state, state.coordinator, request, out, timeout_ms=state.session_ms)
+    send_request(state, state.coordinator, request, out, timeout_ms=state.session_ms)
 
 
-def owned_before(state: State) -> tuple[TopicPartition, ...]:
+def owned_before(state: LibrdkafkaState) -> tuple[TopicPartition, ...]:
     """What the group gave this member last (rkcg_group_assignment)."""
     return state.group_assignment or ()

@@ -7,22 +7,22 @@
 from __future__ import annotations
 
 from ...messages.leave_group import LeaveGroupRequest
-from .request import send
-from .state import CoordState, Out, State
+from .request import send_request
+from .state import CgrpState, LibrdkafkaState, Out
 
 
-def leave(state: State, out: Out) -> None:
+def leave(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_leave."""
     member_id, state.member_id = state.member_id, ""
     if state.wait_leave:
         return
-    if state.coord is CoordState.up and state.coordinator is not None:
+    if state.coord is CgrpState.UP and state.coordinator is not None:
         state.wait_leave = True
         request = LeaveGroupRequest(group_id=state.config.group_id, member_id=member_id)
-        send(state, state.coordinator, request, out)
+        send_request(state, state.coordinator, request, out)
 
 
-def leave_maybe(state: State, out: Out) -> None:
+def leave_maybe(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_leave_maybe: if that was the purpose of the unassign."""
     if not state.leave_on_unassign_done:
         return

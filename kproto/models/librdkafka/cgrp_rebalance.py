@@ -22,45 +22,45 @@ from ...group.subscription import TopicPartition
 from . import assignment
 from .cgrp_leave import leave_maybe
 from .constants import INVALID, STATE
-from .state import JoinState, Out, Rebalance, State, Todo, move
+from .state import CgrpJoinState, InternalOp, LibrdkafkaState, Out, RebalanceOp, move
 
-J = JoinState
+J = CgrpJoinState
 MAX_POLL_CHECK_MS = 500
-_WRONG_FAMILY = "Changes to the current assignment must be made using {} when rebalance protocol type is {}"
+_WRONG_PROTOCOL = "Changes to the current assignment must be made using {} when rebalance protocol type is {}"
 
 
 # -- events for the application
 
 
-def tell_assign(state: State, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+def enqueue_assign(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """rd_kafka_rebalance_op with ASSIGN_PARTITIONS."""
-    _tell(state, Rebalance(True, partitions), out)
+    _enqueue_rebalance(state, RebalanceOp(True, partitions), out)
     state.group_assignment = tuple(sorted(partitions))
 
 
-def tell_revoke(state: State, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """rd_kafka_rebalance_op with REVOKE_PARTITIONS: of everything."""
-    _tell(state, Rebalance(False, partitions), out)
+    _enqueue_rebalance(state, RebalanceOp(False, partitions), out)
     state.group_assignment = None
 
 
-def tell_incremental(
-    state: State, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
+def enqueue_incremental(
+    state: LibrdkafkaState, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
 ) -> None:
     """rd_kafka_rebalance_op_incr."""
     state.rejoin = rejoin
-    _tell(state, Rebalance(assign, partitions), out)
+    _enqueue_rebalance(state, RebalanceOp(assign, partitions), out)
     owned = set(state.group_assignment or ())
     owned = owned.union(partitions) if assign else owned.difference(partitions)
     state.group_assignment = tuple(sorted(owned)) if owned or assign else None
 
 
-def _tell(state: State, event: Rebalance, out: Out) -> None:
+def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
     if state.fatal is not None and state.static:
         unassign(state)
         assignment.serve(state, out)
         return
-    move(state, J.wait_assign_call if event.assign else J.wait_unassign_call)
+    move(state, J.WAIT_ASSIGN_CALL if event.assign else J.WAIT_UNASSIGN_CALL)
     assignment.pause(state)
     state.queue.append(event)
 
@@ -68,24 +68,24 @@ def _tell(state: State, event: Rebalance, out: Out) -> None:
 # -- answers
 
 
-def answer(
-    state: State, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
+def handle_assign_op(
+    state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
     """rd_kafka_cgrp_handle_assign_op: assign (`all`; None is unassign), or one of `add` and `remove`."""
     error: tuple[str, str] | None
     if (state.fatal is not None and state.static) or state.terminating:
         state.then_assign = None
-        if state.join is J.wait_assign_call:
-            move(state, J.wait_unassign_call)
+        if state.state is J.WAIT_ASSIGN_CALL:
+            move(state, J.WAIT_UNASSIGN_CALL)
         unassign(state)
         error = None
     elif state.cooperative and change == "all":
         error = (
             STATE[0],
-            _WRONG_FAMILY.format("incremental_assign() or incremental_unassign()", "COOPERATIVE"),
+            _WRONG_PROTOCOL.format("incremental_assign() or incremental_unassign()", "COOPERATIVE"),
         )
     elif state.assignor is not None and not state.cooperative and change != "all":
-        error = (STATE[0], _WRONG_FAMILY.format("assign()", "EAGER"))
+        error = (STATE[0], _WRONG_PROTOCOL.format("assign()", "EAGER"))
     elif change == "add":
         error = incremental_assign(state, partitions or {})
     elif change == "remove":
@@ -101,52 +101,58 @@ def answer(
     return error
 
 
-def default_answer(state: State, event: Rebalance, out: Out) -> None:
+def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
     """What a binding answers when the application's callback did not: the list as it came, no offsets."""
     offsets = dict.fromkeys(event.partitions, INVALID)
     if state.cooperative:
-        answer(state, offsets, "add" if event.assign else "remove", out)
+        handle_assign_op(state, offsets, "add" if event.assign else "remove", out)
     else:
-        answer(state, offsets if event.assign else None, "all", out)
+        handle_assign_op(state, offsets if event.assign else None, "all", out)
 
 
-def assign(state: State, partitions: Mapping[TopicPartition, int], out: Out) -> tuple[str, str] | None:
+def assign(
+    state: LibrdkafkaState, partitions: Mapping[TopicPartition, int], out: Out
+) -> tuple[str, str] | None:
     """rd_kafka_cgrp_assign."""
     if assignment.clear(state):
         assignment.serve(state, out)
     error = assignment.add(state, partitions)
     if error is None:
-        _assigned(state)
+        _finish_assign(state)
     return error
 
 
-def unassign(state: State) -> None:
+def unassign(state: LibrdkafkaState) -> None:
     """rd_kafka_cgrp_unassign."""
     assignment.clear(state)
-    if state.join is J.wait_unassign_call:
+    if state.state is J.WAIT_UNASSIGN_CALL:
         assignment.resume(state)
-        move(state, J.wait_unassign_to_complete)
+        move(state, J.WAIT_UNASSIGN_TO_COMPLETE)
 
 
-def incremental_assign(state: State, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
+def incremental_assign(
+    state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]
+) -> tuple[str, str] | None:
     error = assignment.add(state, partitions)
     if error is None:
-        _assigned(state)
+        _finish_assign(state)
     return error
 
 
-def incremental_unassign(state: State, partitions: tuple[TopicPartition, ...]) -> tuple[str, str] | None:
+def incremental_unassign(
+    state: LibrdkafkaState, partitions: tuple[TopicPartition, ...]
+) -> tuple[str, str] | None:
     error = assignment.subtract(state, partitions)
-    if error is None and state.join is J.wait_unassign_call:
+    if error is None and state.state is J.WAIT_UNASSIGN_CALL:
         assignment.resume(state)
-        move(state, J.wait_incr_unassign_to_complete)
+        move(state, J.WAIT_INCR_UNASSIGN_TO_COMPLETE)
     return error
 
 
-def _assigned(state: State) -> None:
-    if state.join is J.wait_assign_call:
+def _finish_assign(state: LibrdkafkaState) -> None:
+    if state.state is J.WAIT_ASSIGN_CALL:
         assignment.resume(state)
-        move(state, J.steady)
+        move(state, J.STEADY)
         if state.subscription is not None:
             state.max_poll_at = state.now + MAX_POLL_CHECK_MS
 
@@ -154,84 +160,84 @@ def _assigned(state: State) -> None:
 # -- when an answer has taken effect
 
 
-def assignment_done(state: State, out: Out) -> None:
+def assignment_done(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_assignment_done: nothing of the assignment is under way."""
-    if state.join is J.wait_unassign_to_complete:
+    if state.state is J.WAIT_UNASSIGN_TO_COMPLETE:
         _unassign_done(state, out)
-    elif state.join is J.wait_incr_unassign_to_complete:
+    elif state.state is J.WAIT_INCR_UNASSIGN_TO_COMPLETE:
         _incr_unassign_done(state, out)
-    elif state.join is J.steady and (state.next_subscription is not None or state.next_unsubscribe):
+    elif state.state is J.STEADY and (state.next_subscription is not None or state.next_unsubscribe):
         rejoin_now(state, out)
-    elif state.join is J.steady and state.rejoin:
+    elif state.state is J.STEADY and state.rejoin:
         state.rejoin = False
         rejoin_now(state, out)
 
 
-def _unassign_done(state: State, out: Out) -> None:
+def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
     leave_maybe(state, out)
     rejoin_now(state, out)
 
 
-def _incr_unassign_done(state: State, out: Out) -> None:
+def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
     if state.terminating:
         unassign(state)
-        state.todo.append(Todo.serve_assignment)
-        move(state, J.init)
+        state.todo.append(InternalOp.SERVE_ASSIGNMENT)
+        move(state, J.INIT)
         leave_maybe(state, out)
     elif state.then_assign is not None:
         adding, state.then_assign = state.then_assign, None
-        tell_incremental(state, True, adding, True, out)
+        enqueue_incremental(state, True, adding, True, out)
     elif state.rejoin:
         state.rejoin = False
         rejoin_now(state, out)
     elif state.next_subscription is not None or state.next_unsubscribe:
         rejoin_now(state, out)
     else:
-        move(state, J.steady)
+        move(state, J.STEADY)
 
 
-def rejoin_now(state: State, out: Out) -> None:
+def rejoin_now(state: LibrdkafkaState, out: Out) -> None:
     """Join again without the interval between joins."""
     state.join_interval.reset()
     rejoin(state, out)
 
 
-def rejoin(state: State, out: Out) -> None:
+def rejoin(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_rejoin."""
     if state.subscription is None and state.next_subscription is None:
         leave_maybe(state, out)
-    move(state, J.init)
+    move(state, J.INIT)
 
 
 # -- why everything has to go
 
 
-def revoke_all_rejoin_maybe(state: State, lost: bool, out: Out) -> None:
+def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> None:
     """rd_kafka_cgrp_revoke_all_rejoin_maybe: not while a rebalance is under way."""
     if not state.rebalancing:
         revoke_all_rejoin(state, lost, out)
 
 
-def revoke_all_rejoin(state: State, lost: bool, out: Out) -> None:
+def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
     """rd_kafka_cgrp_revoke_all_rejoin."""
     if not state.cooperative:
         if lost:
             state.lost = True
         if state.group_assignment is not None and not state.waits_for_call:
-            tell_revoke(state, state.group_assignment, out)
+            enqueue_revoke(state, state.group_assignment, out)
         else:
             rejoin_now(state, out)
     elif state.group_assignment:
         if lost:
             state.lost = True
-        tell_incremental(state, False, state.group_assignment, not state.terminating, out)
+        enqueue_incremental(state, False, state.group_assignment, not state.terminating, out)
     elif not state.terminating:
         rejoin(state, out)
-    elif state.join is J.steady:
+    elif state.state is J.STEADY:
         leave_maybe(state, out)
 
 
-def group_is_rebalancing(state: State, out: Out) -> None:
+def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_group_is_rebalancing: eager members let go first, cooperative ones just join."""
     if not state.cooperative:
         revoke_all_rejoin_maybe(state, False, out)
@@ -239,7 +245,7 @@ def group_is_rebalancing(state: State, out: Out) -> None:
         rejoin(state, out)
 
 
-def metadata_changed(state: State, out: Out) -> None:
+def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
     """The end of rd_kafka_cgrp_metadata_update_check: any member joins again."""
     if not state.cooperative:
         state.leader = {}
@@ -248,21 +254,21 @@ def metadata_changed(state: State, out: Out) -> None:
     gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed)
     if gone:
         state.lost = True
-        tell_incremental(state, False, gone, bool(state.leader), out)
+        enqueue_incremental(state, False, gone, bool(state.leader), out)
     else:
         rejoin(state, out)
 
 
-def new_assignment(state: State, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """rd_kafka_cgrp_handle_assignment: eager everything, cooperative the difference; first what goes."""
     if not state.cooperative:
-        tell_assign(state, partitions, out)
+        enqueue_assign(state, partitions, out)
         return
     owned = set(state.group_assignment or ())
     added = tuple(sorted(set(partitions).difference(owned)))
     revoked = tuple(sorted(owned.difference(partitions)))
     if revoked:
         state.then_assign = added
-        tell_incremental(state, False, revoked, False, out)
+        enqueue_incremental(state, False, revoked, False, out)
     else:
-        tell_incremental(state, True, added, False, out)
+        enqueue_incremental(state, True, added, False, out)

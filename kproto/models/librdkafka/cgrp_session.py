@@ -13,25 +13,27 @@ from ...messages.heartbeat import HeartbeatResponse
 from .cgrp_leave import leave
 from .cgrp_rebalance import MAX_POLL_CHECK_MS, group_is_rebalancing, revoke_all_rejoin_maybe
 from .constants import MAX_POLL_EXCEEDED
-from .request import TRANSPORT, Do, err_action, retry
-from .state import JoinState, Open, Out, State, Todo, Trouble, set_fatal
+from .request import TRANSPORT, ErrAction, err_action, retry_request
+from .state import CgrpJoinState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf, set_fatal
 
-J = JoinState
+J = CgrpJoinState
 _REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 
 
-def heartbeat_answered(state: State, entry: Open, answer: HeartbeatResponse | None, out: Out) -> None:
+def on_heartbeat_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: HeartbeatResponse | None, out: Out
+) -> None:
     """rd_kafka_cgrp_handle_Heartbeat."""
     state.heartbeat_open = False
     code = TRANSPORT if answer is None else answer.error_code
     if code == E.NONE:
-        heard(state)
-    elif J.init < state.join <= J.wait_sync or state.join is J.init:
+        update_session_timeout(state)
+    elif J.INIT < state.state <= J.WAIT_SYNC or state.state is J.INIT:
         return
     elif code in _REFRESH:
-        state.todo.append(Todo.query_coordinator)
+        state.todo.append(InternalOp.QUERY_COORDINATOR)
     elif code == E.REBALANCE_IN_PROGRESS:
-        heard(state)
+        update_session_timeout(state)
         if not state.waits_for_call:
             group_is_rebalancing(state, out)
     elif code == E.UNKNOWN_MEMBER_ID:
@@ -45,33 +47,33 @@ def heartbeat_answered(state: State, entry: Open, answer: HeartbeatResponse | No
         revoke_all_rejoin_maybe(state, True, out)
     else:
         do = err_action(code)
-        if Do.refresh in do:
-            state.todo.append(Todo.query_coordinator)
-        if Do.retry in do and retry(state, entry):
+        if ErrAction.REFRESH in do:
+            state.todo.append(InternalOp.QUERY_COORDINATOR)
+        if ErrAction.RETRY in do and retry_request(state, entry):
             state.heartbeat_open = True
 
 
-def heard(state: State) -> None:
+def update_session_timeout(state: LibrdkafkaState) -> None:
     """rd_kafka_cgrp_update_session_timeout: a session that is over stays over."""
     if state.session_at is not None:
         state.session_at = state.now + state.session_ms
 
 
-def session_check(state: State, out: Out) -> None:
+def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_session_timeout_check."""
-    if state.join is J.steady and state.session_at is not None and state.now >= state.session_at:
+    if state.state is J.STEADY and state.session_at is not None and state.now >= state.session_at:
         state.session_at, state.member_id = None, ""
         revoke_all_rejoin_maybe(state, True, out)
 
 
-def max_poll_check(state: State, out: Out) -> None:
+def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_max_poll_interval_check_tmr_cb."""
     state.max_poll_at = state.now + MAX_POLL_CHECK_MS
     late = state.now - state.last_poll - state.max_poll_ms
     if state.polling is not None or late <= 0:
         return
     text = f"Application maximum poll interval ({state.max_poll_ms}ms) exceeded by {late}ms"
-    state.queue.append(Trouble(MAX_POLL_EXCEEDED, text))
+    state.queue.append(ErrorOp(MAX_POLL_EXCEEDED, text))
     state.max_poll_exceeded, state.max_poll_at = True, None
     if not state.static:
         leave(state, out)

@@ -50,13 +50,13 @@ ALIASES: Final[Mapping[str, str]] = {
 NEVER_MS: Final = 2**31 - 1
 """Where 0 or -1 switches an interval off."""
 
-Rule = Callable[[str, object], object]
+Validator = Callable[[str, object], object]
 
 
 class Property(NamedTuple):
     """What a property may be, and where the machine finds it: a field of `Config`, "extra", or nowhere."""
 
-    rule: Rule
+    rule: Validator
     goes_to: str = ""
 
 
@@ -69,20 +69,20 @@ class Conf:
     properties: Mapping[str, object]
 
 
-def _flag(name: str, value: object) -> bool:
+def _boolean(name: str, value: object) -> bool:
     text = str(value).lower()
     if text not in ("true", "t", "1", "false", "f", "0"):
         raise ConfigError(name, value, "true or false")
     return text in ("true", "t", "1")
 
 
-def _text(name: str, value: object) -> str:
+def _string(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ConfigError(name, value, "a string")
     return value
 
 
-def _number(least: int, most: int) -> Rule:
+def _integer(least: int, most: int) -> Validator:
     def check(name: str, value: object) -> int:
         try:
             found = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
@@ -95,13 +95,13 @@ def _number(least: int, most: int) -> Rule:
     return check
 
 
-def _refresh(name: str, value: object) -> int:
-    found = _number(-1, 3_600_000)(name, value)
+def _refresh_interval(name: str, value: object) -> int:
+    found = _integer(-1, 3_600_000)(name, value)
     assert isinstance(found, int)
     return found if found > 0 else NEVER_MS
 
 
-def _one_of(*allowed: str) -> Rule:
+def _one_of(*allowed: str) -> Validator:
     def check(name: str, value: object) -> str:
         found = str(value).lower()
         if found not in allowed:
@@ -111,7 +111,7 @@ def _one_of(*allowed: str) -> Rule:
     return check
 
 
-def _several(*allowed: str) -> Rule:
+def _list_of(*allowed: str) -> Validator:
     def check(name: str, value: object) -> tuple[str, ...]:
         found = tuple(one.strip() for one in str(value).split(",") if one.strip())
         for one in found:
@@ -124,7 +124,7 @@ def _several(*allowed: str) -> Rule:
 
 def _brokers(name: str, value: object) -> tuple[tuple[str, int], ...]:
     found: list[tuple[str, int]] = []
-    for one in _text(name, value).split(","):
+    for one in _string(name, value).split(","):
         address = one.strip().rpartition("://")[2]
         host, colon, port = address.rpartition(":")
         if not address or (colon and not port.isdigit()):
@@ -135,32 +135,32 @@ def _brokers(name: str, value: object) -> tuple[tuple[str, int], ...]:
 
 PROPERTIES: Final[Mapping[str, Property]] = {
     "bootstrap.servers": Property(_brokers),
-    "client.id": Property(_text, "client_id"),
-    "client.rack": Property(_text, "rack"),
-    "group.id": Property(_text, "group_id"),
-    "group.instance.id": Property(_text, "instance"),
+    "client.id": Property(_string, "client_id"),
+    "client.rack": Property(_string, "rack"),
+    "group.id": Property(_string, "group_id"),
+    "group.instance.id": Property(_string, "instance"),
     "partition.assignment.strategy": Property(
-        _several("range", "roundrobin", "cooperative-sticky"), "assignors"
+        _list_of("range", "roundrobin", "cooperative-sticky"), "assignors"
     ),
-    "session.timeout.ms": Property(_number(1, 3_600_000), "session_ms"),
-    "heartbeat.interval.ms": Property(_number(1, 3_600_000), "heartbeat_ms"),
-    "max.poll.interval.ms": Property(_number(1, 86_400_000), "max_poll_ms"),
-    "enable.auto.commit": Property(_flag, "auto_commit"),
-    "auto.commit.interval.ms": Property(_number(0, 86_400_000), "auto_commit_ms"),
-    "enable.auto.offset.store": Property(_flag, "extra"),
-    "enable.partition.eof": Property(_flag, "extra"),
-    "queued.min.messages": Property(_number(1, 10_000_000), "extra"),
+    "session.timeout.ms": Property(_integer(1, 3_600_000), "session_ms"),
+    "heartbeat.interval.ms": Property(_integer(1, 3_600_000), "heartbeat_ms"),
+    "max.poll.interval.ms": Property(_integer(1, 86_400_000), "max_poll_ms"),
+    "enable.auto.commit": Property(_boolean, "auto_commit"),
+    "auto.commit.interval.ms": Property(_integer(0, 86_400_000), "auto_commit_ms"),
+    "enable.auto.offset.store": Property(_boolean, "extra"),
+    "enable.partition.eof": Property(_boolean, "extra"),
+    "queued.min.messages": Property(_integer(1, 10_000_000), "extra"),
     "auto.offset.reset": Property(
         _one_of("smallest", "earliest", "beginning", "largest", "latest", "end", "error"), "reset"
     ),
     "isolation.level": Property(_one_of("read_uncommitted", "read_committed"), "isolation"),
-    "fetch.wait.max.ms": Property(_number(0, 300_000), "fetch_wait_ms"),
-    "topic.metadata.refresh.interval.ms": Property(_refresh, "metadata_ms"),
-    "debug": Property(_several(*DEBUG)),
+    "fetch.wait.max.ms": Property(_integer(0, 300_000), "fetch_wait_ms"),
+    "topic.metadata.refresh.interval.ms": Property(_refresh_interval, "metadata_ms"),
+    "debug": Property(_list_of(*DEBUG)),
     "security.protocol": Property(_one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")),
-    "sasl.mechanisms": Property(_text),
-    "sasl.username": Property(_text),
-    "sasl.password": Property(_text),
+    "sasl.mechanisms": Property(_string),
+    "sasl.username": Property(_string),
+    "sasl.password": Property(_string),
 }
 
 

@@ -15,7 +15,7 @@ INVALID = -1001
 TAIL_BASE = -2000
 """RD_KAFKA_OFFSET_TAIL_BASE: this minus n is n records before the end."""
 
-_NAMES = {BEGINNING: "BEGINNING", END: "END", STORED: "STORED", INVALID: "INVALID"}
+_OFFSET_NAMES = {BEGINNING: "BEGINNING", END: "END", STORED: "STORED", INVALID: "INVALID"}
 
 
 def is_logical(offset: int) -> bool:
@@ -23,14 +23,14 @@ def is_logical(offset: int) -> bool:
     return offset < 0
 
 
-def name_of_offset(offset: int) -> str:
+def offset2str(offset: int) -> str:
     """As rd_kafka_offset2str prints it: BEGINNING, END, STORED, INVALID, TAIL(n), or the number."""
     if offset <= TAIL_BASE:
         return f"TAIL({TAIL_BASE - offset})"
-    return _NAMES.get(offset, str(offset))
+    return _OFFSET_NAMES.get(offset, str(offset))
 
 
-_OTHER_NAMES = {
+_RENAMED_ERRORS = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "UNKNOWN",
     ErrorCode.CORRUPT_MESSAGE: "INVALID_MSG",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PART",
@@ -41,13 +41,13 @@ _OTHER_NAMES = {
 }
 
 
-def name_of_error(code: int) -> str:
+def err2name(code: int) -> str:
     """rd_kafka_err2name: Kafka's name, but for a few."""
     try:
         known = ErrorCode(code)
     except ValueError:
         return f"ERR_{code}?"
-    return _OTHER_NAMES.get(known, known.name)
+    return _RENAMED_ERRORS.get(known, known.name)
 
 
 STATE = ("_STATE", "Local: Erroneous state")

@@ -14,11 +14,22 @@ from typing import cast
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchResponse, PartitionData
-from ..common import Wanted, fetch, fetched, metadata_request, read
+from ..common import FetchStart, fetch_request, metadata_request, parse_fetch, read_records
 from . import toppar
-from .constants import INVALID, name_of_error
-from .request import broker, send, some_broker
-from .state import ACTIVE, Eof, Messages, Open, Out, Partition, Position, State, Trouble, partition
+from .constants import INVALID, err2name
+from .request import any_usable_broker, broker_address, send_request
+from .state import (
+    ACTIVE,
+    EofOp,
+    ErrorOp,
+    FetchOp,
+    FetchPos,
+    LibrdkafkaState,
+    Out,
+    RequestBuf,
+    Toppar,
+    ensure_toppar,
+)
 
 ERROR_BACKOFF_MS = 500
 FORBIDDEN_BACKOFF_MS = 10 * ERROR_BACKOFF_MS  # rd_kafka_toppar_fetch_backoff
@@ -37,12 +48,12 @@ _LEADER_ERRORS = {
 }
 
 
-def serve(state: State, out: Out) -> None:
+def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_broker_fetch_toppars: a fetch to every broker that has none open."""
     if len(state.fetching) >= len(state.cluster.brokers):
         return
     enough = state.option("queued.min.messages", QUEUED_MIN)
-    wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+    wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp in state.all:
         one = state.partitions[tp]
         if not one.fetchable or one.queued >= enough:
@@ -51,45 +62,47 @@ def serve(state: State, out: Out) -> None:
             continue
         found = state.cluster.leader(tp)
         if found is not None and found.node not in state.fetching:
-            wanted.setdefault(found.node, {})[tp] = Wanted(one.next.offset, found.epoch)
+            wanted.setdefault(found.node, {})[tp] = FetchStart(one.next.offset, found.epoch)
     for node, partitions in wanted.items():
         state.fetching.add(node)
         versions = {tp: state.partitions[tp].version for tp in partitions}
-        request = fetch(
+        request = fetch_request(
             partitions,
             state.cluster,
             wait_ms=state.config.fetch_wait_ms,
             isolation=state.isolation,
             rack=state.config.rack or "",
         )
-        send(state, broker(state, node), request, out, (node, versions))
+        send_request(state, broker_address(state, node), request, out, (node, versions))
 
 
-def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) -> None:
+def on_fetch_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: FetchResponse | None, out: Out
+) -> None:
     """rd_kafka_broker_fetch_reply; no answer is a broken connection."""
     node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.about)
     state.fetching.discard(node)
     if answer is None:
         state.broken.add(node)
-        _later(state, list(versions))
-        _ask_leaders(state, list(versions), out)
+        _back_off(state, list(versions))
+        _request_leaders(state, list(versions), out)
         return
     wrong: list[TopicPartition] = []
-    for tp, data in fetched(answer, state.cluster):
-        one = partition(state, tp)
+    for tp, data in parse_fetch(answer, state.cluster):
+        one = ensure_toppar(state, tp)
         if versions.get(tp) != one.version or one.fetch_state is not ACTIVE:
             continue
         if data.error_code:
-            _failed(state, one, data, wrong, out)
+            _handle_partition_error(state, one, data, wrong, out)
         else:
-            _take(state, one, data, node)
+            _handle_partition(state, one, data, node)
     if answer.error_code:
-        _later(state, list(versions))
+        _back_off(state, list(versions))
     if wrong:
-        _ask_leaders(state, wrong, out)
+        _request_leaders(state, wrong, out)
 
 
-def _take(state: State, one: Partition, data: PartitionData, node: int) -> None:
+def _handle_partition(state: LibrdkafkaState, one: Toppar, data: PartitionData, node: int) -> None:
     """rd_kafka_fetch_reply_handle_partition."""
     one.forbidden = False
     one.low = data.log_start_offset
@@ -102,22 +115,24 @@ def _take(state: State, one: Partition, data: PartitionData, node: int) -> None:
     if offset == end and one.eof_told != end:
         # It has asked from the end on: the answer that brought the last records doesn't say that they were.
         one.eof_told = end
-        state.queue.append(Eof(one.tp, one.version, end, node, data.high_watermark))
+        state.queue.append(EofOp(one.tp, one.version, end, node, data.high_watermark))
         return
     if data.records:
-        got = read(one.tp, data, offset, committed=state.isolation == 1)
+        got = read_records(one.tp, data, offset, committed=state.isolation == 1)
         if got.records:
-            state.queue.append(Messages(one.tp, one.version, tuple(got.records), got.epoch))
+            state.queue.append(FetchOp(one.tp, one.version, tuple(got.records), got.epoch))
             one.queued += len(got.records)
         if got.position > offset:
-            one.next = Position(got.position, got.epoch)
+            one.next = FetchPos(got.position, got.epoch)
 
 
-def _failed(state: State, one: Partition, data: PartitionData, wrong: list[TopicPartition], out: Out) -> None:
+def _handle_partition_error(
+    state: LibrdkafkaState, one: Toppar, data: PartitionData, wrong: list[TopicPartition], out: Out
+) -> None:
     code = data.error_code
     if code == E.OFFSET_OUT_OF_RANGE:
         one.low = INVALID
-        toppar.reset(
+        toppar.reset_offset(
             state,
             one,
             one.next,
@@ -133,17 +148,17 @@ def _failed(state: State, one: Partition, data: PartitionData, wrong: list[Topic
         wrong.append(one.tp)
     elif not one.forbidden:
         one.forbidden = forbidden
-        name = name_of_error(code)
-        state.queue.append(Trouble(name, f"Fetch from broker failed: {one.tp}: {name}"))
+        name = err2name(code)
+        state.queue.append(ErrorOp(name, f"Fetch from broker failed: {one.tp}: {name}"))
 
 
-def _later(state: State, partitions: list[TopicPartition]) -> None:
+def _back_off(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:
     for tp in partitions:
-        one = partition(state, tp)
+        one = ensure_toppar(state, tp)
         one.retry_at = state.now + ERROR_BACKOFF_MS
         state.waiting[tp] = one
 
 
-def _ask_leaders(state: State, partitions: list[TopicPartition], out: Out) -> None:
+def _request_leaders(state: LibrdkafkaState, partitions: list[TopicPartition], out: Out) -> None:
     topics = sorted({tp.topic for tp in partitions})
-    send(state, some_broker(state), metadata_request(topics), out, "watch")
+    send_request(state, any_usable_broker(state), metadata_request(topics), out, "watch")

@@ -27,39 +27,39 @@ from . import (
 )
 from .cgrp_rebalance import assignment_done, revoke_all_rejoin_maybe
 from .constants import INVALID_ARG
-from .request import COORDINATOR, TRANSPORT, retry_due, send, some_broker
-from .state import UP, CoordState, JoinState, Open, Out, State, Todo
+from .request import COORDINATOR, TRANSPORT, any_usable_broker, resend_due, send_request
+from .state import UP, CgrpJoinState, CgrpState, InternalOp, LibrdkafkaState, Out, RequestBuf
 
-J = JoinState
+J = CgrpJoinState
 LOOP_MS = 1_000
 
 
-def step(state: State, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
+def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
     out: Out = []
     state.now = now
     if state.closed:
         return out
-    awake = _wakes(state, event)
+    awake = _wakes_main_thread(state, event)
     HANDLERS.dispatch(state, event, now, out)
-    _do(state, out)
+    _run_internal_ops(state, out)
     rdkafka.serve_queue(state, out)  # the application's thread is the quicker one
     if awake:
-        _timers(state, out)
-        _serve(state, out)
+        _run_timers(state, out)
+        _cgrp_serve(state, out)
         rdkafka.serve_queue(state, out)
-    _do(state, out)
+    _run_internal_ops(state, out)
     if state.terminating:
         rdkafka.try_terminate(state, out)
     if awake:
         state.handled = state.now
     if not state.closed:
-        fetcher.serve(state, out)
+        fetcher.fetch_toppars(state, out)
     state.due = _main_deadline(state)
     return out
 
 
-def _wakes(state: State, event: c.ModelEvent) -> bool:
+def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
     """Whether the main thread hears of it: not of polls and their ends, nor of what brokers' threads get."""
     if isinstance(event, c.DeadlineReached):
         return state.due is not None and state.due <= state.now
@@ -68,15 +68,15 @@ def _wakes(state: State, event: c.ModelEvent) -> bool:
     return not isinstance(event, c.PollCalled)
 
 
-def _do(state: State, out: Out) -> None:
+def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
     """What one part has left for another."""
     while state.todo or state.refused:
         while state.todo:
-            DO[state.todo.popleft()](state, out)
-        offset_store.serve_refused(state, out)
+            INTERNAL_OPS[state.todo.popleft()](state, out)
+        offset_store.fail_unsent(state, out)
 
 
-def next_deadline(state: State) -> int | None:
+def next_deadline(state: LibrdkafkaState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     if state.closed or not state.bootstrap:
         return None
@@ -86,13 +86,13 @@ def next_deadline(state: State) -> int | None:
     return due
 
 
-def _main_deadline(state: State) -> int | None:
+def _main_deadline(state: LibrdkafkaState) -> int | None:
     """When the main thread wakes next."""
     found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord is not UP:
-        if state.coord is CoordState.transport:
+        if state.coord is CgrpState.WAIT_BROKER_TRANSPORT:
             found.append(state.coord_up_at)
-        elif state.coord is CoordState.query and state.find_interval.last is not None:
+        elif state.coord is CgrpState.QUERY_COORD and state.find_interval.last is not None:
             found.append(state.find_interval.last + cgrp_coordinator.QUERY_MS + 1)
     if state.retries:
         found += [at for at, _ in state.retries]
@@ -108,143 +108,143 @@ def _main_deadline(state: State) -> int | None:
 # -- the main thread
 
 
-def _timers(state: State, out: Out) -> None:
+def _run_timers(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_timers_run."""
     if state.retries:
-        retry_due(state, out)
+        resend_due(state, out)
     if state.waiting:
-        toppar.query_due(state, out)
+        toppar.run_offset_timers(state, out)
     if state.max_poll_at is not None and state.max_poll_at <= state.now:
-        cgrp_session.max_poll_check(state, out)
+        cgrp_session.check_max_poll_interval(state, out)
     if state.commit_at is not None and state.commit_at <= state.now:
         state.commit_at = state.now + state.auto_commit_ms
-        offset_store.commit_timer(state, out)
+        offset_store.commit_on_timer(state, out)
     if state.metadata_at is not None and state.metadata_at <= state.now:
-        metadata.refresh_due(state, out)
+        metadata.refresh(state, out)
     if state.loop_at <= state.now:
         state.loop_at = state.now + LOOP_MS
 
 
-def _serve(state: State, out: Out) -> None:
+def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_serve, join_state_serve; twice where the first look opened a door."""
     rdkafka.try_terminate(state, out)
     if state.closed or not state.bootstrap:
         return
-    cgrp_session.session_check(state, out)
+    cgrp_session.check_session_timeout(state, out)
     for _ in range(2):
-        before = (state.join, state.coord)
+        before = (state.state, state.coord)
         if cgrp_coordinator.serve(state, out):
             if state.deferred:
-                offset_store.deferred_due(state, out)
-            SERVE[state.join](state, out)
+                offset_store.send_deferred(state, out)
+            SERVE[state.state](state, out)
         elif state.deferred:
-            offset_store.deferred_due(state, out)
+            offset_store.send_deferred(state, out)
         while state.todo:
-            DO[state.todo.popleft()](state, out)
-        if before == (state.join, state.coord):
+            INTERNAL_OPS[state.todo.popleft()](state, out)
+        if before == (state.state, state.coord):
             break
 
 
-def _serve_init(state: State, out: Out) -> None:
+def _serve_init(state: LibrdkafkaState, out: Out) -> None:
     if state.waits_for is not None or (state.fatal is not None and state.static):
         return
-    rdkafka.apply_next(state, out)
-    if state.join is not J.init or state.subscription is None or state.terminating:
+    rdkafka.apply_next_subscription(state, out)
+    if state.state is not J.INIT or state.subscription is None or state.terminating:
         return
     if state.join_interval.due(cgrp_join.JOIN_INTERVAL_MS, state.now):
         cgrp_join.join(state, out)
 
 
-def _serve_member(state: State, out: Out) -> None:
+def _serve_member(state: LibrdkafkaState, out: Out) -> None:
     if not (state.fatal is not None and state.static):
-        cgrp_join.beat(state, out)
+        cgrp_join.send_heartbeat(state, out)
 
 
-def _nothing(state: State, out: Out) -> None:
+def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
     """This state waits for an answer."""
 
 
-SERVE: dict[JoinState, Callable[[State, Out], None]] = {
-    J.init: _serve_init,
-    J.wait_join: _nothing,
-    J.wait_metadata: _nothing,
-    J.wait_sync: _nothing,
-    J.wait_assign_call: _serve_member,
-    J.wait_unassign_call: _serve_member,
-    J.wait_unassign_to_complete: _nothing,
-    J.wait_incr_unassign_to_complete: _nothing,
-    J.steady: _serve_member,
+SERVE: dict[CgrpJoinState, Callable[[LibrdkafkaState, Out], None]] = {
+    J.INIT: _serve_init,
+    J.WAIT_JOIN: _do_nothing,
+    J.WAIT_METADATA: _do_nothing,
+    J.WAIT_SYNC: _do_nothing,
+    J.WAIT_ASSIGN_CALL: _serve_member,
+    J.WAIT_UNASSIGN_CALL: _serve_member,
+    J.WAIT_UNASSIGN_TO_COMPLETE: _do_nothing,
+    J.WAIT_INCR_UNASSIGN_TO_COMPLETE: _do_nothing,
+    J.STEADY: _serve_member,
 }
 """rd_kafka_cgrp_join_state_serve."""
 
-DO: dict[Todo, Callable[[State, Out], None]] = {
-    Todo.serve_assignment: assignment.serve,
-    Todo.assignment_done: assignment_done,
-    Todo.query_coordinator: cgrp_coordinator.query,
-    Todo.coordinator_dead: cgrp_coordinator.dead,
-    Todo.lose: lambda state, out: revoke_all_rejoin_maybe(state, True, out),
+INTERNAL_OPS: dict[InternalOp, Callable[[LibrdkafkaState, Out], None]] = {
+    InternalOp.SERVE_ASSIGNMENT: assignment.serve,
+    InternalOp.ASSIGNMENT_DONE: assignment_done,
+    InternalOp.QUERY_COORDINATOR: cgrp_coordinator.coord_query,
+    InternalOp.COORDINATOR_DEAD: cgrp_coordinator.coord_dead,
+    InternalOp.REVOKE_AS_LOST: lambda state, out: revoke_all_rejoin_maybe(state, True, out),
 }
 
 
 # -- responses
 
 
-def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
+def _on_metadata_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
     if answer is None:
-        metadata.failed(state, entry)
+        metadata.on_metadata_failure(state, entry)
         return
-    metadata.answered(state, entry, answer, out)
+    metadata.on_metadata_response(state, entry, answer, out)
     if entry.about == metadata.FOR_PLAN:
-        cgrp_join.plan(state, out)
+        cgrp_join.assignor_run(state, out)
 
 
-def _find(state: State, entry: Open, answer: Any, out: Out) -> None:
+def _on_find_coordinator_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
     if answer is None:
-        cgrp_coordinator.refused(state, TRANSPORT, None, out)
+        cgrp_coordinator.on_find_coordinator_error(state, TRANSPORT, None, out)
     else:
-        cgrp_coordinator.found(state, entry, answer, out)
+        cgrp_coordinator.on_find_coordinator_response(state, entry, answer, out)
 
 
-def _committed(state: State, entry: Open, answer: Any, out: Out) -> None:
-    assignment.fetched(state, entry, answer, TRANSPORT if answer is None else 0, out)
+def _on_offset_fetch_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
+    assignment.on_offset_fetch_response(state, entry, answer, TRANSPORT if answer is None else 0, out)
 
 
-def _left(state: State, entry: Open, answer: Any, out: Out) -> None:
+def _on_leave_group_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
     state.wait_leave = False
 
 
-RESPONSES: Final[dict[str, Callable[[State, Open, Any, Out], None]]] = {
-    "MetadataRequest": _metadata,
-    "FindCoordinatorRequest": _find,
-    "JoinGroupRequest": cgrp_join.join_answered,
-    "SyncGroupRequest": cgrp_join.sync_answered,
-    "HeartbeatRequest": cgrp_session.heartbeat_answered,
-    "LeaveGroupRequest": _left,
-    "OffsetCommitRequest": offset_store.answered,
-    "OffsetFetchRequest": _committed,
-    "ListOffsetsRequest": toppar.listed,
-    "OffsetForLeaderEpochRequest": toppar.validated,
-    "FetchRequest": fetcher.answered,
+RESPONSES: Final[dict[str, Callable[[LibrdkafkaState, RequestBuf, Any, Out], None]]] = {
+    "MetadataRequest": _on_metadata_response,
+    "FindCoordinatorRequest": _on_find_coordinator_response,
+    "JoinGroupRequest": cgrp_join.on_join_group_response,
+    "SyncGroupRequest": cgrp_join.on_sync_group_response,
+    "HeartbeatRequest": cgrp_session.on_heartbeat_response,
+    "LeaveGroupRequest": _on_leave_group_response,
+    "OffsetCommitRequest": offset_store.on_offset_commit_response,
+    "OffsetFetchRequest": _on_offset_fetch_response,
+    "ListOffsetsRequest": toppar.on_list_offsets_response,
+    "OffsetForLeaderEpochRequest": toppar.on_offset_for_leader_epoch_response,
+    "FetchRequest": fetcher.on_fetch_response,
 }
 
 
 # -- events
 
 
-class LibrdkafkaHandlers(EventHandlers[State]):
+class LibrdkafkaHandlers(EventHandlers[LibrdkafkaState]):
     """The application's calls, and what arrives from the brokers."""
 
     UNSUPPORTED = ("AttributeError", "librdkafka has no {}")
 
-    def on_started(self, state: State, event: c.Started, now: int, out: Out) -> None:
+    def on_started(self, state: LibrdkafkaState, event: c.Started, now: int, out: Out) -> None:
         state.bootstrap, state.offered = event.bootstrap, event.offered
         state.last_poll = state.loop_at = state.now
         if state.auto_commit and state.auto_commit_ms > 0:
             state.commit_at = state.now + state.auto_commit_ms
         state.metadata_at = state.now + state.metadata_ms
-        send(state, some_broker(state), metadata_request(()), out, metadata.FOR_BROKERS)
+        send_request(state, any_usable_broker(state), metadata_request(()), out, metadata.FOR_BROKERS)
 
-    def on_subscribe(self, state: State, event: c.SubscribeCalled, now: int, out: Out) -> None:
+    def on_subscribe(self, state: LibrdkafkaState, event: c.SubscribeCalled, now: int, out: Out) -> None:
         pattern = event.pattern
         if pattern is not None and not pattern.startswith("^"):
             pattern = f"^{pattern}"
@@ -255,57 +255,59 @@ class LibrdkafkaHandlers(EventHandlers[State]):
         state.last_poll = state.now
         rdkafka.subscribe(state, topics or None, out)
 
-    def on_unsubscribe(self, state: State, event: c.UnsubscribeCalled, now: int, out: Out) -> None:
+    def on_unsubscribe(self, state: LibrdkafkaState, event: c.UnsubscribeCalled, now: int, out: Out) -> None:
         rdkafka.subscribe(state, None, out)
 
-    def on_assign(self, state: State, event: c.AssignCalled, now: int, out: Out) -> None:
+    def on_assign(self, state: LibrdkafkaState, event: c.AssignCalled, now: int, out: Out) -> None:
         rdkafka.assign(state, event, out)
 
-    def on_seek(self, state: State, event: c.SeekCalled, now: int, out: Out) -> None:
+    def on_seek(self, state: LibrdkafkaState, event: c.SeekCalled, now: int, out: Out) -> None:
         rdkafka.seek(state, event, out)
 
-    def on_pause(self, state: State, event: c.PauseCalled, now: int, out: Out) -> None:
+    def on_pause(self, state: LibrdkafkaState, event: c.PauseCalled, now: int, out: Out) -> None:
         rdkafka.pause(state, event.partitions, True)
 
-    def on_resume(self, state: State, event: c.ResumeCalled, now: int, out: Out) -> None:
+    def on_resume(self, state: LibrdkafkaState, event: c.ResumeCalled, now: int, out: Out) -> None:
         rdkafka.pause(state, event.partitions, False)
 
-    def on_poll(self, state: State, event: c.PollCalled, now: int, out: Out) -> None:
+    def on_poll(self, state: LibrdkafkaState, event: c.PollCalled, now: int, out: Out) -> None:
         rdkafka.poll(state, event, out)
 
-    def on_callback_returned(self, state: State, event: c.CallbackReturned, now: int, out: Out) -> None:
-        rdkafka.told(state, out)
+    def on_callback_returned(
+        self, state: LibrdkafkaState, event: c.CallbackReturned, now: int, out: Out
+    ) -> None:
+        rdkafka.on_callback_returned(state, out)
 
-    def on_commit(self, state: State, event: c.CommitCalled, now: int, out: Out) -> None:
+    def on_commit(self, state: LibrdkafkaState, event: c.CommitCalled, now: int, out: Out) -> None:
         offset_store.commit(state, event.token, event.offsets, event.wait, out)
 
-    def on_store(self, state: State, event: c.StoreCalled, now: int, out: Out) -> None:
+    def on_store(self, state: LibrdkafkaState, event: c.StoreCalled, now: int, out: Out) -> None:
         error = offset_store.store(state, event.offsets)
         if error is not None:
             out.append(c.Notify("error", *error))
 
-    def on_rebalance(self, state: State, event: c.RebalanceCalled, now: int, out: Out) -> None:
+    def on_rebalance(self, state: LibrdkafkaState, event: c.RebalanceCalled, now: int, out: Out) -> None:
         out.append(c.Notify("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
 
-    def on_close(self, state: State, event: c.CloseCalled, now: int, out: Out) -> None:
+    def on_close(self, state: LibrdkafkaState, event: c.CloseCalled, now: int, out: Out) -> None:
         rdkafka.close(state, out)
 
-    def on_response(self, state: State, event: c.ResponseReceived, now: int, out: Out) -> None:
+    def on_response(self, state: LibrdkafkaState, event: c.ResponseReceived, now: int, out: Out) -> None:
         entry = state.open.pop(id(event.request), None)
         if entry is not None:
             RESPONSES[type(event.request).__name__](state, entry, event.response, out)
 
-    def on_request_failed(self, state: State, event: c.RequestFailed, now: int, out: Out) -> None:
+    def on_request_failed(self, state: LibrdkafkaState, event: c.RequestFailed, now: int, out: Out) -> None:
         entry = state.open.pop(id(event.request), None)
         if entry is None:
             return
         if entry.send.to.lane == COORDINATOR:
-            cgrp_coordinator.went_down(state)
+            cgrp_coordinator.on_coordinator_disconnect(state)
         RESPONSES[type(event.request).__name__](state, entry, None, out)
 
-    def on_connection_lost(self, state: State, event: c.ConnectionLost, now: int, out: Out) -> None:
+    def on_connection_lost(self, state: LibrdkafkaState, event: c.ConnectionLost, now: int, out: Out) -> None:
         if event.address.lane == COORDINATOR:
-            cgrp_coordinator.went_down(state)
+            cgrp_coordinator.on_coordinator_disconnect(state)
 
 
 HANDLERS: Final = LibrdkafkaHandlers()

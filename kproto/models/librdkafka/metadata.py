@@ -14,30 +14,30 @@ from ..common import metadata_request
 from ..contract import Address
 from . import toppar
 from .cgrp_rebalance import metadata_changed
-from .constants import name_of_error
-from .request import COORDINATOR, retry, send, some_broker
-from .state import ACTIVE, JoinState, Open, Out, State, Trouble
+from .constants import err2name
+from .request import COORDINATOR, any_usable_broker, retry_request, send_request
+from .state import ACTIVE, CgrpJoinState, ErrorOp, LibrdkafkaState, Out, RequestBuf
 
 FOR_JOIN, FOR_PLAN, FOR_WATCH, FOR_BROKERS = "join", "plan", "watch", "brokers"
 
 
-def refresh_due(state: State, out: Out) -> None:
+def refresh(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_metadata_refresh_cb."""
     state.metadata_at = state.now + state.metadata_ms
     topics = topics_of_interest(state)
     if not state.bootstrap or (topics is not None and not topics):
         return
-    send(state, some_broker(state), metadata_request(topics), out, FOR_WATCH)
+    send_request(state, any_usable_broker(state), metadata_request(topics), out, FOR_WATCH)
 
 
-def topics_of_interest(state: State) -> list[str] | None:
+def topics_of_interest(state: LibrdkafkaState) -> list[str] | None:
     """The local topics and those subscribed to; all of them (None) for a pattern."""
     if state.wildcard:
         return None
     return sorted(state.local_topics.union(state.subscription or ()))
 
 
-def refresh_for_join(state: State, out: Out) -> bool:
+def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
     """rd_kafka_cgrp_metadata_refresh: ask when a topic was never answered for; True while waiting."""
     if state.wildcard:
         asked = None
@@ -47,57 +47,59 @@ def refresh_for_join(state: State, out: Out) -> bool:
         known = all(one in state.cluster.topics or one in state.cluster.errors for one in asked)
     if known:
         return False
-    send(state, some_broker(state), metadata_request(asked), out, FOR_JOIN)
+    send_request(state, any_usable_broker(state), metadata_request(asked), out, FOR_JOIN)
     return True
 
 
-def plan_topics(state: State, topics: list[str], to: Address, out: Out) -> None:
+def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Address, out: Out) -> None:
     """The leader's question, to the coordinator: the topics of all members."""
-    send(state, to, metadata_request(topics), out, FOR_PLAN)
+    send_request(state, to, metadata_request(topics), out, FOR_PLAN)
 
 
-def answered(state: State, entry: Open, answer: MetadataResponse, out: Out) -> None:
+def on_metadata_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: MetadataResponse, out: Out
+) -> None:
     """rd_kafka_parse_Metadata, but for the leader's part."""
     request = entry.send.request
     assert isinstance(request, MetadataRequest)
-    state.cluster.learn(answer, whole=request.topics is None)
+    state.cluster.update(answer, whole=request.topics is None)
     state.whole = state.whole or request.topics is None
     state.join_interval.reset()
-    back_again(state, out)
+    validate_after_reconnect(state, out)
     if entry.about in (FOR_JOIN, FOR_WATCH):
         update_check(state, True, out)
 
 
-def back_again(state: State, out: Out) -> None:
+def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
     """A broker whose connection broke is asked whether it still has what was read."""
     if not state.broken:
         return
     state.broken.clear()
     for one in state.partitions.values():
         if one.started and one.fetch_state is ACTIVE:
-            toppar.validate(state, one, out)
+            toppar.validate_position(state, one, out)
 
 
-def failed(state: State, entry: Open) -> None:
+def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
     """Nobody answered: once more, as often as it takes where a join waits for it."""
-    to = some_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
+    to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
-    retry(state, entry, 2**31 if entry.about in (FOR_JOIN, FOR_PLAN) else 0)
+    retry_request(state, entry, 2**31 if entry.about in (FOR_JOIN, FOR_PLAN) else 0)
 
 
-def update_check(state: State, do_join: bool, out: Out) -> None:
+def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
     """rd_kafka_cgrp_metadata_update_check."""
     if not state.subscription:
         return
-    found, missing = matching(state)
-    propagate(state, missing)
+    found, missing = match_subscription(state)
+    propagate_topic_errors(state, missing)
     changed = found != state.subscribed
     state.subscribed = found
-    if do_join and (changed or state.join is JoinState.wait_metadata):
+    if do_join and (changed or state.state is CgrpJoinState.WAIT_METADATA):
         metadata_changed(state, out)
 
 
-def matching(state: State) -> tuple[dict[str, int], dict[str, int]]:
+def match_subscription(state: LibrdkafkaState) -> tuple[dict[str, int], dict[str, int]]:
     """The topics of the subscription that exist, with their partitions; and the errors of the others."""
     found: dict[str, int] = {}
     missing: dict[str, int] = {}
@@ -114,10 +116,10 @@ def matching(state: State) -> tuple[dict[str, int], dict[str, int]]:
     return dict(sorted(found.items())), missing
 
 
-def propagate(state: State, missing: dict[str, int]) -> None:
+def propagate_topic_errors(state: LibrdkafkaState, missing: dict[str, int]) -> None:
     """rd_kafka_propagate_consumer_topic_errors: each error of a topic is told once."""
     for topic, code in missing.items():
         if state.errored.get(topic) != code:
-            name = name_of_error(code)
-            state.queue.append(Trouble(name, f"Subscribed topic not available: {topic}: Broker: {name}"))
+            name = err2name(code)
+            state.queue.append(ErrorOp(name, f"Subscribed topic not available: {topic}: Broker: {name}"))
     state.errored = missing

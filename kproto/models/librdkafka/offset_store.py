@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
-from ..common import Committing as Wire
-from ..common import commit_errors, offset_commit
+from ..common import OffsetToCommit as Wire
+from ..common import commit_errors, offset_commit_request
 from ..contract import FinishCommit
 from .constants import (
     ASSIGNMENT_LOST,
@@ -30,84 +30,95 @@ from .constants import (
     NO_OFFSET,
     STATE,
     WAIT_COORD,
+    err2name,
     is_logical,
-    name_of_error,
 )
-from .request import TRANSPORT, retry, send
-from .state import Committing, CoordState, JoinState, Open, Out, Position, State, Todo, partition, set_fatal
+from .request import TRANSPORT, retry_request, send_request
+from .state import (
+    CgrpJoinState,
+    CgrpState,
+    FetchPos,
+    InternalOp,
+    LibrdkafkaState,
+    OffsetCommitOp,
+    Out,
+    RequestBuf,
+    ensure_toppar,
+    set_fatal,
+)
 
-_RETRY = {
+_RETRIABLE_ERRORS = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
     E.UNKNOWN_TOPIC_OR_PARTITION,
     E.COORDINATOR_NOT_AVAILABLE,
     E.NOT_COORDINATOR,
     E.REQUEST_TIMED_OUT,
 }
-_DEAD = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
+_COORDINATOR_ERRORS = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 
 
-def store(state: State, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
+def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
     """rd_kafka_offsets_store: not allowed beside the automatic store, nor for what isn't assigned."""
     if state.auto_store:
         return INVALID_ARG
     wrong = None
     for tp, offset in offsets.items():
-        one = partition(state, tp)
+        one = ensure_toppar(state, tp)
         if not one.assigned:
             wrong = STATE
         else:
-            one.stored = Position(offset)
+            one.stored = FetchPos(offset)
     return wrong
 
 
 def commit(
-    state: State, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
+    state: LibrdkafkaState, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
 ) -> None:
     """rd_kafka_commit: these offsets, or those that are stored for the assignment."""
-    op = Committing({}, token, told=wait)
+    op = OffsetCommitOp({}, token, told=wait)
     if not wait:
         out.append(FinishCommit(token))
     if offsets is not None:
-        op.offsets = {tp: Position(offset) for tp, offset in offsets.items()}
-        _send(state, op, out)
+        op.offsets = {tp: FetchPos(offset) for tp, offset in offsets.items()}
+        _send_commit(state, op, out)
     else:
         _commit_stored(state, op, out)
 
 
-def commit_timer(state: State, out: Out) -> None:
+def commit_on_timer(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_offset_commit_tmr_cb."""
-    if state.subscription is not None and state.join is not JoinState.steady:
+    if state.subscription is not None and state.state is not CgrpJoinState.STEADY:
         return
     if not state.lost:
-        _commit_stored(state, Committing({}), out)
+        _commit_stored(state, OffsetCommitOp({}), out)
 
 
-def commit_assigned(state: State, offsets: dict[TopicPartition, Position], out: Out) -> None:
+def commit_removed(state: LibrdkafkaState, offsets: dict[TopicPartition, FetchPos], out: Out) -> None:
     """rd_kafka_cgrp_assigned_offsets_commit for partitions that were just removed."""
     if not state.lost:
-        _send(state, Committing(dict(sorted(offsets.items()))), out)
+        _send_commit(state, OffsetCommitOp(dict(sorted(offsets.items()))), out)
 
 
-def _commit_stored(state: State, op: Committing, out: Out) -> None:
+def _commit_stored(state: LibrdkafkaState, op: OffsetCommitOp, out: Out) -> None:
     if state.all and state.lost:
         state.wait_commits += 1
         state.refused.append((op, ASSIGNMENT_LOST))
         return
     for tp in state.all:
-        one = partition(state, tp)
-        if _newer(one.stored, one.committed):
+        one = ensure_toppar(state, tp)
+        if _is_newer(one.stored, one.committed):
             op.offsets[tp] = one.stored
-    _send(state, op, out)
+    _send_commit(state, op, out)
 
 
-def _newer(stored: Position, committed: Position) -> bool:
+def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
     """rd_kafka_fetch_pos_cmp: by epoch where both have one, then by offset."""
     if stored.offset == INVALID:
         return False
     return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)
 
 
-def _send(state: State, op: Committing, out: Out, *, again: bool = False) -> None:
+def _send_commit(state: LibrdkafkaState, op: OffsetCommitOp, out: Out, *, again: bool = False) -> None:
     """rd_kafka_cgrp_offsets_commit."""
     if not again:
         state.wait_commits += 1
@@ -116,21 +127,21 @@ def _send(state: State, op: Committing, out: Out, *, again: bool = False) -> Non
         state.refused.append((op, FATAL))
     elif not offsets:
         state.refused.append((op, NO_OFFSET))
-    elif state.coord is not CoordState.up or state.coordinator is None:
-        if not _defer(state, op):
+    elif state.coord is not CgrpState.UP or state.coordinator is None:
+        if not _defer_commit(state, op):
             state.refused.append((op, WAIT_COORD))
     else:
-        request = offset_commit(
+        request = offset_commit_request(
             state.config.group_id,
             state.generation,
             state.member_id,
             state.config.instance,
             {tp: Wire(one.offset, one.epoch, "") for tp, one in offsets.items()},
         )
-        send(state, state.coordinator, request, out, op)
+        send_request(state, state.coordinator, request, out, op)
 
 
-def _defer(state: State, op: Committing) -> bool:
+def _defer_commit(state: LibrdkafkaState, op: OffsetCommitOp) -> bool:
     """rd_kafka_cgrp_defer_offset_commit: wait for a coordinator, once."""
     if op.give_up_at is not None:
         return False
@@ -139,69 +150,75 @@ def _defer(state: State, op: Committing) -> bool:
     return True
 
 
-def deferred_due(state: State, out: Out) -> None:
+def send_deferred(state: LibrdkafkaState, out: Out) -> None:
     """Send what waited for the coordinator; what waited too long fails."""
     waiting, state.deferred = state.deferred, []
     for op in waiting:
-        if state.coord is CoordState.up:
-            _send(state, op, out, again=True)
+        if state.coord is CgrpState.UP:
+            _send_commit(state, op, out, again=True)
         elif op.give_up_at is not None and op.give_up_at <= state.now:
             state.refused.append((op, WAIT_COORD))
         else:
             state.deferred.append(op)
 
 
-def serve_refused(state: State, out: Out) -> None:
+def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
     """Commits that never went out fail in a turn of their own: nobody is called in the middle of a step."""
     while state.refused:
         op, error = state.refused.popleft()
-        _finish(state, op, error, out)
+        _finish_commit(state, op, error, out)
 
 
-def answered(state: State, entry: Open, answer: OffsetCommitResponse | None, out: Out) -> None:
+def on_offset_commit_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: OffsetCommitResponse | None, out: Out
+) -> None:
     """rd_kafka_cgrp_op_handle_OffsetCommit."""
     op = entry.about
-    assert isinstance(op, Committing)
+    assert isinstance(op, OffsetCommitOp)
     errors = commit_errors(answer) if answer is not None else {}
     failed = {tp: code for tp, code in errors.items() if code}
     code = TRANSPORT if answer is None else next(reversed(failed.values()), 0)
     whole = bool(failed) and len(failed) == len(errors)
-    if _goes_on(state, entry, op, code, whole, out):
+    if _handle_commit_error(state, entry, op, code, whole, out):
         return
     for tp, one in op.offsets.items():
         if not failed.get(tp) and answer is not None:
-            partition(state, tp).committed = one
-    error = None if code == 0 else (name_of_error(code), f"Commit failed: Broker: {name_of_error(code)}")
-    _finish(state, op, error, out)
+            ensure_toppar(state, tp).committed = one
+    error = None if code == 0 else (err2name(code), f"Commit failed: Broker: {err2name(code)}")
+    _finish_commit(state, op, error, out)
 
 
-def _goes_on(state: State, entry: Open, op: Committing, code: int, whole: bool, out: Out) -> bool:
+def _handle_commit_error(
+    state: LibrdkafkaState, entry: RequestBuf, op: OffsetCommitOp, code: int, whole: bool, out: Out
+) -> bool:
     """What an error does beside failing; True when the commit isn't over yet."""
     if code == 0:
         return False
-    if code in _DEAD:
-        state.todo.append(Todo.coordinator_dead)
+    if code in _COORDINATOR_ERRORS:
+        state.todo.append(InternalOp.COORDINATOR_DEAD)
     elif code == E.REQUEST_TIMED_OUT:
-        state.todo.append(Todo.query_coordinator)
-    again = (code in _RETRY and code not in _DEAD and whole) or code == TRANSPORT
-    if again and retry(state, entry):
+        state.todo.append(InternalOp.QUERY_COORDINATOR)
+    again = (code in _RETRIABLE_ERRORS and code not in _COORDINATOR_ERRORS and whole) or code == TRANSPORT
+    if again and retry_request(state, entry):
         return True
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
     if code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
-        state.todo.append(Todo.lose)
+        state.todo.append(InternalOp.REVOKE_AS_LOST)
     elif code == E.ILLEGAL_GENERATION and not state.rebalancing:
         state.generation = -1
-        state.todo.append(Todo.lose)
-    elif code in _DEAD or code == TRANSPORT:
-        return _defer(state, op)
+        state.todo.append(InternalOp.REVOKE_AS_LOST)
+    elif code in _COORDINATOR_ERRORS or code == TRANSPORT:
+        return _defer_commit(state, op)
     return False
 
 
-def _finish(state: State, op: Committing, error: tuple[str, str] | None, out: Out) -> None:
+def _finish_commit(
+    state: LibrdkafkaState, op: OffsetCommitOp, error: tuple[str, str] | None, out: Out
+) -> None:
     state.wait_commits -= 1
     if op.told:
         out.append(FinishCommit(op.token, error))
     if not state.wait_commits:
-        state.todo.append(Todo.serve_assignment)
+        state.todo.append(InternalOp.SERVE_ASSIGNMENT)

@@ -20,31 +20,38 @@ from .. import contract as c
 from . import assignment, metadata, toppar
 from .cgrp_join import join
 from .cgrp_leave import leave_maybe
-from .cgrp_rebalance import answer, default_answer, rejoin, revoke_all_rejoin, tell_incremental, unassign
+from .cgrp_rebalance import (
+    answer_by_default,
+    enqueue_incremental,
+    handle_assign_op,
+    rejoin,
+    revoke_all_rejoin,
+    unassign,
+)
 from .constants import INVALID, PARTITION_EOF, UNKNOWN_PARTITION
 from .state import (
-    CoordState,
-    Eof,
-    JoinState,
-    Messages,
+    CgrpJoinState,
+    CgrpState,
+    EofOp,
+    ErrorOp,
+    FetchOp,
+    FetchPos,
+    InternalOp,
+    LibrdkafkaState,
+    OpenPoll,
     Out,
-    Polling,
-    Position,
-    Rebalance,
-    State,
-    Todo,
-    Trouble,
+    RebalanceOp,
+    ensure_toppar,
     move,
-    partition,
 )
 
-J = JoinState
+J = CgrpJoinState
 
 
 # -- subscribe and unsubscribe
 
 
-def subscribe(state: State, topics: tuple[str, ...] | None, out: Out) -> None:
+def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) -> None:
     """rd_kafka_cgrp_subscribe; None is unsubscribe."""
     if state.fatal is not None and state.static:
         if state.subscription is not None:
@@ -55,7 +62,7 @@ def subscribe(state: State, topics: tuple[str, ...] | None, out: Out) -> None:
     if state.rebalancing:
         state.next_subscription, state.next_unsubscribe = topics, topics is None
     elif state.cooperative and topics is not None and state.subscription is not None:
-        _modify(state, topics, out)
+        _modify_subscription(state, topics, out)
     else:
         if state.subscription is not None:
             unsubscribe(state, topics is None, out)
@@ -64,7 +71,7 @@ def subscribe(state: State, topics: tuple[str, ...] | None, out: Out) -> None:
             join(state, out)
 
 
-def unsubscribe(state: State, leave_group: bool, out: Out) -> None:
+def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
     """rd_kafka_cgrp_unsubscribe."""
     state.max_poll_at = None
     state.subscription, state.subscribed, state.errored = None, {}, {}
@@ -75,23 +82,23 @@ def unsubscribe(state: State, leave_group: bool, out: Out) -> None:
         revoke_all_rejoin(state, False, out)
 
 
-def _modify(state: State, topics: tuple[str, ...], out: Out) -> None:
+def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: Out) -> None:
     """rd_kafka_cgrp_modify_subscription."""
     state.subscription = topics
     if metadata.refresh_for_join(state, out):
-        move(state, J.wait_metadata)
+        move(state, J.WAIT_METADATA)
         return
-    found, missing = metadata.matching(state)
-    metadata.propagate(state, missing)
+    found, missing = metadata.match_subscription(state)
+    metadata.propagate_topic_errors(state, missing)
     gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in found)
     changed, state.subscribed = found != state.subscribed, found
     if gone:
-        tell_incremental(state, False, gone, True, out)
+        enqueue_incremental(state, False, gone, True, out)
     elif changed:
         rejoin(state, out)
 
 
-def apply_next(state: State, out: Out) -> None:
+def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_apply_next_subscribe."""
     if state.next_subscription is not None:
         topics, state.next_subscription = state.next_subscription, None
@@ -104,23 +111,23 @@ def apply_next(state: State, out: Out) -> None:
 # -- assign, seek, pause
 
 
-def assign(state: State, event: c.AssignCalled, out: Out) -> None:
+def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
     """rd_kafka_assign, _incremental_assign, _incremental_unassign and, with nothing, unassign."""
     if state.telling is not None:
         state.answered = True
     offsets = {tp: INVALID if offset is None else offset for tp, offset in event.partitions.items()}
     for tp in offsets:
-        partition(state, tp)
+        ensure_toppar(state, tp)
     whole = event.change == "all"
-    error = answer(state, None if whole and not offsets else offsets, event.change, out)
+    error = handle_assign_op(state, None if whole and not offsets else offsets, event.change, out)
     if error is not None:
         out.append(c.Notify("error", *error))
     unknown = sorted({tp.topic for tp in offsets if tp.topic not in state.cluster.topics})
     if unknown and state.bootstrapped:
-        metadata.refresh_due(state, out)
+        metadata.refresh(state, out)
 
 
-def seek(state: State, event: c.SeekCalled, out: Out) -> None:
+def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
     """rd_kafka_seek; Report("error", "_STATE") where it is too early.
 
     It is "_UNKNOWN_PARTITION" of what isn't assigned and was not met in metadata either.
@@ -135,15 +142,15 @@ def seek(state: State, event: c.SeekCalled, out: Out) -> None:
         out.append(c.Notify("error", error[0], f"Failed to seek to offset {event.offset}: {error[1]}"))
 
 
-def pause(state: State, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
+def pause(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
     for tp in partitions:
         if paused:
-            toppar.pause(state, partition(state, tp), library=False)
+            toppar.pause(state, ensure_toppar(state, tp), library=False)
         else:
-            toppar.resume(state, partition(state, tp), library=False)
+            toppar.resume(state, ensure_toppar(state, tp), library=False)
 
 
-def assigned_offsets(state: State) -> Mapping[TopicPartition, int]:
+def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
     """rd_kafka_assignment: what is assigned, with the offset that each was *assigned at*.
 
     It is no position: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
@@ -151,7 +158,7 @@ def assigned_offsets(state: State) -> Mapping[TopicPartition, int]:
     return dict(state.all)
 
 
-def position(state: State, tp: TopicPartition) -> int:
+def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
     """rd_kafka_position: the last record's offset plus one; INVALID (-1001) before the first."""
     found = state.partitions.get(tp)
     return found.app.offset if found is not None else INVALID
@@ -160,76 +167,76 @@ def position(state: State, tp: TopicPartition) -> int:
 # -- poll
 
 
-def poll(state: State, event: c.PollCalled, out: Out) -> None:
+def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
     """What is there is given when the event is through, as after any other one."""
-    state.polling = Polling(state.now + event.timeout_ms, event.limit)
+    state.polling = OpenPoll(state.now + event.timeout_ms, event.limit)
 
 
-def told(state: State, out: Out) -> None:
+def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
     """The application's callback is back: where it didn't answer by itself, the binding does."""
     event, state.telling = state.telling, None
     if event is not None and not state.answered:
-        default_answer(state, event, out)
+        answer_by_default(state, event, out)
     state.answered = False
     if event is not None and state.polling is not None:
         state.polling.answered = state.event_a_poll
 
 
-def serve_queue(state: State, out: Out) -> None:
+def serve_queue(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_q_serve_rkmessages: give what is there, until it is enough or the time is over."""
     open_poll = state.polling
     while state.queue and state.telling is None and (open_poll is not None or state.closing):
         if open_poll is not None and (open_poll.answered or len(open_poll.records) >= open_poll.limit):
             break
         item = state.queue.popleft()
-        if isinstance(item, Rebalance):
-            _call_back(state, item, out)
-        elif isinstance(item, Messages):
-            _hand_over(state, item)
-        elif open_poll is not None and isinstance(item, Trouble):
+        if isinstance(item, RebalanceOp):
+            _invoke_rebalance_callback(state, item, out)
+        elif isinstance(item, FetchOp):
+            _deliver_messages(state, item)
+        elif open_poll is not None and isinstance(item, ErrorOp):
             open_poll.troubles.append(item)
-        elif open_poll is not None and isinstance(item, Eof):
-            _eof(state, item, open_poll)
+        elif open_poll is not None and isinstance(item, EofOp):
+            _deliver_eof(state, item, open_poll)
     if open_poll is not None and state.telling is None:
         enough = len(open_poll.records) + len(open_poll.troubles) >= open_poll.limit
         if enough or open_poll.answered or state.now >= open_poll.until:
-            _polled(state, open_poll, out)
+            _finish_poll(state, open_poll, out)
 
 
-def _call_back(state: State, event: Rebalance, out: Out) -> None:
+def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
     state.telling = event
     kind = "assigned" if event.assign else "lost" if state.lost else "revoked"
     out.append(c.RunCallback(kind, event.partitions))
 
 
-def _hand_over(state: State, item: Messages) -> None:
-    one = partition(state, item.tp)
+def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
+    one = ensure_toppar(state, item.tp)
     one.queued = max(0, one.queued - len(item.records))
     if item.version != one.version or state.polling is None:
         return
     room = state.polling.limit - len(state.polling.records)
     given, rest = item.records[:room], item.records[room:]
     if rest:
-        state.queue.appendleft(Messages(item.tp, item.version, rest, item.epoch))
+        state.queue.appendleft(FetchOp(item.tp, item.version, rest, item.epoch))
         one.queued += len(rest)
     state.polling.records += given
-    one.app = Position(given[-1].offset + 1, item.epoch)
+    one.app = FetchPos(given[-1].offset + 1, item.epoch)
     if state.auto_store:
         one.stored = one.app
 
 
-def _eof(state: State, item: Eof, open_poll: Polling) -> None:
-    one = partition(state, item.tp)
+def _deliver_eof(state: LibrdkafkaState, item: EofOp, open_poll: OpenPoll) -> None:
+    one = ensure_toppar(state, item.tp)
     if item.version != one.version:
         return
     one.eof = item.offset
     if state.partition_eof:
         end = f"end of partition at offset {item.offset} (HighwaterMark {item.high_watermark})"
         text = f"Fetch from broker {item.node} reached {end}"
-        open_poll.troubles.append(Trouble(PARTITION_EOF, text))
+        open_poll.troubles.append(ErrorOp(PARTITION_EOF, text))
 
 
-def _polled(state: State, open_poll: Polling, out: Out) -> None:
+def _finish_poll(state: LibrdkafkaState, open_poll: OpenPoll, out: Out) -> None:
     state.polling, state.last_poll = None, state.now
     for one in open_poll.troubles:
         out.append(c.Notify("event" if one.name == PARTITION_EOF else "error", one.name, one.text))
@@ -239,36 +246,36 @@ def _polled(state: State, open_poll: Polling, out: Out) -> None:
 # -- close
 
 
-def close(state: State, out: Out) -> None:
+def close(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_consumer_close and rd_kafka_cgrp_terminate0."""
     state.closing = state.terminating = True
     if state.polling is not None:
-        _polled(state, state.polling, out)
+        _finish_poll(state, state.polling, out)
     if state.fatal is not None:
         out.append(c.Notify("error", "_FATAL", state.fatal))
-        _end(state, out)
+        _finish_close(state, out)
         return
     if state.subscription is not None:
         unsubscribe(state, True, out)
     if not state.waits_for_call:
         unassign(state)
-        if state.join is J.steady:
-            move(state, J.init)
+        if state.state is J.STEADY:
+            move(state, J.INIT)
             leave_maybe(state, out)
-    state.todo.append(Todo.serve_assignment)
+    state.todo.append(InternalOp.SERVE_ASSIGNMENT)
 
 
-def try_terminate(state: State, out: Out) -> None:
+def try_terminate(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_try_terminate: nothing is under way any more."""
     if not state.terminating or state.closed or state.telling is not None or state.waits_for_call:
         return
-    if assignment.in_progress(state) or state.wait_leave or state.refused or state.todo:
+    if assignment.is_in_progress(state) or state.wait_leave or state.refused or state.todo:
         return
-    _end(state, out)
+    _finish_close(state, out)
 
 
-def _end(state: State, out: Out) -> None:
-    state.coord, state.closed = CoordState.term, True
+def _finish_close(state: LibrdkafkaState, out: Out) -> None:
+    state.coord, state.closed = CgrpState.TERM, True
     state.open, state.retries = {}, []
     state.todo.clear()
     out.append(c.FinishClose())

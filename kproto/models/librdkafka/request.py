@@ -10,9 +10,9 @@ from enum import Flag, auto
 
 from ...error_codes import ErrorCode as E
 from ...wire.message import Message
-from ..common import newest
+from ..common import negotiate_version
 from ..contract import Address, SendRequest
-from .state import Open, Out, State
+from .state import LibrdkafkaState, Out, RequestBuf
 
 RETRY_BACKOFF_MS = 100
 MAX_RETRIES = 2
@@ -20,13 +20,13 @@ TRANSPORT = -195
 """RD_KAFKA_RESP_ERR__TRANSPORT: the connection broke."""
 
 
-class Do(Flag):
+class ErrAction(Flag):
     """RD_KAFKA_ERR_ACTION_*: what is done about an error."""
 
-    nothing = 0
-    refresh = auto()
-    retry = auto()
-    permanent = auto()
+    NONE = 0
+    REFRESH = auto()
+    RETRY = auto()
+    PERMANENT = auto()
 
 
 _REFRESH = {
@@ -47,19 +47,19 @@ _RETRY = {
 }
 
 
-def err_action(code: int) -> Do:
+def err_action(code: int) -> ErrAction:
     """The default column of rd_kafka_err_action."""
     if code == E.NONE:
-        return Do.nothing
+        return ErrAction.NONE
     if code in _REFRESH:
-        return Do.refresh
+        return ErrAction.REFRESH
     if code == E.KAFKA_STORAGE_ERROR:
-        return Do.refresh | Do.retry
-    return Do.retry if code in _RETRY else Do.permanent
+        return ErrAction.REFRESH | ErrAction.RETRY
+    return ErrAction.RETRY if code in _RETRY else ErrAction.PERMANENT
 
 
-def send(
-    state: State,
+def send_request(
+    state: LibrdkafkaState,
     to: Address,
     request: Message,
     out: Out,
@@ -69,13 +69,13 @@ def send(
     """Send `request` in the newest version that both sides know."""
     api_key = type(request).__api_key__
     assert api_key is not None
-    version = newest(state.versions, state.offered, api_key)
-    entry = Open(SendRequest(to, request, version, timeout_ms), about)
+    version = negotiate_version(state.versions, state.offered, api_key)
+    entry = RequestBuf(SendRequest(to, request, version, timeout_ms), about)
     state.open[id(request)] = entry
     out.append(entry.send)
 
 
-def retry(state: State, entry: Open, most: int = MAX_RETRIES) -> bool:
+def retry_request(state: LibrdkafkaState, entry: RequestBuf, most: int = MAX_RETRIES) -> bool:
     """Send it again after the backoff; False when it was sent often enough."""
     if entry.tries > most or state.closed:
         return False
@@ -84,7 +84,7 @@ def retry(state: State, entry: Open, most: int = MAX_RETRIES) -> bool:
     return True
 
 
-def retry_due(state: State, out: Out) -> None:
+def resend_due(state: LibrdkafkaState, out: Out) -> None:
     """Send again what waited long enough. What was meant for the coordinator goes to today's."""
     due = [entry for at, entry in state.retries if at <= state.now]
     if not due:
@@ -101,15 +101,15 @@ def retry_due(state: State, out: Out) -> None:
 COORDINATOR, MAIN, BOOTSTRAP = "coordinator", "main", "bootstrap"
 
 
-def some_broker(state: State) -> Address:
+def any_usable_broker(state: LibrdkafkaState) -> Address:
     """rd_kafka_broker_any_usable: the lowest known broker; before metadata the first of bootstrap.servers."""
     if state.bootstrapped and state.cluster.brokers:
         node = min(state.cluster.brokers)
-        return broker(state, node)
+        return broker_address(state, node)
     host, port = state.bootstrap[0]
     return Address(host, port, BOOTSTRAP)
 
 
-def broker(state: State, node: int) -> Address:
+def broker_address(state: LibrdkafkaState, node: int) -> Address:
     host, port = state.cluster.brokers[node]
     return Address(host, port, MAIN)

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ... import machine
 from ...group.assignors import Assignor, chosen, cooperative_sticky
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
-from ..common import Cluster
+from ..common import ClusterMetadata
 from ..contract import Address, ModelAction, ModelConfig, ModelRecord, SendRequest
-from .constants import BEGINNING, END, INVALID, name_of_error
+from .constants import BEGINNING, END, INVALID, err2name
 
 Out = list[ModelAction]
 
@@ -38,86 +39,86 @@ OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
 """librdkafka 1.9 and 2.0: rdkafka_request.c as it was then; OffsetForLeaderEpoch is not asked."""
 
 
-class JoinState(IntEnum):
+class CgrpJoinState(IntEnum):
     """rkcg_join_state, in the order of rdkafka_cgrp.h, which some conditions compare."""
 
-    init = 0
-    wait_join = 1
-    wait_metadata = 2
-    wait_sync = 3
-    wait_assign_call = 4
-    wait_unassign_call = 5
-    wait_unassign_to_complete = 6
-    wait_incr_unassign_to_complete = 7
-    steady = 8
+    INIT = 0
+    WAIT_JOIN = 1
+    WAIT_METADATA = 2
+    WAIT_SYNC = 3
+    WAIT_ASSIGN_CALL = 4
+    WAIT_UNASSIGN_CALL = 5
+    WAIT_UNASSIGN_TO_COMPLETE = 6
+    WAIT_INCR_UNASSIGN_TO_COMPLETE = 7
+    STEADY = 8
 
 
-J = JoinState
+J = CgrpJoinState
 
-JOIN_EDGES: dict[JoinState, set[JoinState]] = {
-    J.init: {J.wait_metadata, J.wait_join, J.wait_unassign_call},
-    J.wait_join: {J.init, J.wait_metadata, J.wait_sync, J.wait_unassign_call},
-    J.wait_metadata: {J.init, J.wait_sync, J.wait_unassign_call},
-    J.wait_sync: {J.init, J.wait_assign_call, J.wait_unassign_call},
-    J.wait_assign_call: {J.init, J.steady, J.wait_unassign_call},
-    J.wait_unassign_call: {J.init, J.wait_unassign_to_complete, J.wait_incr_unassign_to_complete},
-    J.wait_unassign_to_complete: {J.init, J.wait_unassign_call},
-    J.wait_incr_unassign_to_complete: {J.init, J.steady, J.wait_assign_call, J.wait_unassign_call},
-    J.steady: {J.init, J.wait_metadata, J.wait_unassign_call},
+EDGES: Final[machine.Edges[CgrpJoinState]] = {
+    J.INIT: frozenset({J.WAIT_METADATA, J.WAIT_JOIN, J.WAIT_UNASSIGN_CALL}),
+    J.WAIT_JOIN: frozenset({J.INIT, J.WAIT_METADATA, J.WAIT_SYNC, J.WAIT_UNASSIGN_CALL}),
+    J.WAIT_METADATA: frozenset({J.INIT, J.WAIT_SYNC, J.WAIT_UNASSIGN_CALL}),
+    J.WAIT_SYNC: frozenset({J.INIT, J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL}),
+    J.WAIT_ASSIGN_CALL: frozenset({J.INIT, J.STEADY, J.WAIT_UNASSIGN_CALL}),
+    J.WAIT_UNASSIGN_CALL: frozenset({J.INIT, J.WAIT_UNASSIGN_TO_COMPLETE, J.WAIT_INCR_UNASSIGN_TO_COMPLETE}),
+    J.WAIT_UNASSIGN_TO_COMPLETE: frozenset({J.INIT, J.WAIT_UNASSIGN_CALL}),
+    J.WAIT_INCR_UNASSIGN_TO_COMPLETE: frozenset({J.INIT, J.STEADY, J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL}),
+    J.STEADY: frozenset({J.INIT, J.WAIT_METADATA, J.WAIT_UNASSIGN_CALL}),
 }
 
 
-class CoordState(Enum):
+class CgrpState(Enum):
     """rkcg_state: where the lookup of the coordinator stands."""
 
-    query = "query"  # QUERY_COORD: ask as soon as the interval allows it
-    wait = "wait"  # WAIT_COORD: FindCoordinator is open
-    transport = "transport"  # WAIT_BROKER_TRANSPORT: known, the connection isn't up
-    up = "up"
-    term = "term"  # the group is closed
+    QUERY_COORD = "query"  # QUERY_COORD: ask as soon as the interval allows it
+    WAIT_COORD = "wait"  # WAIT_COORD: FindCoordinator is open
+    WAIT_BROKER_TRANSPORT = "transport"  # WAIT_BROKER_TRANSPORT: known, the connection isn't up
+    UP = "up"
+    TERM = "term"  # the group is closed
 
 
-UP = CoordState.up
+UP = CgrpState.UP
 """What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
-class FetchState(Enum):
+class TopparFetchState(Enum):
     """rktp_fetch_state."""
 
-    none = "none"
-    offset_query = "offset query"  # waits for the timer, then asks ListOffsets
-    offset_wait = "offset wait"  # ListOffsets is open
-    validating = "validating"  # OffsetForLeaderEpoch is open
-    active = "active"
+    NONE = "none"
+    OFFSET_QUERY = "offset query"  # waits for the timer, then asks ListOffsets
+    OFFSET_WAIT = "offset wait"  # ListOffsets is open
+    VALIDATE_EPOCH_WAIT = "validating"  # OffsetForLeaderEpoch is open
+    ACTIVE = "active"
 
 
-ACTIVE = FetchState.active
+ACTIVE = TopparFetchState.ACTIVE
 
 
-class Position(NamedTuple):
+class FetchPos(NamedTuple):
     """rd_kafka_fetch_pos_t: an offset and the leader epoch that it was read in."""
 
     offset: int = INVALID
     epoch: int = -1
 
 
-NOWHERE = Position()
+INVALID_POS = FetchPos()
 
 
 @dataclass(slots=True)
-class Partition:
+class Toppar:
     """rd_kafka_toppar_t: one partition, whether it is assigned or not."""
 
     tp: TopicPartition
     version: int = 0
     """The barrier: what was fetched or queued under an older version is dropped."""
-    fetch_state: FetchState = FetchState.none
+    fetch_state: TopparFetchState = TopparFetchState.NONE
     started: bool = False
     assigned: bool = False
-    next: Position = NOWHERE
-    app: Position = NOWHERE
-    stored: Position = NOWHERE
-    committed: Position = NOWHERE
+    next: FetchPos = INVALID_POS
+    app: FetchPos = INVALID_POS
+    stored: FetchPos = INVALID_POS
+    committed: FetchPos = INVALID_POS
     query: int = INVALID
     query_at: int | None = None
     retry_at: int | None = None
@@ -141,7 +142,7 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Interval:
+class RdInterval:
     """rd_interval_t: whether a time has passed since it was last asked with that answer."""
 
     last: int | None = None
@@ -158,14 +159,14 @@ class Interval:
         self.last, self.backoff = None, 0
 
 
-class Rebalance(NamedTuple):
+class RebalanceOp(NamedTuple):
     """RD_KAFKA_OP_REBALANCE: an ASSIGN or REVOKE that waits in the queue for the application to poll."""
 
     assign: bool
     partitions: tuple[TopicPartition, ...]
 
 
-class Messages(NamedTuple):
+class FetchOp(NamedTuple):
     """Records of one partition, under the version that it had when they came."""
 
     tp: TopicPartition
@@ -174,7 +175,7 @@ class Messages(NamedTuple):
     epoch: int
 
 
-class Eof(NamedTuple):
+class EofOp(NamedTuple):
     """A broker was asked from the end of a partition on."""
 
     tp: TopicPartition
@@ -184,7 +185,7 @@ class Eof(NamedTuple):
     high_watermark: int
 
 
-class Trouble(NamedTuple):
+class ErrorOp(NamedTuple):
     """An error for the application."""
 
     name: str
@@ -198,22 +199,22 @@ class Wrong(NamedTuple):
     text: str
 
 
-Item = Rebalance | Messages | Eof | Trouble
+QueuedOp = RebalanceOp | FetchOp | EofOp | ErrorOp
 
 
-class Todo(Enum):
+class InternalOp(Enum):
     """What one part of the library leaves for another to do right after it (the ops queue)."""
 
-    serve_assignment = "serve assignment"
-    assignment_done = "assignment done"
-    query_coordinator = "query coordinator"
-    coordinator_dead = "coordinator dead"
-    lose = "lose"
+    SERVE_ASSIGNMENT = "serve assignment"
+    ASSIGNMENT_DONE = "assignment done"
+    QUERY_COORDINATOR = "query coordinator"
+    COORDINATOR_DEAD = "coordinator dead"
+    REVOKE_AS_LOST = "lose"
     """Revoke everything as lost and join again, unless a rebalance is under way."""
 
 
 @dataclass(slots=True)
-class Open:
+class RequestBuf:
     """A request that has no answer yet: how often it was sent, and what it was for."""
 
     send: SendRequest
@@ -222,10 +223,10 @@ class Open:
 
 
 @dataclass(slots=True)
-class Committing:
+class OffsetCommitOp:
     """RD_KAFKA_OP_OFFSET_COMMIT: one commit on its way."""
 
-    offsets: dict[TopicPartition, Position]
+    offsets: dict[TopicPartition, FetchPos]
     token: object = None
     told: bool = False
     """The application waits for its result."""
@@ -234,19 +235,19 @@ class Committing:
 
 
 @dataclass(slots=True)
-class Polling:
+class OpenPoll:
     """An open poll: what it has so far, and until when it waits for more."""
 
     until: int
     limit: int
     records: list[ModelRecord] = field(default_factory=list[ModelRecord])
-    troubles: list[Trouble] = field(default_factory=list[Trouble])
+    troubles: list[ErrorOp] = field(default_factory=list[ErrorOp])
     answered: bool = False
     """A rebalance was answered in it: Go's Poll is over then, with nothing."""
 
 
 @dataclass(slots=True)
-class State:
+class LibrdkafkaState:
     """One consumer. Only `step` changes it; read what you like."""
 
     config: ModelConfig
@@ -258,24 +259,24 @@ class State:
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     bootstrap: tuple[tuple[str, int], ...] = ()
     bootstrapped: bool = False
-    cluster: Cluster = field(default_factory=Cluster)
-    open: dict[int, Open] = field(default_factory=dict[int, Open])
-    retries: list[tuple[int, Open]] = field(default_factory=list[tuple[int, Open]])
+    cluster: ClusterMetadata = field(default_factory=ClusterMetadata)
+    open: dict[int, RequestBuf] = field(default_factory=dict[int, RequestBuf])
+    retries: list[tuple[int, RequestBuf]] = field(default_factory=list[tuple[int, RequestBuf]])
 
     # The coordinator (rkcg_state).
-    coord: CoordState = CoordState.query
+    coord: CgrpState = CgrpState.QUERY_COORD
     coordinator: Address | None = None
     coord_up_at: int | None = None
-    find_interval: Interval = field(default_factory=Interval)
+    find_interval: RdInterval = field(default_factory=RdInterval)
     finds: int = 0
 
-    # The group (rkcg_join_state).
-    join: JoinState = J.init
+    # The group; `state` is rkcg_join_state.
+    state: CgrpJoinState = J.INIT
     member_id: str = ""
     generation: int = -1
     waits_for: Message | None = None
-    join_interval: Interval = field(default_factory=Interval)
-    heartbeat_interval: Interval = field(default_factory=Interval)
+    join_interval: RdInterval = field(default_factory=RdInterval)
+    heartbeat_interval: RdInterval = field(default_factory=RdInterval)
     heartbeat_open: bool = False
     session_at: int | None = None
     assignor: Assignor | None = None
@@ -308,18 +309,18 @@ class State:
 
     # The assignment (rk_consumer.assignment).
     all: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    pending: dict[TopicPartition, Position] = field(default_factory=dict[TopicPartition, Position])
+    pending: dict[TopicPartition, FetchPos] = field(default_factory=dict[TopicPartition, FetchPos])
     queried: set[TopicPartition] = field(default_factory=set[TopicPartition])
     removed: list[TopicPartition] = field(default_factory=list[TopicPartition])
     assignment_version: int = 0
     wait_commits: int = 0
-    deferred: list[Committing] = field(default_factory=list[Committing])
-    refused: deque[tuple[Committing, tuple[str, str]]] = field(
-        default_factory=deque[tuple[Committing, tuple[str, str]]]
+    deferred: list[OffsetCommitOp] = field(default_factory=list[OffsetCommitOp])
+    refused: deque[tuple[OffsetCommitOp, tuple[str, str]]] = field(
+        default_factory=deque[tuple[OffsetCommitOp, tuple[str, str]]]
     )
-    todo: deque[Todo] = field(default_factory=deque[Todo])
-    partitions: dict[TopicPartition, Partition] = field(default_factory=dict[TopicPartition, Partition])
-    waiting: dict[TopicPartition, Partition] = field(default_factory=dict[TopicPartition, Partition])
+    todo: deque[InternalOp] = field(default_factory=deque[InternalOp])
+    partitions: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
+    waiting: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
     """Those that wait for a time: `query_at` or `retry_at`."""
 
     # Timers; None where one isn't running.
@@ -333,9 +334,9 @@ class State:
     """When it wakes next."""
 
     # Between library and application.
-    queue: deque[Item] = field(default_factory=deque[Item])
-    polling: Polling | None = None
-    telling: Rebalance | None = None
+    queue: deque[QueuedOp] = field(default_factory=deque[QueuedOp])
+    polling: OpenPoll | None = None
+    telling: RebalanceOp | None = None
     answered: bool = False
     """The application has answered the rebalance event in its callback by itself."""
     last_poll: int = 0
@@ -419,14 +420,14 @@ class State:
     @property
     def waits_for_call(self) -> bool:
         """RD_KAFKA_CGRP_WAIT_ASSIGN_CALL."""
-        return self.join in (J.wait_assign_call, J.wait_unassign_call)
+        return self.state in (J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL)
 
     @property
     def rebalancing(self) -> bool:
         """RD_KAFKA_CGRP_REBALANCING."""
-        if self.has_joined and self.join in (J.wait_join, J.wait_metadata):
+        if self.has_joined and self.state in (J.WAIT_JOIN, J.WAIT_METADATA):
             return True
-        if self.join is not J.init and J.wait_sync <= self.join < J.steady:
+        if self.state is not J.INIT and J.WAIT_SYNC <= self.state < J.STEADY:
             return True
         return self.then_assign is not None or self.rejoin
 
@@ -442,13 +443,13 @@ _RESETS = {
 }
 
 
-STICKY = Assignor(
+STICKY_ASSIGNOR = Assignor(
     "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
 )
 """rdkafka_sticky_assignor.c: always the general way, which moves partitions one by one from the first on."""
 
 
-def start(config: ModelConfig) -> State:
+def start(config: ModelConfig) -> LibrdkafkaState:
     """A consumer before its first event.
 
     `config.extra` may have "version" ("1.9": as 1.9 and 2.0 are), "binding" ("go": one event for each
@@ -458,30 +459,29 @@ def start(config: ModelConfig) -> State:
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
     names = config.assignors or ("range", "roundrobin")
-    assignors = chosen(STICKY if one == STICKY.name else one for one in names)
-    state = State(config, assignors, old=old)
+    assignors = chosen(STICKY_ASSIGNOR if one == STICKY_ASSIGNOR.name else one for one in names)
+    state = LibrdkafkaState(config, assignors, old=old)
     state.versions = OLD_VERSIONS if old else VERSIONS
     return state
 
 
-def move(state: State, to: JoinState) -> None:
+def move(state: LibrdkafkaState, to: CgrpJoinState) -> None:
     """rd_kafka_cgrp_set_join_state."""
-    if to is not state.join:
-        assert to in JOIN_EDGES[state.join], f"{state.join.name} -> {to.name}"
-        state.join = to
+    if to is not state.state:
+        machine.move(state, to, EDGES)
 
 
-def partition(state: State, tp: TopicPartition) -> Partition:
+def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
     """rd_kafka_topic_partition_ensure_toppar."""
     found = state.partitions.get(tp)
     if found is None:
-        found = state.partitions[tp] = Partition(tp)
+        found = state.partitions[tp] = Toppar(tp)
         state.local_topics.add(tp.topic)
     return found
 
 
-def set_fatal(state: State, code: int) -> None:
+def set_fatal(state: LibrdkafkaState, code: int) -> None:
     """rd_kafka_set_fatal_error: told once, as _FATAL; a static member does nothing after it."""
     if state.fatal is None:
-        state.fatal = name_of_error(code)
-        state.queue.append(Trouble("_FATAL", f"Fatal consumer error: {state.fatal}"))
+        state.fatal = err2name(code)
+        state.queue.append(ErrorOp("_FATAL", f"Fatal consumer error: {state.fatal}"))

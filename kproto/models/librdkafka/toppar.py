@@ -18,7 +18,12 @@ from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.list_offsets import ListOffsetsResponse
 from ...messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
-from ..common import ended_epochs, epoch_ends, list_offsets, listed_offsets
+from ..common import (
+    list_offsets_request,
+    offset_for_leader_epoch_request,
+    parse_list_offsets,
+    parse_offset_for_leader_epoch,
+)
 from .constants import (
     AUTO_OFFSET_RESET,
     BEGINNING,
@@ -28,60 +33,71 @@ from .constants import (
     STATE,
     STORED,
     TAIL_BASE,
+    err2name,
     is_logical,
-    name_of_error,
 )
-from .request import TRANSPORT, Do, broker, err_action, send
-from .state import ACTIVE, NOWHERE, FetchState, Open, Out, Partition, Position, State, Trouble, partition
+from .request import TRANSPORT, ErrAction, broker_address, err_action, send_request
+from .state import (
+    ACTIVE,
+    INVALID_POS,
+    ErrorOp,
+    FetchPos,
+    LibrdkafkaState,
+    Out,
+    RequestBuf,
+    Toppar,
+    TopparFetchState,
+    ensure_toppar,
+)
 
 QUERY_BACKOFF_MS = 500
 RESET_BACKOFF_MS = 100
 
 
-def start(state: State, one: Partition, position: Position, out: Out) -> None:
+def start(state: LibrdkafkaState, one: Toppar, position: FetchPos, out: Out) -> None:
     """rd_kafka_toppar_fetch_start."""
     one.started, one.lib_paused = True, False
     one.version += 1
     one.eof = one.eof_told = INVALID
     one.keeps_store = position.offset == STORED
     if position.offset == INVALID:
-        reset(
-            state, one, position, f"no previously committed offset available: {name_of_error(0)}", True, out
+        reset_offset(
+            state, one, position, f"no previously committed offset available: {err2name(0)}", True, out
         )
     elif is_logical(position.offset):
-        look_up(state, one, position, out)
+        resolve_logical_offset(state, one, position, out)
     else:
         one.next, one.fetch_state = position, ACTIVE
 
 
-def stop(state: State, one: Partition) -> None:
+def stop(state: LibrdkafkaState, one: Toppar) -> None:
     """rd_kafka_toppar_fetch_stop, with rd_kafka_offset_store_stop."""
     one.version += 1
     if one.keeps_store and state.auto_store and one.stored.offset == INVALID and one.eof > 0:
         found = state.cluster.leader(one.tp)
-        one.stored = Position(one.eof, found.epoch if found else -1)
-    one.started, one.fetch_state = False, FetchState.none
+        one.stored = FetchPos(one.eof, found.epoch if found else -1)
+    one.started, one.fetch_state = False, TopparFetchState.NONE
     one.query_at, one.retry_at = None, None
-    one.app, one.next = NOWHERE, NOWHERE
+    one.app, one.next = INVALID_POS, INVALID_POS
 
 
-def seek(state: State, one: Partition | None, offset: int, out: Out) -> tuple[str, str] | None:
+def seek(state: LibrdkafkaState, one: Toppar | None, offset: int, out: Out) -> tuple[str, str] | None:
     """rd_kafka_toppar_seek; answers the error."""
-    if one is None or one.fetch_state is FetchState.none:
+    if one is None or one.fetch_state is TopparFetchState.NONE:
         return STATE
     if offset == STORED:
         return INVALID_ARG
     one.version += 1
-    one.app, one.query_at = NOWHERE, None
+    one.app, one.query_at = INVALID_POS, None
     if offset < 0:
-        look_up(state, one, Position(offset), out)
+        resolve_logical_offset(state, one, FetchPos(offset), out)
     else:
-        one.next, one.fetch_state = Position(offset), ACTIVE
+        one.next, one.fetch_state = FetchPos(offset), ACTIVE
     one.eof_told = INVALID
     return None
 
 
-def pause(state: State, one: Partition, *, library: bool) -> None:
+def pause(state: LibrdkafkaState, one: Toppar, *, library: bool) -> None:
     """rd_kafka_toppar_pause_resume: go back to what the application has had, and drop what is queued."""
     one.version += 1
     if library:
@@ -92,7 +108,7 @@ def pause(state: State, one: Partition, *, library: bool) -> None:
         one.next = one.app
 
 
-def resume(state: State, one: Partition, *, library: bool) -> None:
+def resume(state: LibrdkafkaState, one: Toppar, *, library: bool) -> None:
     one.version += 1
     if library:
         one.lib_paused = False
@@ -100,29 +116,29 @@ def resume(state: State, one: Partition, *, library: bool) -> None:
         one.app_paused = False
 
 
-def look_up(state: State, one: Partition, position: Position, out: Out) -> None:
+def resolve_logical_offset(state: LibrdkafkaState, one: Toppar, position: FetchPos, out: Out) -> None:
     """rd_kafka_toppar_next_offset_handle for a logical offset."""
     one.next = position
-    reset(state, one, position, "update", False, out)
+    reset_offset(state, one, position, "update", False, out)
 
 
-def reset(state: State, one: Partition, at: Position, why: str, failed: bool, out: Out) -> None:
+def reset_offset(state: LibrdkafkaState, one: Toppar, at: FetchPos, why: str, failed: bool, out: Out) -> None:
     """rd_kafka_offset_reset: by auto.offset.reset after a failure, else where somebody asked to go."""
     target = state.reset if at.offset == INVALID or failed else at.offset
     if target == INVALID:
         text = f"{why} ({one.tp.topic} [{one.tp.partition}])"
-        state.queue.append(Trouble(AUTO_OFFSET_RESET, text))
-        one.fetch_state = FetchState.none
+        state.queue.append(ErrorOp(AUTO_OFFSET_RESET, text))
+        one.fetch_state = TopparFetchState.NONE
     elif target == BEGINNING and one.low >= 0:
-        one.next, one.fetch_state = Position(one.low), ACTIVE
+        one.next, one.fetch_state = FetchPos(one.low), ACTIVE
     elif target >= 0:
-        one.next, one.fetch_state = Position(target, at.epoch), ACTIVE
+        one.next, one.fetch_state = FetchPos(target, at.epoch), ACTIVE
     else:
-        one.query, one.fetch_state = target, FetchState.offset_query
-        ask(state, one, RESET_BACKOFF_MS if failed else 0, out)
+        one.query, one.fetch_state = target, TopparFetchState.OFFSET_QUERY
+        request_offset(state, one, RESET_BACKOFF_MS if failed else 0, out)
 
 
-def ask(state: State, one: Partition, backoff_ms: int, out: Out) -> None:
+def request_offset(state: LibrdkafkaState, one: Toppar, backoff_ms: int, out: Out) -> None:
     """rd_kafka_toppar_offset_request: ListOffsets for this partition alone."""
     leader = state.cluster.leader(one.tp)
     if leader is None and not backoff_ms:
@@ -132,17 +148,17 @@ def ask(state: State, one: Partition, backoff_ms: int, out: Out) -> None:
         if one.query_at is None or one.query_at > at:
             one.query_at = at
         state.waiting[one.tp] = one
-        one.fetch_state = FetchState.offset_query
+        one.fetch_state = TopparFetchState.OFFSET_QUERY
         return
     assert leader is not None
     one.query_at = None
     timestamp = END if one.query <= TAIL_BASE else one.query
-    request = list_offsets({one.tp: (timestamp, leader.epoch)}, isolation=state.isolation)
-    send(state, broker(state, leader.node), request, out, (one.tp, one.version))
-    one.fetch_state = FetchState.offset_wait
+    request = list_offsets_request({one.tp: (timestamp, leader.epoch)}, isolation=state.isolation)
+    send_request(state, broker_address(state, leader.node), request, out, (one.tp, one.version))
+    one.fetch_state = TopparFetchState.OFFSET_WAIT
 
 
-def query_due(state: State, out: Out) -> None:
+def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_offset_query_tmr_cb, for each partition whose timer fired; the last started first."""
     for one in sorted(state.waiting.values(), key=lambda one: one.tp, reverse=True):
         if one.retry_at is not None and one.retry_at <= state.now:
@@ -154,53 +170,57 @@ def query_due(state: State, out: Out) -> None:
         if one.query_at > state.now:
             continue
         one.query_at = None
-        ask(state, one, 0, out)
+        request_offset(state, one, 0, out)
 
 
-def listed(state: State, entry: Open, answer: ListOffsetsResponse | None, out: Out) -> None:
+def on_list_offsets_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: ListOffsetsResponse | None, out: Out
+) -> None:
     """rd_kafka_toppar_handle_Offset."""
     tp, version = cast("tuple[TopicPartition, int]", entry.about)
-    one = partition(state, tp)
+    one = ensure_toppar(state, tp)
     if version != one.version:
-        if one.fetch_state is FetchState.offset_wait:
-            ask(state, one, QUERY_BACKOFF_MS, out)
+        if one.fetch_state is TopparFetchState.OFFSET_WAIT:
+            request_offset(state, one, QUERY_BACKOFF_MS, out)
         return
-    got = listed_offsets(answer).get(tp) if answer is not None else None
+    got = parse_list_offsets(answer).get(tp) if answer is not None else None
     code = TRANSPORT if answer is None else E.UNKNOWN_TOPIC_OR_PARTITION if got is None else got.error
     if code == E.NONE and got is not None:
         offset = got.offset
         if one.query <= TAIL_BASE:
             offset = max(0, offset - (TAIL_BASE - one.query))
-        one.next, one.fetch_state = Position(offset, got.epoch), ACTIVE
-    elif err_action(code) & (Do.retry | Do.refresh) or code == E.OFFSET_NOT_AVAILABLE:
-        ask(state, one, QUERY_BACKOFF_MS, out)
+        one.next, one.fetch_state = FetchPos(offset, got.epoch), ACTIVE
+    elif err_action(code) & (ErrAction.RETRY | ErrAction.REFRESH) or code == E.OFFSET_NOT_AVAILABLE:
+        request_offset(state, one, QUERY_BACKOFF_MS, out)
     else:
-        name = name_of_error(code)
-        state.queue.append(Trouble(name, f"Failed to query logical offset: {name}"))
-        reset(state, one, Position(one.query), "failed to query logical offset", True, out)
+        name = err2name(code)
+        state.queue.append(ErrorOp(name, f"Failed to query logical offset: {name}"))
+        reset_offset(state, one, FetchPos(one.query), "failed to query logical offset", True, out)
 
 
-def validate(state: State, one: Partition, out: Out) -> None:
+def validate_position(state: LibrdkafkaState, one: Toppar, out: Out) -> None:
     """rd_kafka_offset_validate: does the leader still have what was read? Not before 2.1."""
     leader = state.cluster.leader(one.tp)
     if state.old or leader is None or one.fetch_state is not ACTIVE or one.next.epoch < 0:
         return
-    one.fetch_state = FetchState.validating
-    request = epoch_ends({one.tp: (one.next.epoch, leader.epoch)})
-    send(state, broker(state, leader.node), request, out, one.tp)
+    one.fetch_state = TopparFetchState.VALIDATE_EPOCH_WAIT
+    request = offset_for_leader_epoch_request({one.tp: (one.next.epoch, leader.epoch)})
+    send_request(state, broker_address(state, leader.node), request, out, one.tp)
 
 
-def validated(state: State, entry: Open, answer: OffsetForLeaderEpochResponse | None, out: Out) -> None:
+def on_offset_for_leader_epoch_response(
+    state: LibrdkafkaState, entry: RequestBuf, answer: OffsetForLeaderEpochResponse | None, out: Out
+) -> None:
     """rd_kafka_toppar_handle_OffsetForLeaderEpoch."""
     one = state.partitions.get(cast("TopicPartition", entry.about))
-    if one is None or one.fetch_state is not FetchState.validating:
+    if one is None or one.fetch_state is not TopparFetchState.VALIDATE_EPOCH_WAIT:
         return
     one.fetch_state = ACTIVE
-    got = ended_epochs(answer).get(one.tp) if answer is not None else None
+    got = parse_offset_for_leader_epoch(answer).get(one.tp) if answer is not None else None
     if got is None or got.error:
         one.retry_at = state.now + QUERY_BACKOFF_MS
         state.waiting[one.tp] = one
     elif got.epoch < 0 or got.offset < 0:
-        reset(state, one, one.next, "no epoch found less or equal to the broker's", True, out)
+        reset_offset(state, one, one.next, "no epoch found less or equal to the broker's", True, out)
     elif got.offset < one.next.offset:
-        reset(state, one, Position(got.offset, got.epoch), "partition log truncated", False, out)
+        reset_offset(state, one, FetchPos(got.offset, got.epoch), "partition log truncated", False, out)

@@ -26,7 +26,7 @@ from ...messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ...patterns import compiled
 from ...wire.message import Message
-from ..common import fetched_offsets, offset_fetch
+from ..common import offset_fetch_request, parse_offset_fetch
 from ..contract import Notify
 from ..sarama import errors
 from ..sarama.config import key
@@ -340,7 +340,7 @@ def _synced(consumer: Consumer, found: Message | Trouble) -> None:
     consumer.loops = [HeartbeatLoop(consumer, consumer.client.settings.group_heartbeat_interval)]
     consumer.move(S.fetching)
     version = consumer.client.version(key(OffsetFetchRequest))
-    request = offset_fetch(consumer.client.settings.group_id, claims, version, stable=False)
+    request = offset_fetch_request(consumer.client.settings.group_id, claims, version, stable=False)
     Ask(consumer, consumer, request).start()
 
 
@@ -349,7 +349,7 @@ def _fetched(consumer: Consumer, found: Message | Trouble) -> None:
         _forget(consumer, found)
         return
     assert isinstance(found, OffsetFetchResponse)
-    offsets = fetched_offsets(found)[1]
+    offsets = parse_offset_fetch(found)[1]
     claims, consumer.partitions = list(consumer.partitions), {}
     for partition in claims:
         one = offsets.get(partition)

@@ -19,7 +19,7 @@ from ...messages.join_group import JoinGroupResponse
 from ...messages.offset_commit import OffsetCommitResponse
 from ...messages.sync_group import SyncGroupResponse
 from ...wire.message import Message
-from ..common import Committing, commit_errors, offset_commit
+from ..common import OffsetToCommit, commit_errors, offset_commit_request
 from ..sarama import errors
 from ..sarama.broker import Answer, Broker
 from ..sarama.errors import Trouble
@@ -150,7 +150,7 @@ class CommitOffsets(Routine):
 def _commit(commit: CommitOffsets, what: object) -> None:
     consumer = commit.consumer
     dirty = {
-        partition: Committing(one.offset, -1, one.metadata)
+        partition: OffsetToCommit(one.offset, -1, one.metadata)
         for partition, one in sorted(consumer.managed().items())
         if one.dirty
     }
@@ -160,7 +160,7 @@ def _commit(commit: CommitOffsets, what: object) -> None:
     commit.sent = {partition: one.offset for partition, one in dirty.items()}
     commit.move(C.asking)
     group_id = consumer.client.settings.group_id
-    request = offset_commit(group_id, consumer.generation, consumer.member_id, None, dirty)
+    request = offset_commit_request(group_id, consumer.generation, consumer.member_id, None, dirty)
     Ask(consumer, commit, request).start()
 
 

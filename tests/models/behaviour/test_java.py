@@ -12,7 +12,7 @@ from kproto.models import contract as c
 from kproto.models import java
 from kproto.models.java import consumer_coordinator, hash_order, java_2_6
 from kproto.models.java.release import JAVA_2_6, JAVA_4_3
-from kproto.models.java.state import Generation, MemberState, make
+from kproto.models.java.state import JavaGeneration, JavaMemberState, new_consumer
 from kproto.testing.world import World
 
 from ..stage import Member, Stage
@@ -334,8 +334,8 @@ def test_s2_26_lost_needs_both_in_2_6_and_either_in_4_3(
     number: int, member_id: str, old: bool, new: bool
 ) -> None:
     for rules, expected in ((JAVA_2_6, old), (JAVA_4_3, new)):
-        state = make(c.ModelConfig(client_id="a", group_id="g"), rules)
-        state.generation = Generation(number, member_id)
+        state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), rules)
+        state.generation = JavaGeneration(number, member_id)
         assert consumer_coordinator.is_lost(state) is expected
 
 
@@ -399,7 +399,7 @@ def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for
         a.hold("Join", 1500)
         b = member(stage, java, "B", auto_commit=False, **conf)
         b.tell("subscribe t")
-        stage.run(until=lambda a=a: a.state.state is MemberState.preparing)
+        stage.run(until=lambda a=a: a.state.state is JavaMemberState.PREPARING_REBALANCE)
         a.tell("commit")
         assert stage.run(until=lambda a=a: a.heard("commit"))
         assert a.heard(expected)
@@ -407,12 +407,12 @@ def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for
 
 
 def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again_without_a_callback() -> None:
-    state = make(c.ModelConfig(client_id="a", group_id="g"), JAVA_2_6)
+    state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), JAVA_2_6)
     state.topics, state.automatic = frozenset({"u"}), True
-    state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
+    state.state, state.generation = JavaMemberState.STABLE, JavaGeneration(1, "id", "range")
     state.join_done = Assignment(partitions=(T0,)).encode()
     out: list[c.ModelAction] = []
-    consumer_coordinator.complete(state, out)
+    consumer_coordinator.on_join_complete(state, out)
     assert [(one.kind, one.name) for one in out if isinstance(one, c.Notify)] == [("log", "WARN")]
     assert len(out) == 1
     assert state.rejoin_needed
@@ -428,12 +428,12 @@ def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_t
 
 
 def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
-    state = make(c.ModelConfig(client_id="a", group_id="g"), JAVA_4_3)
+    state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), JAVA_4_3)
     state.pattern, state.automatic, state.topics = "t.*", True, frozenset({"t"})
     state.joined_topics = frozenset({"t"})
-    state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
+    state.state, state.generation = JavaMemberState.STABLE, JavaGeneration(1, "id", "range")
     state.join_done = Assignment(partitions=(TopicPartition("tb", 0),)).encode()
-    consumer_coordinator.complete(state, [])
+    consumer_coordinator.on_join_complete(state, [])
     assert state.topics == state.joined_topics == {"t", "tb"}
 
 

@@ -22,8 +22,8 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.models import contract as c
 from kproto.models import java
 from kproto.models.java import java_2_6
-from kproto.models.java.kafka_consumer_metrics import PollTimes
-from kproto.models.java.plugins import OwnAssignor
+from kproto.models.java.kafka_consumer_metrics import KafkaConsumerMetrics
+from kproto.models.java.plugins import CustomAssignor
 from kproto.testing.world import Client, World
 from kproto.wire.message import Message
 
@@ -439,7 +439,7 @@ def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType)
         if len(heard) == 1:
             raise RuntimeException("no")
 
-    own = OwnAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
+    own = CustomAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
     a = member(world, release, extra={"partition.assignment.strategy": (own,)})
     world.run(3_000)
     assert heard == [((T0,), 1)] * 2
@@ -451,11 +451,11 @@ def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType)
 
 
 def test_poll_times_are_those_of_kafka_consumer_metrics() -> None:
-    times = PollTimes()
+    times = KafkaConsumerMetrics()
     assert times.metrics(5)["last-poll-seconds-ago"] == -1
     for begun, ended in ((1_000, 1_100), (2_000, 2_500), (5_000, 5_000)):
-        times.begun(begun)
-        times.ended(ended)
+        times.record_poll_start(begun)
+        times.record_poll_end(ended)
     found = times.metrics(8_200)
     assert found["last-poll-seconds-ago"] == 3
     assert found["time-between-poll-avg"] == pytest.approx(4_000 / 3)
@@ -464,19 +464,19 @@ def test_poll_times_are_those_of_kafka_consumer_metrics() -> None:
 
 
 def test_a_first_poll_without_time_spoils_the_average_until_its_sample_is_over() -> None:
-    times = PollTimes()
-    times.begun(0)
-    times.ended(0)
+    times = KafkaConsumerMetrics()
+    times.record_poll_start(0)
+    times.record_poll_end(0)
     for begun in range(1_000, 61_000, 1_000):
         assert isnan(times.metrics(begun - 1)["poll-idle-ratio-avg"])
-        times.begun(begun)
-        times.ended(begun + 500)
+        times.record_poll_start(begun)
+        times.record_poll_end(begun + 500)
     assert times.metrics(61_000)["poll-idle-ratio-avg"] == pytest.approx(1 / 3)
 
 
 def test_what_is_older_than_two_samples_is_forgotten() -> None:
-    times = PollTimes()
-    times.begun(0)
-    times.begun(20_000)
+    times = KafkaConsumerMetrics()
+    times.record_poll_start(0)
+    times.record_poll_start(20_000)
     assert times.metrics(21_000)["time-between-poll-max"] == 20_000
     assert isnan(times.metrics(60_000)["time-between-poll-max"])

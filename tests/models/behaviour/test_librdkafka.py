@@ -14,8 +14,8 @@ from kproto.messages.join_group import JoinGroupRequest
 from kproto.models import contract as c
 from kproto.models import librdkafka
 from kproto.models.librdkafka import cgrp_rebalance, offset_store, toppar
-from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, name_of_offset
-from kproto.models.librdkafka.state import FetchState, JoinState, Partition, Position
+from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, offset2str
+from kproto.models.librdkafka.state import CgrpJoinState, FetchPos, Toppar, TopparFetchState
 from kproto.testing.world import World
 
 from ..stage import Member, Stage
@@ -259,10 +259,10 @@ def test_s0_12_a_record_handed_over_is_stored_as_its_offset_plus_one() -> None:
 
 def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_stored() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    one = Partition(T0, fetch_state=FetchState.active, started=True, eof=9)
+    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof=9)
     toppar.stop(state, one)
     assert one.stored.offset == INVALID
-    one = Partition(T0, fetch_state=FetchState.active, started=True, eof=9, keeps_store=True)
+    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof=9, keeps_store=True)
     toppar.stop(state, one)
     assert one.stored.offset == 9
 
@@ -315,7 +315,7 @@ def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
     a.tell("poll off")
     second_one = stage.member("B", librdkafka, reset="earliest", **TIMES)
     second_one.tell("subscribe t")
-    stage.run(until=lambda: a.state.join is JoinState.wait_unassign_call)
+    stage.run(until=lambda: a.state.state is CgrpJoinState.WAIT_UNASSIGN_CALL)
     a.do(c.SubscribeCalled(("u",)))
     stage.run(20)
     assert a.state.subscription == ("t",)
@@ -350,7 +350,7 @@ def test_s0_9_seeks_that_are_refused() -> None:
 
 
 def test_s0_16_logical_offsets_have_names() -> None:
-    names = [name_of_offset(one) for one in (STORED, INVALID, BEGINNING, END, -2003, 7)]
+    names = [offset2str(one) for one in (STORED, INVALID, BEGINNING, END, -2003, 7)]
     assert names == ["STORED", "INVALID", "BEGINNING", "END", "TAIL(3)", "7"]
 
 
@@ -549,13 +549,15 @@ def test_whoever_answers_last_wins(seed: int) -> None:
 
 
 def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(state: librdkafka.State, event: cgrp_rebalance.Rebalance, out: list[c.ModelAction]) -> None:
+    def at_once(
+        state: librdkafka.LibrdkafkaState, event: cgrp_rebalance.RebalanceOp, out: list[c.ModelAction]
+    ) -> None:
         cgrp_rebalance.move(
-            state, JoinState.wait_assign_call if event.assign else JoinState.wait_unassign_call
+            state, CgrpJoinState.WAIT_ASSIGN_CALL if event.assign else CgrpJoinState.WAIT_UNASSIGN_CALL
         )
-        cgrp_rebalance.default_answer(state, event, out)
+        cgrp_rebalance.answer_by_default(state, event, out)
 
-    monkeypatch.setattr(cgrp_rebalance, "_tell", at_once)
+    monkeypatch.setattr(cgrp_rebalance, "_enqueue_rebalance", at_once)
     handler = Handler()
     handler.subscribe()
     handler.request()
@@ -565,7 +567,7 @@ def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyP
 
 def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    one = Partition(T0, fetch_state=FetchState.active, next=Position(9), app=Position(5))
+    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, next=FetchPos(9), app=FetchPos(5))
     toppar.pause(state, one, library=True)
     assert (one.version, one.next.offset) == (1, 5)
 

@@ -12,28 +12,33 @@ from consumer.engine import events as ev
 from consumer.runtime import NO_CLAIM
 from kproto.models import contract, librdkafka
 from kproto.models.librdkafka import assignment, conf, constants, rdkafka, toppar
-from kproto.models.librdkafka.state import Position, State
+from kproto.models.librdkafka.state import FetchPos, LibrdkafkaState
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-_add, _hand_over, _subscribe, _start = assignment.add, rdkafka._hand_over, rdkafka.subscribe, librdkafka.start
+_add, _hand_over, _subscribe, _start = (
+    assignment.add,
+    rdkafka._deliver_messages,
+    rdkafka.subscribe,
+    librdkafka.start,
+)
 
 
-def _without_offsets(state: State, partitions: Mapping[Any, int]) -> Any:
+def _without_offsets(state: LibrdkafkaState, partitions: Mapping[Any, int]) -> Any:
     return _add(state, dict.fromkeys(partitions, constants.INVALID))
 
 
-def _not_again(state: State, topics: Any, out: Any) -> None:
+def _not_again(state: LibrdkafkaState, topics: Any, out: Any) -> None:
     if topics is None or topics != state.subscription:
         _subscribe(state, topics, out)
 
 
-def _stores_the_last(state: State, item: Any) -> None:
+def _stores_the_last(state: LibrdkafkaState, item: Any) -> None:
     _hand_over(state, item)
     one = state.partitions[item.tp]
-    one.stored = Position(one.app.offset - 1, one.app.epoch)
+    one.stored = FetchPos(one.app.offset - 1, one.app.epoch)
 
 
-def _by_default(config: contract.ModelConfig) -> State:
+def _by_default(config: contract.ModelConfig) -> LibrdkafkaState:
     extra = {**config.extra, "enable.auto.offset.store": True}
     return _start(replace(config, auto_commit=True, extra=extra))
 
@@ -48,18 +53,20 @@ MUTANTS: Table = {
     "S0-2": NO_OFFSETS,
     "S0-3": Mutant("no offset given means the beginning", assignment, "STORED", -2),
     "S0-4": NO_OFFSETS,
-    "S0-5": Mutant("an event that nobody answers", rdkafka, "default_answer", nothing),
+    "S0-5": Mutant("an event that nobody answers", rdkafka, "answer_by_default", nothing),
     "S0-6": Mutant("a subscription that is known already", rdkafka, "subscribe", _not_again),
-    "S0-7": Mutant("no rebalance is ever under way", State, "rebalancing", False),
+    "S0-7": Mutant("no rebalance is ever under way", LibrdkafkaState, "rebalancing", False),
     "S0-8": SEEKS_AT_ONCE,
     "S0-9": Mutant("a seek to STORED that is taken", toppar, "STORED", -5),
     "S0-10": NO_FLAGS,
     "S0-11": NO_FLAGS,
-    "S0-12": Mutant("the last offset is stored, not the next", rdkafka, "_hand_over", _stores_the_last),
-    "S0-13": Mutant("an end that nobody is told", rdkafka, "_eof", nothing),
+    "S0-12": Mutant(
+        "the last offset is stored, not the next", rdkafka, "_deliver_messages", _stores_the_last
+    ),
+    "S0-13": Mutant("an end that nobody is told", rdkafka, "_deliver_eof", nothing),
     "S0-14": NO_SEEK,
     "S0-15": NO_SEEK,
-    "S0-16": Mutant("STORED by another name", constants._NAMES, constants.STORED, "BEGINNING"),
+    "S0-16": Mutant("STORED by another name", constants._OFFSET_NAMES, constants.STORED, "BEGINNING"),
     "S0-17": Mutant("another name of another property", conf.ALIASES, "metadata.broker.list", "group.id"),
     "S0-18": Mutant("a library", constants.__spec__, "origin", "/usr/lib/librdkafka.so"),
     "S0-19": Mutant("a seek of what nobody knows", rdkafka, "UNKNOWN_PARTITION", constants.STATE),

@@ -11,7 +11,7 @@ from kproto.models import kafka_go, sarama, sarama_cluster
 from kproto.models.kafka_go import generation
 from kproto.models.kafka_go import state as of_kafka_go
 from kproto.models.librdkafka import conf, metadata
-from kproto.models.librdkafka.state import State
+from kproto.models.librdkafka.state import LibrdkafkaState
 from kproto.models.sarama import consumer_group_close
 from kproto.models.sarama.consumer_group_session import Session
 from kproto.models.sarama.offset_manager import Managed
@@ -66,11 +66,13 @@ MUTANTS: Table = {
     "S1-11": Mutant("round robin, whatever is said", balancer, "divide", _by_turns),
     "S1-12": Mutant("no notifications", ClusterConsumer, "notify", nothing),
     "S1-13": NOT_THE_NEXT,
-    "S1-14": Mutant("a watcher that sees nothing", generation, "_watched", lambda watcher, answer: False),
+    "S1-14": Mutant(
+        "a watcher that sees nothing", generation, "_on_watcher_response", lambda watcher, answer: False
+    ),
     "S1-15": Mutant("a queue without a bound", of_kafka_go, "_number", lambda config, name, default: 100_000),
-    "S1-16": Mutant("LastOffset that means the first", of_kafka_go, "LAST", of_kafka_go.FIRST),
+    "S1-16": Mutant("LastOffset that means the first", of_kafka_go, "LAST_OFFSET", of_kafka_go.FIRST_OFFSET),
     "S1-17": Mutant("metadata that changes nothing", metadata, "metadata_changed", nothing),
-    "S1-18": Mutant("ends that nobody is told", State, "partition_eof", False),
+    "S1-18": Mutant("ends that nobody is told", LibrdkafkaState, "partition_eof", False),
     "S1-19": Mutant("another name of another property", conf.ALIASES, "sasl.mechanism", "sasl.username"),
     "S1-20": Mutant("latest means the oldest", of_sarama, "NEWEST", of_sarama.OLDEST),
     "S1-21": Mutant("earliest means the newest", of_sarama, "OLDEST", of_sarama.NEWEST),
