@@ -169,7 +169,7 @@ class ConsumerEngine:
                 partition, self._id_of(partition.topic), announced=True
             )
             if offset is not None:
-                state.start_at(offset)
+                state.set_position(offset)
         self.committer.start_timer()
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
 
@@ -233,7 +233,7 @@ class ConsumerEngine:
             now >= self.calm_until
             or event.limit < 1
             or core.errors
-            or partitions.touched
+            or partitions.dirty
             or self.standing.over is not None
             or not self.deliveries.ready
             or not self.group.steady
@@ -249,7 +249,7 @@ class ConsumerEngine:
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
         self.group.polled()
-        if partitions.touched:
+        if partitions.dirty:
             self._refill()
         if core.network.actions or len(core.actions) > 1:
             self.calm_until = 0
@@ -257,15 +257,15 @@ class ConsumerEngine:
     def _refill(self) -> None:
         """Tell the fetcher which buffers were emptied; settle if what is fetched changes."""
         partitions = self.core.partitions
-        touched, partitions.touched = partitions.touched, {}
+        touched, partitions.dirty = partitions.dirty, {}
         try:
             for partition, state in touched.items():
                 if state.error is not None or not self.fetcher.on_records_returned(state):
-                    partitions.touched[partition] = state
+                    partitions.dirty[partition] = state
         except BaseException:  # Ctrl-C: settle all of them later
-            partitions.touched.update(touched)
+            partitions.dirty.update(touched)
             raise
-        if partitions.touched:
+        if partitions.dirty:
             self.calm_until = 0
             self.settle()
         else:
@@ -299,18 +299,18 @@ class ConsumerEngine:
         self.core.partitions.mark_processed(event.held)
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
-            if state is not None and state.known:
+            if state is not None and state.has_position:
                 offset = max(offset, state.processed or 0)  # a commit may have confirmed more
                 if offset < state.position:
-                    state.give_back(offset)
+                    state.rewind(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
         begun, self.deliveries.begun = self.deliveries.begun, None
-        for state in self.core.partitions.handed.copy().values():
-            if state.known and state.processed is not None and state.processed < state.position:
-                state.give_back(state.processed)
-        if begun is not None and not begun.gone and begun.known and begun.chunks:
-            begun.give_back(begun.position)
+        for state in self.core.partitions.returned.copy().values():
+            if state.has_position and state.processed is not None and state.processed < state.position:
+                state.rewind(state.processed)
+        if begun is not None and not begun.released and begun.has_position and begun.fetches:
+            begun.rewind(begun.position)
 
     # ---- positions
 
@@ -320,9 +320,9 @@ class ConsumerEngine:
             _must_be_offset(event.partition, event.leader_epoch, "leader_epoch")
 
         def apply(state: PartitionState) -> None:
-            state.start_at(event.offset, event.leader_epoch)
+            state.set_position(event.offset, event.leader_epoch)
             if event.leader_epoch is not None:
-                state.check()
+                state.await_validation()
 
         self._seek([event.partition], apply)
 
@@ -332,9 +332,9 @@ class ConsumerEngine:
 
         def apply(state: PartitionState) -> None:
             if where == "committed":
-                state.find_committed()
+                state.await_committed_offset()
             else:
-                state.find_out(OffsetReset(timestamp, ""))
+                state.await_reset(OffsetReset(timestamp, ""))
 
         self._seek(event.partitions or frozenset(self.core.partitions), apply)
 
@@ -405,7 +405,7 @@ class ConsumerEngine:
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
         self._topics.changed(asked)
-        self.core.partitions.touch_all()
+        self.core.partitions.mark_all_dirty()
         self.group.interests.metadata_changed(asked)
 
     def _metadata_heard(self, topics: frozenset[str]) -> None:
@@ -434,17 +434,17 @@ class ConsumerEngine:
             self.group.tick()
             if self.options.group_id is not None:
                 self.committer.pump()
-            if core.partitions.touched:
+            if core.partitions.dirty:
                 self._look()
             self.finder.pump()
             self.checker.pump()
-            if core.partitions.touched:
+            if core.partitions.dirty:
                 self._look()
             self.fetcher.pump()
             self.coordinator.pump()
             self.metadata.pump()
             self.runner.pump()
-            if not core.network.finished and not core.partitions.touched:
+            if not core.network.finished and not core.partitions.dirty:
                 break
         core.network.finished.clear()
         self.leaving.look()
@@ -452,10 +452,10 @@ class ConsumerEngine:
     def _look(self) -> None:
         """Let the parts visit the dirty partitions."""
         positions = self.core.partitions
-        while positions.touched:
-            touched = positions.touched
+        while positions.dirty:
+            touched = positions.dirty
             try:
-                positions.touched = {}
+                positions.dirty = {}
                 for state in touched.values():
                     self.finder.look(state)
                     self.checker.look(state)
@@ -463,7 +463,7 @@ class ConsumerEngine:
                     self.deliveries.look(state)
             except BaseException:  # Ctrl-C: visit all of them again
                 for state in touched.values():
-                    state.touch()
+                    state.mark_dirty()
                 raise
 
     def time_passes(self) -> None:
@@ -471,7 +471,7 @@ class ConsumerEngine:
         if self.closed:
             return
         core = self.core
-        core.partitions.wake(core.now)
+        core.partitions.mark_due_dirty(core.now)
         self.group.tick()
         self.leaving.look_at_clock()
 
@@ -593,7 +593,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     # Bytes that complete no answer change nothing that the parts could act on. Nor does the end of a poll; a
     # `Take` comes right behind its beginning.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
-    if not quiet or core.partitions.touched:
+    if not quiet or core.partitions.dirty:
         engine.settle()
     return engine.take_actions()
 

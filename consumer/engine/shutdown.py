@@ -128,7 +128,7 @@ class Leaving:
         self._group.uncommitted = None
         if event.processed:
             core.partitions.mark_processed()
-        self._placed = frozenset(p for p, state in core.partitions.states.items() if state.known)
+        self._placed = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
         # The deadline before the last one, so that leaving is said even when a callback or a commit hangs.
         timeout = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._standing.in_group:

@@ -173,7 +173,7 @@ class ConsumerOperations(PollOperations):
                         raise IllegalState(f"{partition} is not assigned to this consumer")
                     if state.error is not None:
                         raise again(state.error)
-                    if state.known:
+                    if state.has_position:
                         return self.held_offsets().get(partition, state.position)
                     if (error := self.engine.core.pop_error()) is not None:
                         raise again(error)

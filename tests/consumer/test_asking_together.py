@@ -104,7 +104,7 @@ def test_offsets_that_a_leader_does_not_tell_are_asked_for_together_again(code: 
     refused_once(world, ListOffsetsRequest, code)
     a = world.consumer(auto_offset_reset="earliest", group_id="g")
     a.assign(dict.fromkeys(tp("t", one) for one in range(MANY)))
-    assert world.run(until=lambda: all(s.known for s in a.engine.core.partitions.states.values()))
+    assert world.run(until=lambda: all(s.has_position for s in a.engine.core.partitions.states.values()))
     assert [len(request.topics[0].partitions) for request in world.asked(a, ListOffsetsRequest)] == [
         MANY,
         MANY,

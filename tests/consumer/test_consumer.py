@@ -663,7 +663,7 @@ def filled(world: World, **options: Any) -> Consumer:
     a.limit = 0
     a.assign({tp("t", partition): 0 for partition in range(3)})
     states = a.engine.partitions
-    assert world.run(until=lambda: all(state.full for state in states.values()))
+    assert world.run(until=lambda: all(state.is_full for state in states.values()))
     return a
 
 
@@ -682,7 +682,7 @@ def test_a_partition_of_which_nothing_is_buffered_is_fetched_however_much_there_
     world = World({"t": 3})
     a = filled(world)
     a.do(ev.Seek(tp("t", 1), 50))
-    assert world.run(100, until=lambda: bool(a.engine.partitions[tp("t", 1)].chunks))
+    assert world.run(100, until=lambda: bool(a.engine.partitions[tp("t", 1)].fetches))
 
 
 @pytest.mark.parametrize(("least", "beside"), [(1, set()), (100_000, {2})])
@@ -710,7 +710,7 @@ def test_what_a_leader_no_longer_has_makes_nobody_wait_for_it_again() -> None:
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
     state.high_watermark = state.last_stable_offset = 100  # so said a leader that is gone
-    state.touch()
+    state.mark_dirty()
     world.run(700_000)
     a.do(ev.Seek(tp("t", 1), 0))
     assert world.run(1000, until=lambda: len(a.records) == 30)

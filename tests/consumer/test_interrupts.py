@@ -86,7 +86,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
         for line in count(1, STEP):
             reader.seek(P0, 0)
             seen = [] if line % 2 else read(reader)  # of this poll, or of one that was over
-            while len(state.chunks) < 2:
+            while len(state.fetches) < 2:
                 time.sleep(0.001)
             with ctrl_c(line) as tracer:
                 try:

@@ -42,12 +42,12 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
     """Bytes of what is fetched and not handed out: of all partitions, or of those that are (not) paused."""
     states = a.engine.core.partitions.states.values()
-    return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.chunks)
+    return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)
 
 
 def decoded(a: Consumer) -> int:
     states = a.engine.core.partitions.states.values()
-    return sum(c._columns is not None or c._batches is not None for s in states for c in s.chunks)  # pyright: ignore[reportPrivateUsage]
+    return sum(c._columns is not None or c._batches is not None for s in states for c in s.fetches)  # pyright: ignore[reportPrivateUsage]
 
 
 def read_on(world: World, a: Consumer) -> None:
@@ -149,8 +149,8 @@ def test_what_is_opened_as_columns_at_once_is_bounded_however_well_it_was_compre
     deliveries, positions = FetchCollector(), SubscriptionState()
     for partition in range(PARTITIONS):
         state = positions.add(tp("t", partition), announced=True)
-        state.start_at(0)
-        state.chunks.append(CompletedFetch(data, 0, None, True))
+        state.set_position(0)
+        state.fetches.append(CompletedFetch(data, 0, None, True))
         deliveries.look(state)
     took: list[list[int]] = []
     while sum(map(sum, took)) < PARTITIONS * EACH:

@@ -27,7 +27,7 @@ def filled(count: int = 40, **options: Any) -> tuple[World, Consumer]:
     a.subscribe("t")
     states = a.engine.partitions
     assert world.run(
-        until=lambda: len(states) == 2 and all(state.chunks and state.announced for state in states.values())
+        until=lambda: len(states) == 2 and all(state.fetches and state.announced for state in states.values())
     )
     for _ in range(2):
         three(a, 1)
@@ -50,9 +50,9 @@ def known(a: Consumer) -> Any:
     assert member is not None
     return (
         [(record.partition, record.offset) for record in a.records],
-        [(s.position, s.processed, s.committed, s.handed_out, s.lag) for s in a.engine.partitions.values()],
+        [(s.position, s.processed, s.committed, s.has_returned, s.lag) for s in a.engine.partitions.values()],
         (member.poll_ends_at, member.is_polling, member.state),
-        list(a.engine.core.partitions.handed),
+        list(a.engine.core.partitions.returned),
         list(a.engine.core.partitions.to_commit()),
         next_deadline(a.engine),
     )
@@ -115,7 +115,7 @@ def test_a_poll_at_once_decodes_fetched_records() -> None:
         consumer.do(ev.Seek(tp("t", 0), 0))
         consumer.do(ev.Seek(tp("t", 1), 0))
         states = consumer.engine.partitions.values()
-        assert world.run(until=lambda states=states: all(state.chunks for state in states))  # type: ignore[misc]
+        assert world.run(until=lambda states=states: all(state.fetches for state in states))  # type: ignore[misc]
         next_deadline(consumer.engine)
     three(a, 5)
     at_once(b, 5)

@@ -95,38 +95,38 @@ def a_polls_last_record_is_forgotten(patch: Patch) -> None:
 
 @mutant(claims.nothing_is_skipped_or_repeated_while_owned)
 def fetches_begin_anew_behind_a_broken_connection(patch: Patch) -> None:
-    original = PartitionState.took
+    original = PartitionState.add_fetch
 
     def took(self: PartitionState, chunk: Any) -> None:
         original(self, chunk)
-        if len(self.chunks) == 1 and self.handed_out:
+        if len(self.fetches) == 1 and self.has_returned:
             self.fetch_offset = max(0, self.fetch_offset - 1)
-            self.chunks[-1].position = max(0, self.chunks[-1].position - 1)
+            self.fetches[-1].position = max(0, self.fetches[-1].position - 1)
 
-    patch.setattr(PartitionState, "took", took)
+    patch.setattr(PartitionState, "add_fetch", took)
 
 
 @mutant(claims.a_partition_starts_where_the_group_committed)
 def what_the_group_committed_is_one_too_low(patch: Patch) -> None:
-    original = PartitionState.start_at
+    original = PartitionState.set_position
 
     def start_at(self: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
-        fresh = self.processed is None and self.phase.value == "finding"
+        fresh = self.processed is None and self.state.value == "initializing"
         original(self, offset - 1 if fresh and offset > 0 else offset, leader_epoch)
 
-    patch.setattr(PartitionState, "start_at", start_at)
+    patch.setattr(PartitionState, "set_position", start_at)
 
 
 @mutant(claims.the_last_seek_wins)
 def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
-    original = PartitionState.start_at
+    original = PartitionState.set_position
 
     def start_at(self: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
-        kept = list(self.chunks)
+        kept = list(self.fetches)
         original(self, offset, leader_epoch)
-        self.chunks.extend(kept)
+        self.fetches.extend(kept)
 
-    patch.setattr(PartitionState, "start_at", start_at)
+    patch.setattr(PartitionState, "set_position", start_at)
 
 
 @mutant(claims.the_last_seek_wins)
@@ -147,7 +147,7 @@ def behind_a_reset_one_record_is_left_out(patch: Patch) -> None:
     def listed(self: OffsetLookup, state: PartitionState, reset: Any, offset: int) -> None:
         original(self, state, reset, offset)
         if "out of range" in reset.reason:
-            state.start_at(offset + 1)
+            state.set_position(offset + 1)
 
     patch.setattr(OffsetLookup, "_listed", listed)
 
@@ -174,10 +174,10 @@ def a_pause_only_stops_the_fetches(patch: Patch) -> None:
 def what_is_buffered_counts_as_processed(patch: Patch) -> None:
     def mark(self: SubscriptionState, held: Any = None) -> None:
         for state in self.states.values():
-            if state.known:
+            if state.has_position:
                 state.processed = max(state.fetch_offset, state.position)
-                self.processed(state)
-        self.handed.clear()
+                self.update_uncommitted(state)
+        self.returned.clear()
 
     patch.setattr(SubscriptionState, "mark_processed", mark)
 
@@ -259,7 +259,7 @@ def nobody_is_woken_for_records(patch: Patch) -> None:
     original = Fetcher._take_in
 
     def take_in(self: Fetcher, node: int, state: PartitionState, *rest: Any) -> None:
-        if not (state.handed_out and state.position > 2):
+        if not (state.has_returned and state.position > 2):
             original(self, node, state, *rest)
 
     patch.setattr(Fetcher, "_take_in", take_in)
@@ -268,7 +268,7 @@ def nobody_is_woken_for_records(patch: Patch) -> None:
 @mutant(claims.what_is_owned_is_read)
 def a_partition_whose_leader_moved_is_left_alone(patch: Patch) -> None:
     def led_by_another(self: Fetcher, node: int, state: PartitionState, entry: Any, wait: int) -> None:
-        state.rest(1 << 50)
+        state.back_off_until(1 << 50)
 
     patch.setattr(Fetcher, "_led_by_another", led_by_another)
 
@@ -280,7 +280,7 @@ def new_partitions_start_at_their_end(patch: Patch) -> None:
     def without(self: OffsetLookup, state: PartitionState, *, others: bool) -> None:
         original(self, state, others=others)
         if self._is_new(state, others):
-            state.find_out(OffsetReset(-1, "a mutant", save=True))
+            state.await_reset(OffsetReset(-1, "a mutant", save=True))
 
     patch.setattr(OffsetLookup, "_without_commit", without)
 

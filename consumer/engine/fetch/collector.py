@@ -42,13 +42,13 @@ class FetchCollector:
         """Something about this partition changed."""
         partition = state.partition
         opened = self._open.get(partition)
-        if opened is not None and (not state.chunks or state.chunks[0] is not opened[1]):
+        if opened is not None and (not state.fetches or state.fetches[0] is not opened[1]):
             del self._open[partition]
-        if state.chunks and state.deliverable:
+        if state.fetches and state.is_deliverable:
             self._loaded.setdefault(partition, state)
         else:
             self._loaded.pop(partition, None)
-        if state.error is None or state.gone:
+        if state.error is None or state.released:
             self._broken.pop(partition, None)
             self._untold.pop(partition, None)
         elif self._broken.get(partition) is not state.error:
@@ -66,20 +66,20 @@ class FetchCollector:
         while self._loaded and len(records) < limit:
             state = self._next()
             topic, partition = state.partition
-            while state.chunks and len(records) < limit:
-                fetch = state.chunks[0]
+            while state.fetches and len(records) < limit:
+                fetch = state.fetches[0]
                 self._open.pop(state.partition, None)
                 self._open[state.partition] = state, fetch
                 try:
                     records += fetch.rows(topic, partition, limit - len(records))
                 except KprotoError as error:
                     state.fail(error)
-                state.moved(fetch)
+                state.on_records_taken(fetch)
                 if state.error is not None or fetch.exhausted:
                     self._open.pop(state.partition, None)
                 if state.error is not None:
                     break
-            if state.error is not None or not state.chunks:
+            if state.error is not None or not state.fetches:
                 self._loaded.pop(state.partition, None)
         self.begun = None
         return records
@@ -116,8 +116,8 @@ class FetchCollector:
         while self._loaded and room > 0:
             state = self._next()
             topic, partition = state.partition
-            while state.chunks and state.error is None and room > 0:
-                chunk = state.chunks[0]
+            while state.fetches and state.error is None and room > 0:
+                chunk = state.fetches[0]
                 try:
                     columns = chunk.columns()
                 except KprotoError as error:
@@ -126,8 +126,8 @@ class FetchCollector:
                 if columns is not None:
                     room -= columns.nbytes
                     found.append(ColumnBatch(topic, partition, columns))
-                state.moved(chunk)
-            if state.error is not None or not state.chunks:
+                state.on_records_taken(chunk)
+            if state.error is not None or not state.fetches:
                 self._loaded.pop(state.partition, None)
         self.begun = None
         return found

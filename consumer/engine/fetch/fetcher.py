@@ -121,9 +121,9 @@ class Fetcher:
         if before is not None and before != node:
             self._nodes[before].forget(partition)
             del self._at[partition]
-        if state.chunks or partition in self._held or partition in self._paused:
+        if state.fetches or partition in self._held or partition in self._paused:
             self._note_held(state)
-        if state.chunks or partition in self._full_at:
+        if state.fetches or partition in self._full_at:
             self._note_full(state)
         if node is None:
             return
@@ -141,8 +141,8 @@ class Fetcher:
             state.epoch,
         )
         lane.session.want(partition, want)
-        (lane.dry.discard if state.chunks else lane.dry.add)(partition)
-        (lane.rich.add if state.more else lane.rich.discard)(partition)
+        (lane.dry.discard if state.fetches else lane.dry.add)(partition)
+        (lane.rich.add if state.has_more else lane.rich.discard)(partition)
         if lane.open and not lane.session.asks(partition):
             lane.fresh[partition] = state
 
@@ -150,7 +150,7 @@ class Fetcher:
         """Note that the buffer of `state` was emptied. False if what is fetched changes: call `look` then."""
         partition = state.partition
         node = self._at.get(partition)
-        if node is None or state.chunks or partition in self._full_at or partition not in self._held:
+        if node is None or state.fetches or partition in self._full_at or partition not in self._held:
             return False
         holder, size = self._held.pop(partition)
         holder.held -= size
@@ -163,12 +163,12 @@ class Fetcher:
         if lane is not None:
             lane.held -= size
         self._paused_bytes -= self._paused.pop(partition, 0)
-        size = sum(len(chunk.data) for chunk in state.chunks)
-        if state.gone or state.error is not None or not size:
+        size = sum(len(chunk.data) for chunk in state.fetches)
+        if state.released or state.error is not None or not size:
             return
         if state.paused:
             if self._paused_bytes + size > core.options.fetch_max_bytes:
-                state.let_go()
+                state.discard_buffer()
             else:
                 self._paused[partition] = size
                 self._paused_bytes += size
@@ -182,7 +182,7 @@ class Fetcher:
     def _note_full(self, state: PartitionState) -> None:
         partition = state.partition
         node: int | None = None
-        if state.full:
+        if state.is_full:
             node = self._core.view.leader(partition) if state.replica is None else state.replica
         before = self._full_at.get(partition)
         if before is not None and before != node:
@@ -194,7 +194,7 @@ class Fetcher:
 
     def _node(self, state: PartitionState) -> int | None:
         """The broker to ask for it now; None when there is nothing to ask for, or nobody to ask."""
-        if not state.fetchable or state.retry_at > self._core.now:
+        if not state.is_fetchable or state.retry_at > self._core.now:
             return None
         node = self._replicas.asked(state)
         if node is None:
@@ -247,7 +247,7 @@ class Fetcher:
         states: list[tuple[PartitionState, int]] = []
         for partition, state in fresh.items():
             want = lane.session.wanted.get(partition)
-            if want is not None and state.urgent and state.epoch == want.asked_in:
+            if want is not None and state.likely_has_records and state.epoch == want.asked_in:
                 session.want(partition, want)
                 states.append((state, state.epoch))
         if not states:
@@ -257,9 +257,9 @@ class Fetcher:
             lane.open_beside = False
             for state, epoch in states:
                 if state.epoch == epoch:
-                    state.beside = False
-                    state.dry_at = state.fetch_offset
-                    state.touch()
+                    state.extra_fetch_open = False
+                    state.empty_at = state.fetch_offset
+                    state.mark_dirty()
             self._take(node, lane, session, call)
 
         try:
@@ -269,8 +269,8 @@ class Fetcher:
             lane.open_beside = False
             raise
         for state, _ in states:
-            state.beside = True
-            state.touch()
+            state.extra_fetch_open = True
+            state.mark_dirty()
 
     def _ask(
         self, node: int, lane: int, session: FetchSession, then: Callable[[Call], None], max_wait_ms: int
@@ -345,7 +345,7 @@ class Fetcher:
                     state is not None
                     and state.epoch == want.asked_in
                     and state.fetch_offset == want.offset
-                    and (not state.beside or session is not lane.session)
+                    and (not state.extra_fetch_open or session is not lane.session)
                 ):
                     self._take_in(node, state, entry, mates)
         if brought or (session is lane.session and session.proven):
@@ -367,7 +367,7 @@ class Fetcher:
             lane.not_before = max(lane.not_before, core.now + pause)
             for partition in lane.session.wanted:
                 state = core.partitions.get(partition)
-                if state is not None and state.more and state.retry_at <= core.now:
+                if state is not None and state.has_more and state.retry_at <= core.now:
                     core.report_failure("Fetch", NOTHING, partition, again=lane.hasty > HASTY + 1)
 
     def _leave_alone(self, lane: _Node) -> None:
@@ -421,14 +421,14 @@ class Fetcher:
                 mates,
             )
         except RecordError as error:
-            if state.chunks:  # what is before it is handed out first
+            if state.fetches:  # what is before it is handed out first
                 self._rest(state)
             else:
                 state.fail(error)
                 core.wake_poll()
             return
         if chunk.end > state.fetch_offset:
-            state.took(chunk)
+            state.add_fetch(chunk)
             core.wake_poll()
         else:
             self._rest(state, "the answer brings nothing from the position on")
@@ -436,7 +436,7 @@ class Fetcher:
     def _rest(self, state: PartitionState, why: str = "") -> None:
         if why:
             self._core.report_failure("Fetch", why, state.partition, again=state.failures > 0)
-        state.rest(self._core.next_retry_at(state.failures))
+        state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1
 
     def _refused(self, node: int, state: PartitionState, entry: PartitionData) -> None:
@@ -453,17 +453,17 @@ class Fetcher:
         state.failures += 1
         match do:
             case ErrorAction.RESET_OFFSET:
-                if state.chunks:
-                    state.rest(at)
+                if state.fetches:
+                    state.back_off_until(at)
                 else:
                     self._finder.out_of_range(state)
             case ErrorAction.REFRESH_METADATA:
                 self._led_by_another(node, state, entry, at)
             case ErrorAction.RAISE:
-                state.rest(core.now + core.options.retry_backoff_max_ms)
+                state.back_off_until(core.now + core.options.retry_backoff_max_ms)
                 core.queue_error(broker_error(code, "Fetch", str(state.partition)))
             case _:
-                state.rest(at)
+                state.back_off_until(at)
                 self._metadata.need()
 
     def _led_by_another(self, node: int, state: PartitionState, entry: PartitionData, at: int) -> None:
@@ -475,11 +475,13 @@ class Fetcher:
             # The broker is behind, for a moment; or there is no such epoch.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > BELIEVED:
                 view.forget_leader(state.partition)
-            state.rest(at)
+            state.back_off_until(at)
         elif state.failures > 1:
-            state.rest(at)  # the one who was named knows better, too: brokers that send us on and on
+            state.back_off_until(
+                at
+            )  # the one who was named knows better, too: brokers that send us on and on
         else:
-            state.touch()
+            state.mark_dirty()
         self._metadata.need()
 
     # ---- the end

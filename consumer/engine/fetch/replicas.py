@@ -34,8 +34,8 @@ class PreferredReplicas:
                 return state.replica
             state.replica = None
         leader = core.view.leader(state.partition)
-        if leader is not None and state.alone_until > core.now:
-            self._alone[leader] = max(state.alone_until, self._alone.get(leader, 0))
+        if leader is not None and state.no_rack_until > core.now:
+            self._alone[leader] = max(state.no_rack_until, self._alone.get(leader, 0))
         return leader
 
     def rack(self, node: int) -> str:
@@ -46,18 +46,20 @@ class PreferredReplicas:
         """Its leader sends to this one."""
         state.replica = follower
         state.replica_until = self._core.now + self._core.options.metadata_max_age_ms
-        self._core.partitions.sleep(state, state.replica_until)
-        state.touch()
+        self._core.partitions.schedule(state, state.replica_until)
+        state.mark_dirty()
 
     def brought(self, state: PartitionState, node: int) -> None:
         """This broker had records of it."""
         if state.replica == node:
-            state.strays = 0
+            state.replica_failures = 0
 
     def back(self, state: PartitionState) -> None:
         """Where it was sent to there is nothing to be had: its leader is asked."""
         state.replica = None
-        wait = min(REPLICA_BACKOFF_MS << min(state.strays, 16), self._core.options.metadata_max_age_ms)
-        state.alone_until = self._core.now + wait
-        state.strays += 1
-        state.touch()
+        wait = min(
+            REPLICA_BACKOFF_MS << min(state.replica_failures, 16), self._core.options.metadata_max_age_ms
+        )
+        state.no_rack_until = self._core.now + wait
+        state.replica_failures += 1
+        state.mark_dirty()

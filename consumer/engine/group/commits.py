@@ -226,7 +226,7 @@ class Committer:
 
     def lost(self, state: PartitionState) -> None:
         """A partition went to somebody else before it was committed."""
-        if state.known and state.handed_out and not state.has_committed(state.position):
+        if state.has_position and state.has_returned and not state.has_committed(state.position):
             self._lost[state.partition] = (state.position, state.committed)
 
     def _enqueue(
@@ -263,7 +263,7 @@ class Committer:
             self._queue.append(commit)
             for partition, (offset, _, _) in offsets.items():
                 if (state := positions.get(partition)) is not None:
-                    state.asked_for(offset, commit)
+                    state.on_commit_sent(offset, commit)
         else:
             self._queue.appendleft(commit)  # the others wait for the generation that comes after it
         self._asked += 1
@@ -429,9 +429,9 @@ class Committer:
             state = core.partitions.get(partition)
             same = state is not None and commit.held.get(partition, state) is state
             if codes.get(partition) == ErrorCode.NONE and state is not None and same:
-                state.committed_at(offset, commit)
+                state.on_committed(offset, commit)
                 if isinstance(state.error, NoOffsetForPartition):
-                    state.find_committed()  # it has one now
+                    state.await_committed_offset()  # it has one now
         bad = {partition: code for partition, code in codes.items() if code}
         sent_as = commit.sent_as
         overtaken = (

@@ -42,9 +42,9 @@ class Starts:
 
     def save(self, state: PartitionState) -> None:
         """Commits the start of a partition that had no commit; it delivers when that is done."""
-        state.unsaved = True
+        state.start_uncommitted = True
         self._waiting[state.partition] = state
-        state.touch()
+        state.mark_dirty()
 
     def due(self) -> int | None:
         return self._not_before if self._waiting and not self._open else None
@@ -53,7 +53,7 @@ class Starts:
         if not self._waiting or self._open or self._not_before > self._core.now:
             return
         waiting, self._waiting = self._waiting, {}
-        live = {p: s for p, s in waiting.items() if s.unsaved and not s.gone}
+        live = {p: s for p, s in waiting.items() if s.start_uncommitted and not s.released}
         if not live:
             return
         epochs = {p: s.epoch for p, s in live.items()}
@@ -61,7 +61,7 @@ class Starts:
 
         def done(error: KprotoError | None) -> None:
             self._open = False
-            self._ended([s for p, s in live.items() if s.epoch == epochs[p] and not s.gone], error)
+            self._ended([s for p, s in live.items() if s.epoch == epochs[p] and not s.released], error)
 
         self._commit({p: (s.position, s.leader_epoch, "") for p, s in live.items()}, done)
 
@@ -71,13 +71,13 @@ class Starts:
         left: list[TopicPartition] = []
         for state in states:
             if error is None or state.committed == state.position:
-                state.saved()
+                state.on_start_committed()
             elif self.closing:
                 left.append(state.partition)
             elif isinstance(error, UNSAID) or _by_another_generation(error):
                 again.append(state)
             else:
-                state.saved()
+                state.on_start_committed()
                 core.queue_error(error)
         if left:
             core.report("uncommitted", left, reason=f"where they start was not saved: {error}")

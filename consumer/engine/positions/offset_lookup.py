@@ -81,9 +81,17 @@ class OffsetLookup:
 
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed."""
-        idle = state.gone or state.asking or state.error is not None or state.retry_at > self._core.now
-        for phase, waiting in ((FetchState.finding, self._finding), (FetchState.listing, self._listing)):
-            if not idle and state.phase is phase:
+        idle = (
+            state.released
+            or state.lookup_pending
+            or state.error is not None
+            or state.retry_at > self._core.now
+        )
+        for phase, waiting in (
+            (FetchState.INITIALIZING, self._finding),
+            (FetchState.AWAIT_RESET, self._listing),
+        ):
+            if not idle and state.state is phase:
                 waiting[state.partition] = state
             else:
                 waiting.pop(state.partition, None)
@@ -135,9 +143,13 @@ class OffsetLookup:
                 core.network.connect(leader, core.now, lane=FETCH_LANE)
 
         def answered(call: Call) -> None:
-            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and s.asking and not s.gone}
+            still = {
+                s.partition: s
+                for s, epoch in asked
+                if s.epoch == epoch and s.lookup_pending and not s.released
+            }
             for state in still.values():
-                state.asking = False
+                state.lookup_pending = False
             then(still, call)
 
         return answered
@@ -146,7 +158,7 @@ class OffsetLookup:
     def _asked(states: Waiting, waiting: Waiting) -> None:
         """An answer is on its way; said behind the request, as Ctrl-C may come before."""
         for partition, state in states.items():
-            state.asking = True
+            state.lookup_pending = True
             waiting.pop(partition, None)
 
     def _group_answered(self, states: Waiting, call: Call) -> None:
@@ -184,10 +196,10 @@ class OffsetLookup:
                 continue
             value = found[partition]
             if isinstance(value, CommittedOffset):
-                state.start_at(value.offset, value.leader_epoch)
-                state.committed_at(value.offset)
+                state.set_position(value.offset, value.leader_epoch)
+                state.on_committed(value.offset)
                 if value.leader_epoch is not None:
-                    state.check()
+                    state.await_validation()
             elif value is None:
                 self._without_commit(state, others=partition.topic in committed)
             else:
@@ -209,13 +221,13 @@ class OffsetLookup:
         for state in states:
             at = self._core.next_retry_at(state.failures)
             state.failures += 1
-            state.rest(at)
+            state.back_off_until(at)
 
     def _seldom(self, states: Iterable[PartitionState]) -> None:
         """The application was told; nobody expects that it works soon."""
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:
-            state.rest(until)
+            state.back_off_until(until)
 
     # ---- policies
 
@@ -230,7 +242,7 @@ class OffsetLookup:
             state.fail(NoOffsetForPartition(str(state.partition), why))
             self._core.wake_poll()
             return
-        state.find_out(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
+        state.await_reset(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
 
     def _saves(self) -> bool:
         options = self._core.options
@@ -239,7 +251,7 @@ class OffsetLookup:
     def _is_new(self, state: PartitionState, others: bool) -> bool:
         if not self._core.standing.in_group:
             return False
-        if state.new:
+        if state.is_new:
             return True
         known = self.existed.get(state.partition.topic)
         if known is not None:
@@ -263,28 +275,28 @@ class OffsetLookup:
             self._core.wake_poll()
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
-        state.find_out(OffsetReset(self._timestamp(policy), reason, before=state.position))
+        state.await_reset(OffsetReset(self._timestamp(policy), reason, before=state.position))
         if state.resets:
-            state.rest(self._core.next_retry_at(state.resets - 1))
+            state.back_off_until(self._core.next_retry_at(state.resets - 1))
         state.resets += 1
 
     def created_anew(self, state: PartitionState) -> None:
         """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""
         policy = self._core.options.on_new_partition
-        unread = state.known and not state.handed_out and state.has_committed(state.position)
+        unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.standing.in_group
-        if ours and (state.phase is FetchState.finding or (unread and policy != "none")):
+        if ours and (state.state is FetchState.INITIALIZING or (unread and policy != "none")):
             # It may be new to us alone: whoever had it before us knew, and committed where we go on.
-            state.begin_anew()
-            state.new = True
-            state.find_committed()
+            state.on_topic_recreated()
+            state.is_new = True
+            state.await_committed_offset()
             return
         if policy == "none":
             policy = "earliest"
         reason = f"the topic was created anew: {policy}"
-        before = state.position if state.known else None
-        state.begin_anew()
-        state.find_out(OffsetReset(self._timestamp(policy), reason, self._saves(), before))
+        before = state.position if state.has_position else None
+        state.on_topic_recreated()
+        state.await_reset(OffsetReset(self._timestamp(policy), reason, self._saves(), before))
 
     # ---- the leaders
 
@@ -352,9 +364,9 @@ class OffsetLookup:
             if instead is None:
                 self._refused([state], "ListOffsets", "the leader tells no offset")
             else:
-                state.find_out(OffsetReset(instead, reset.reason, reset.save, reset.before))
+                state.await_reset(OffsetReset(instead, reset.reason, reset.save, reset.before))
             return
-        state.start_at(offset)
+        state.set_position(offset)
         if reset.reason:
             self._core.report(
                 "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before

@@ -30,6 +30,7 @@ import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
+from kproto.machine import Edges, move
 
 from ..fetch.buffers import CompletedFetch
 
@@ -38,12 +39,22 @@ PREFETCH = 2
 
 
 class FetchState(Enum):
-    """What a partition is waiting for."""
+    """What a partition waits for. Java's SubscriptionState.FetchStates."""
 
-    finding = "finding"  # the group's committed offset
-    listing = "listing"  # where the reset policy points
-    checking = "checking"  # whether the leader's log still has what the position stands on (KIP-320)
-    ready = "ready"  # nothing: it has a position
+    INITIALIZING = "initializing"  # the group's committed offset
+    AWAIT_RESET = "await reset"  # the offset that the reset policy or seek_to() names
+    AWAIT_VALIDATION = "await validation"  # whether the log was truncated below the position (KIP-320)
+    FETCHING = "fetching"  # nothing: it has a position
+
+
+S = FetchState
+
+EDGES: Edges[FetchState] = {
+    S.INITIALIZING: frozenset({S.INITIALIZING, S.AWAIT_RESET, S.FETCHING}),
+    S.AWAIT_RESET: frozenset({S.INITIALIZING, S.AWAIT_RESET, S.FETCHING}),
+    S.AWAIT_VALIDATION: frozenset(S),
+    S.FETCHING: frozenset(S),
+}
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
@@ -62,39 +73,39 @@ class PartitionState:
 
     __slots__ = (
         "_home",
-        "alone_until",
         "announced",
-        "asked",
-        "asking",
-        "beside",
-        "chunks",
         "committed",
-        "dry_at",
+        "empty_at",
         "epoch",
         "error",
+        "extra_fetch_open",
         "failures",
         "fetch_offset",
-        "gone",
-        "handed_out",
+        "fetches",
+        "has_returned",
         "high_watermark",
+        "is_new",
         "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
-        "new",
+        "lookup_pending",
+        "no_rack_until",
         "partition",
         "paused",
-        "phase",
+        "pending_commit",
         "position",
         "processed",
+        "released",
         "replica",
+        "replica_failures",
         "replica_until",
         "reset",
         "resets",
         "retry_at",
         "revoking",
-        "strays",
+        "start_uncommitted",
+        "state",
         "topic_id",
-        "unsaved",
         "validated",
     )
 
@@ -110,243 +121,245 @@ class PartitionState:
         self._home = home
         self.partition = partition
         self.topic_id = topic_id  # of the topic that its position is in; None until that is told
-        self.phase = FetchState.finding
+        self.state = FetchState.INITIALIZING
         self.position = 0
         self.processed: int | None = None
         self.leader_epoch: int | None = None  # of the last record before the position
         self.validated: int | None = None  # the leader's epoch that the position was checked against
         self.fetch_offset = 0
-        self.handed_out = False  # some records from where it started
+        self.has_returned = False  # some records from where it started
         self.committed: int | None = None  # as the group said last
-        self.asked: object | None = None  # the last commit that may change that, until it is answered
+        self.pending_commit: object | None = (
+            None  # the last commit that may change that, until it is answered
+        )
         self.reset: OffsetReset | None = None
         self.resets = 0  # in a row, because it was out of range, and one piece was fetched in between at most
-        self.unsaved = False
+        self.start_uncommitted = False
         self.paused = False
         self.revoking = False
         self.announced = announced
-        self.new = new
-        self.gone = False
+        self.is_new = new
+        self.released = False
         self.epoch = home.next_epoch()
-        self.asking = False
-        self.beside = False  # a fetch beside the waiting one is open for it
+        self.lookup_pending = False
+        self.extra_fetch_open = False  # a fetch beside the waiting one is open for it
         self.retry_at = 0
         self.failures = 0
         # The offset at which a fetch beside the waiting one found nothing.
-        self.dry_at = -1
+        self.empty_at = -1
         self.error: KprotoError | None = None
-        self.chunks: deque[CompletedFetch] = deque()
+        self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
         # The follower that is asked for it, and until when; until when its leader may send to none, and how
         # often in a row one was asked in vain.
         self.replica: int | None = None
-        self.replica_until = self.alone_until = self.strays = 0
+        self.replica_until = self.no_rack_until = self.replica_failures = 0
 
     # ---- where it starts
 
-    def start_at(self, offset: int, leader_epoch: int | None = None) -> None:
+    def set_position(self, offset: int, leader_epoch: int | None = None) -> None:
         """The position is known: from the group, from a leader, or from a seek."""
-        self._forget()
-        self.phase = FetchState.ready
+        self._invalidate()
+        move(self, FetchState.FETCHING, EDGES)
         self.position = self.fetch_offset = offset
         self.processed = offset
-        self.handed_out = False
+        self.has_returned = False
         self.leader_epoch = leader_epoch
         self.validated = None
-        self._home.processed(self)
+        self._home.update_uncommitted(self)
 
-    def find_out(self, reset: OffsetReset) -> None:
+    def await_reset(self, reset: OffsetReset) -> None:
         """The position has to be asked of the leader."""
-        self._forget()
-        self.phase = FetchState.listing
+        self._invalidate()
+        move(self, FetchState.AWAIT_RESET, EDGES)
         self.reset = reset
 
-    def find_committed(self) -> None:
+    def await_committed_offset(self) -> None:
         """The position has to be asked of the group."""
-        self._forget()
-        self.phase = FetchState.finding
+        self._invalidate()
+        move(self, FetchState.INITIALIZING, EDGES)
 
-    def check(self) -> None:
+    def await_validation(self) -> None:
         """The position stands on an epoch that another leader may have cut: ask before anything else is read.
 
         What is buffered is fetched again, as it may come from what was cut off.
         """
-        unsaved, processed, committed = self.unsaved, self.processed, self.committed
-        self._forget()
-        self.phase = FetchState.checking
-        self.unsaved, self.processed, self.committed = unsaved, processed, committed
+        unsaved, processed, committed = self.start_uncommitted, self.processed, self.committed
+        self._invalidate()
+        move(self, FetchState.AWAIT_VALIDATION, EDGES)
+        self.start_uncommitted, self.processed, self.committed = unsaved, processed, committed
         self.fetch_offset = self.position
 
-    def checked(self, leader_epoch: int | None) -> None:
+    def on_validated(self, leader_epoch: int | None) -> None:
         """The leader of this epoch has what the position stands on."""
-        self.phase = FetchState.ready
+        move(self, FetchState.FETCHING, EDGES)
         self.validated = leader_epoch
-        self.asking = False
-        self.touch()
+        self.lookup_pending = False
+        self.mark_dirty()
 
-    def begin_anew(self) -> None:
+    def on_topic_recreated(self) -> None:
         """It is another partition of the same name: what brokers said of it is over."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
         self.leader_epoch = self.replica = None
 
-    def _forget(self) -> None:
+    def _invalidate(self) -> None:
         self.epoch = self._home.next_epoch()
-        self.asking = False
-        self.beside = False
+        self.lookup_pending = False
+        self.extra_fetch_open = False
         self.retry_at = 0
         self.failures = 0
         self.reset = None
         self.error = None
-        self.unsaved = False
-        self.dry_at = -1
-        self.chunks.clear()
-        self.touch()
+        self.start_uncommitted = False
+        self.empty_at = -1
+        self.fetches.clear()
+        self.mark_dirty()
 
     # ---- what happens to it
 
-    def touch(self) -> None:
+    def mark_dirty(self) -> None:
         """Something about it changed: everybody looks at it again."""
         home = self._home
         if home.states.get(self.partition, self) is self:
-            home.touched[self.partition] = self
+            home.dirty[self.partition] = self
 
     def fail(self, error: KprotoError) -> None:
         """Nothing more is fetched until a seek; raised when everything before was handed out."""
         self.error = error
-        self.touch()
+        self.mark_dirty()
 
-    def rest(self, until: int) -> None:
+    def back_off_until(self, until: int) -> None:
         """It is left alone until then."""
         self.retry_at = until
-        self._home.sleep(self, until)
-        self.touch()
+        self._home.schedule(self, until)
+        self.mark_dirty()
 
     def pause(self, paused: bool) -> None:
         self.paused = paused
-        self.touch()
+        self.mark_dirty()
 
     def revoke(self) -> None:
         self.revoking = True
-        self.touch()
+        self.mark_dirty()
 
     def announce(self) -> None:
         self.announced = True
-        self.touch()
+        self.mark_dirty()
 
-    def saved(self) -> None:
-        self.unsaved = False
-        self.touch()
+    def on_start_committed(self) -> None:
+        self.start_uncommitted = False
+        self.mark_dirty()
 
-    def took(self, chunk: CompletedFetch) -> None:
+    def add_fetch(self, chunk: CompletedFetch) -> None:
         """A fetch brought this; it goes on behind it."""
-        if self.chunks or self.handed_out:
+        if self.fetches or self.has_returned:
             self.resets = 0  # what it was reset to leads on, and isn't out of range again behind the first
-        self.chunks.append(chunk)
+        self.fetches.append(chunk)
         self.fetch_offset = chunk.end
         self.failures = 0
-        self.touch()
+        self.mark_dirty()
 
-    def moved(self, chunk: CompletedFetch) -> None:
+    def on_records_taken(self, chunk: CompletedFetch) -> None:
         """Some of its first chunk was handed out."""
-        self._home.handed[self.partition] = self
+        self._home.returned[self.partition] = self
         self.position = chunk.position
         if chunk.leader_epoch >= 0:
             self.leader_epoch = chunk.leader_epoch
-        self.handed_out = True
-        if chunk.exhausted and self.chunks:
-            self.chunks.popleft()
-            self.touch()
+        self.has_returned = True
+        if chunk.exhausted and self.fetches:
+            self.fetches.popleft()
+            self.mark_dirty()
 
-    def let_go(self) -> None:
+    def discard_buffer(self) -> None:
         """What was fetched ahead is given up for others' sake, and fetched again."""
         self.epoch = self._home.next_epoch()
-        self.beside = False
-        self.dry_at = -1
-        self.chunks.clear()
+        self.extra_fetch_open = False
+        self.empty_at = -1
+        self.fetches.clear()
         self.fetch_offset = self.position
 
-    def give_back(self, offset: int) -> None:
+    def rewind(self, offset: int) -> None:
         """Records from `offset` on were handed out in vain: they come again."""
         committed, processed, validated = self.committed, self.processed, self.validated
-        self.start_at(offset, self.leader_epoch)
-        self.committed, self.validated, self.handed_out = committed, validated, True
+        self.set_position(offset, self.leader_epoch)
+        self.committed, self.validated, self.has_returned = committed, validated, True
         self.processed = processed if processed is None else min(processed, offset)
-        self._home.processed(self)
+        self._home.update_uncommitted(self)
 
-    def asked_for(self, offset: int, by: object) -> None:
+    def on_commit_sent(self, offset: int, by: object) -> None:
         """A commit of this offset is on its way: what the group has is uncertain until `by` is answered. What
         was handed out below it is processed, as the application says: no automatic commit goes back of it."""
-        if self.handed_out and self.known and (self.processed or 0) < offset <= self.position:
+        if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
-            self._home.processed(self)
-        if self.asked is not None or self.committed != offset:
-            self.asked = by
+            self._home.update_uncommitted(self)
+        if self.pending_commit is not None or self.committed != offset:
+            self.pending_commit = by
             if self.processed == self.committed:  # else it is among what there is to commit
-                self._home.processed(self)
+                self._home.update_uncommitted(self)
 
-    def committed_at(self, offset: int, by: object | None = None) -> None:
+    def on_committed(self, offset: int, by: object | None = None) -> None:
         """The group has this offset; and keeps it, if nothing was asked for behind `by`."""
         self.committed = offset
-        if self.asked is by:
-            self.asked = None
-        self._home.processed(self)
+        if self.pending_commit is by:
+            self.pending_commit = None
+        self._home.update_uncommitted(self)
 
     def has_committed(self, offset: int | None) -> bool:
         """Whether the group certainly has this offset."""
-        return self.asked is None and self.committed == offset
+        return self.pending_commit is None and self.committed == offset
 
     # ---- to look at
 
     @property
-    def known(self) -> bool:
-        return self.phase is FetchState.ready or self.phase is FetchState.checking
+    def has_position(self) -> bool:
+        return self.state is FetchState.FETCHING or self.state is FetchState.AWAIT_VALIDATION
 
     @property
     def to_commit(self) -> bool:
         """Something was processed that isn't committed, or not certainly."""
-        return self.known and self.processed is not None and not self.has_committed(self.processed)
+        return self.has_position and self.processed is not None and not self.has_committed(self.processed)
 
     @property
-    def fetchable(self) -> bool:
+    def is_fetchable(self) -> bool:
         return (
-            self.phase is FetchState.ready
-            and not self.gone
+            self.state is FetchState.FETCHING
+            and not self.released
             and not self.paused
             and not self.revoking
             and self.error is None
-            and not self.beside
-            and len(self.chunks) < PREFETCH
+            and not self.extra_fetch_open
+            and len(self.fetches) < PREFETCH
         )
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """There is no room for more until the next poll takes some."""
-        return len(self.chunks) >= PREFETCH and self.deliverable
+        return len(self.fetches) >= PREFETCH and self.is_deliverable
 
     @property
-    def urgent(self) -> bool:
+    def likely_has_records(self) -> bool:
         """There is probably something to fetch: worth a request beside the one that waits at the broker."""
-        if self.fetch_offset == self.dry_at:
+        if self.fetch_offset == self.empty_at:
             return False
         return self.high_watermark is None or self.fetch_offset < self.high_watermark
 
     @property
-    def more(self) -> bool:
+    def has_more(self) -> bool:
         """The broker has more than was fetched, as its last answer said."""
         ends = [end for end in (self.high_watermark, self.last_stable_offset) if end is not None]
         return bool(ends) and self.fetch_offset < min(ends)
 
     @property
-    def deliverable(self) -> bool:
+    def is_deliverable(self) -> bool:
         return (
-            self.phase is FetchState.ready
-            and not self.gone
+            self.state is FetchState.FETCHING
+            and not self.released
             and not self.paused
             and not self.revoking
             and self.announced
-            and not self.unsaved
+            and not self.start_uncommitted
             and self.error is None
         )
 
@@ -354,7 +367,7 @@ class PartitionState:
     def lag(self) -> int | None:
         """Records behind the end, as the last fetch told it."""
         end = self.last_stable_offset if self.last_stable_offset is not None else self.high_watermark
-        return None if end is None or not self.known else max(0, end - self.position)
+        return None if end is None or not self.has_position else max(0, end - self.position)
 
 
 class SubscriptionState:
@@ -362,11 +375,11 @@ class SubscriptionState:
 
     def __init__(self) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
-        self.touched: dict[TopicPartition, PartitionState] = {}
+        self.dirty: dict[TopicPartition, PartitionState] = {}
         # Handed out since the last poll, and processed but not committed.
-        self.handed: dict[TopicPartition, PartitionState] = {}
+        self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
-        self._asleep: list[tuple[int, int, PartitionState]] = []
+        self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
         self.losses = 0
         """How many partitions were let go so far: whoever holds records of some looks again then."""
@@ -395,7 +408,7 @@ class SubscriptionState:
         after and known."""
         state = PartitionState(self, partition, topic_id, announced=announced, new=new)
         self.states[partition] = state
-        state.touch()
+        state.mark_dirty()
         return state
 
     def drop(self, partition: TopicPartition) -> PartitionState | None:
@@ -403,10 +416,10 @@ class SubscriptionState:
         state = self.states.pop(partition, None)
         if state is not None:
             self.losses += 1
-            state.gone = True
-            state.chunks.clear()
-            state.touch()
-            self.handed.pop(partition, None)
+            state.released = True
+            state.fetches.clear()
+            state.mark_dirty()
+            self.returned.pop(partition, None)
             self._uncommitted.pop(partition, None)
         return state
 
@@ -414,41 +427,41 @@ class SubscriptionState:
         for partition in list(self.states):
             self.drop(partition)
 
-    def touch_all(self) -> None:
+    def mark_all_dirty(self) -> None:
         """Something about the cluster changed."""
-        self.touched.update(self.states)
+        self.dirty.update(self.states)
 
     # ---- time
 
-    def sleep(self, state: PartitionState, until: int) -> None:
+    def schedule(self, state: PartitionState, until: int) -> None:
         self._epochs += 1
-        heapq.heappush(self._asleep, (until, self._epochs, state))
+        heapq.heappush(self._scheduled, (until, self._epochs, state))
 
-    def wake(self, now: int) -> None:
+    def mark_due_dirty(self, now: int) -> None:
         """Touches those whose moment has come."""
-        while self._asleep and self._asleep[0][0] <= now:
-            heapq.heappop(self._asleep)[2].touch()
+        while self._scheduled and self._scheduled[0][0] <= now:
+            heapq.heappop(self._scheduled)[2].mark_dirty()
 
     def due(self) -> int | None:
-        return self._asleep[0][0] if self._asleep else None
+        return self._scheduled[0][0] if self._scheduled else None
 
     # ---- what there is to commit
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
         """The application came back: what was handed out is processed, below what is `held` of it; and what
         was before."""
-        for partition, state in list(self.handed.items()):
-            if state.known and not state.gone:
+        for partition, state in list(self.returned.items()):
+            if state.has_position and not state.released:
                 below = min(held.get(partition, state.position), state.position)
                 state.processed = max(below, state.processed or 0)
-                self.processed(state)
+                self.update_uncommitted(state)
                 if state.processed < state.position:
                     continue
-            del self.handed[partition]
+            del self.returned[partition]
 
-    def processed(self, state: PartitionState) -> None:
+    def update_uncommitted(self, state: PartitionState) -> None:
         """What is processed or committed of it changed."""
-        if state.to_commit and not state.gone:
+        if state.to_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:
             self._uncommitted.pop(state.partition, None)
@@ -463,11 +476,15 @@ class SubscriptionState:
 
     def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
         """All partitions with a position, also where nothing is new: what Java's consumer commits."""
-        return {p: s for p, s in self.states.items() if s.known and s.processed is not None}
+        return {p: s for p, s in self.states.items() if s.has_position and s.processed is not None}
 
     def committed_before(self) -> dict[TopicPartition, PartitionState]:
         """Those of which something is committed, new or not."""
-        return {p: s for p, s in self.processed_at_all().items() if s.committed is not None and not s.unsaved}
+        return {
+            p: s
+            for p, s in self.processed_at_all().items()
+            if s.committed is not None and not s.start_uncommitted
+        }
 
     def next_epoch(self) -> int:
         self._epochs += 1

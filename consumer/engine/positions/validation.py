@@ -53,12 +53,12 @@ class PositionValidator:
 
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed, or about its leader."""
-        if state.phase is FetchState.ready and not state.gone and state.error is None:
+        if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._look_at_leader(state)
         waits = (
-            state.phase is FetchState.checking
-            and not state.gone
-            and not state.asking
+            state.state is FetchState.AWAIT_VALIDATION
+            and not state.released
+            and not state.lookup_pending
             and state.error is None
             and state.retry_at <= self._core.now
         )
@@ -73,7 +73,7 @@ class PositionValidator:
         if epoch is None or (state.validated is not None and epoch <= state.validated):
             return
         if state.validated is not None and state.leader_epoch is not None:
-            state.check()
+            state.await_validation()
         else:
             state.validated = epoch
 
@@ -86,7 +86,7 @@ class PositionValidator:
         for partition, state in checking.items():
             if state.leader_epoch is None:
                 del self._checking[partition]
-                state.checked(None)
+                state.on_validated(None)
                 continue
             leader = core.view.leader(partition)
             if leader is None:
@@ -126,14 +126,14 @@ class PositionValidator:
         asked = [(state, state.epoch) for state in states.values()]
 
         def answered(call: Call) -> None:
-            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and not s.gone}
+            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and not s.released}
             for state in still.values():
-                state.asking = False
+                state.lookup_pending = False
             self._answered(still, current, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
         for partition, state in states.items():  # behind that: Ctrl-C may come before
-            state.asking = True
+            state.lookup_pending = True
             self._checking.pop(partition, None)
 
     def _answered(
@@ -146,9 +146,9 @@ class PositionValidator:
         if not isinstance(call.response, OffsetForLeaderEpochResponse):
             for partition, state in states.items():
                 if call.outcome is Outcome.NOT_SENT:
-                    state.checked(current[partition])
+                    state.on_validated(current[partition])
                 elif call.outcome is Outcome.UNAUTHENTICATED:
-                    state.rest(core.now + core.options.retry_backoff_max_ms)
+                    state.back_off_until(core.now + core.options.retry_backoff_max_ms)
                 else:
                     core.view.forget_leader(partition)
                     self._refused(state, str(call.error))
@@ -179,7 +179,7 @@ class PositionValidator:
         core = self._core
         do = action_for(EPOCHS, entry.error_code)
         if do is ErrorAction.RAISE:
-            state.rest(core.now + core.options.retry_backoff_max_ms)
+            state.back_off_until(core.now + core.options.retry_backoff_max_ms)
             refused[state.partition] = entry.error_code
         elif do is not ErrorAction.USE:
             core.view.forget_leader(state.partition)
@@ -190,7 +190,7 @@ class PositionValidator:
         elif entry.end_offset < state.position:
             self._truncated(state, entry.end_offset, entry.leader_epoch, current)
         else:
-            state.checked(current)
+            state.on_validated(current)
         core.wake_poll()
 
     def _truncated(
@@ -210,10 +210,10 @@ class PositionValidator:
             return
         reason = f"the log was cut at {diverging}, below the position {position}"
         committed = state.committed
-        state.start_at(diverging, epoch)
+        state.set_position(diverging, epoch)
         state.validated = current
         if committed is not None:
-            state.committed_at(committed)
+            state.on_committed(committed)
         core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
 
     def _refused(self, state: PartitionState, why: str) -> None:
@@ -221,7 +221,7 @@ class PositionValidator:
         self._again(state)
 
     def _again(self, state: PartitionState) -> None:
-        state.rest(self._core.next_retry_at(state.failures))
+        state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1
 
 

@@ -24,8 +24,8 @@ def what_is_owned_is_read(world: World) -> None:
                     world, consumer.name, f"was assigned {partition}, and its engine doesn't have it"
                 )
             end = world.log(partition).end_offset
-            if not state.paused and (not state.known or state.position != end):
-                where = state.position if state.known else state.phase.value
+            if not state.paused and (not state.has_position or state.position != end):
+                where = state.position if state.has_position else state.state.value
                 raise broken(
                     world, consumer.name, f"{partition} stands at {where}, and its log ends at {end}"
                 )

@@ -495,7 +495,7 @@ class Consumer(EngineClient):
     def position(self, partition: TopicPartition) -> int | None:
         """Where the next record comes from; None while that is found out, or when it isn't owned."""
         state = self.engine.partitions.get(partition)
-        return state.position if state is not None and state.known else None
+        return state.position if state is not None and state.has_position else None
 
     def is_stable(self) -> bool:
         member = self.engine.group.member
