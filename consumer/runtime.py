@@ -209,7 +209,8 @@ class Runtime:
 
     def check_usable(self) -> None:
         """Raise IllegalState if the client was closed, has failed, or belongs to the parent process."""
-        self.check_process()
+        if self.forked:
+            self.check_process()
         if self.closed:
             raise IllegalState(f"this {self.driver.kind} is closed; make a new one")
         if self.failure is not None:
@@ -234,8 +235,6 @@ class Runtime:
 
     def current_callback(self) -> str | None:
         """Return the callback in which this thread or task is, or that started this task; None for none."""
-        if not self._running_callbacks:
-            return None
         tokens = _callbacks.get()
         return next((name for token, name in list(self._running_callbacks.items()) if token in tokens), None)
 
@@ -248,8 +247,10 @@ class Runtime:
                 self._step((self.owed[0],))
                 self.owed.popleft()
             actions = self._step(events)
-            if last is not None and any(isinstance(action, ev.Deliver) for action in actions):
-                actions += self._step((last,))
+            if last is not None:
+                for action in actions:
+                    if isinstance(action, ev.Deliver):
+                        return actions + self._step((last,))
             return actions
         finally:
             self.driver.on_applied()
@@ -343,9 +344,11 @@ class Runtime:
             if self._unlogged is not None:
                 error, self._unlogged = self._unlogged, None
                 log.critical("the %s %r failed", self.driver.kind, self.driver.client_id, exc_info=error)
-            _drain(self._reports, self.driver.on_report)
+            if self._reports:
+                _drain(self._reports, self.driver.on_report)
         finally:  # whatever a log handler raises
-            _drain(self._completed, self._complete_open)
+            if self._completed:
+                _drain(self._completed, self._complete_open)
 
     def _complete_open(self, done: ev.Done) -> None:
         if done.token in self._open:

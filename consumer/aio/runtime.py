@@ -183,7 +183,7 @@ class AsyncRuntime(Runtime):
             )
         if not serves:
             return NO_CLAIM
-        if (callback := self.current_callback()) is not None:
+        if self._running_callbacks and (callback := self.current_callback()) is not None:
             raise IllegalState(f"{method}() can't be awaited inside {callback}; return from that first")
         if self._serving is not None:
             if method in CLOSING_CALLS:

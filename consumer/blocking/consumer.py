@@ -125,7 +125,7 @@ class Consumer(BoundToProcess):
         With auto commit, processed offsets are committed first. The records of the last poll, and the last
         record of an iteration, don't count as processed: `commit` them before, if they are.
         """
-        self._run(self._operations.unsubscribe(timeout))
+        run_to_end(self._operations.unsubscribe(timeout))
 
     # ---- records
 
@@ -140,14 +140,14 @@ class Consumer(BoundToProcess):
         """
         if unknown:
             raise unknown_argument("poll", unknown, ("timeout", "max_records"))
-        return self._run(self._operations.poll(timeout, max_records))
+        return _run_poll(self._operations, self._operations.poll(timeout, max_records))
 
     def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
         """Return the next records as columns, one batch for each fetched piece;
 
         see `kproto.records.columns`.
         """
-        return self._run(self._operations.poll_columns(timeout))
+        return _run_poll(self._operations, self._operations.poll_columns(timeout))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._records
@@ -166,7 +166,7 @@ class Consumer(BoundToProcess):
 
         Raises what a poll would raise meanwhile, as that may be why the position is unknown.
         """
-        return self._run(self._operations.position(partition, timeout))
+        return run_to_end(self._operations.position(partition, timeout))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at `offset`. The last seek wins over everything that is in progress.
@@ -211,7 +211,7 @@ class Consumer(BoundToProcess):
         """
         if unknown:
             raise unknown_argument("commit", unknown, ("offsets", "timeout"))
-        self._run(self._operations.commit(offsets, timeout))
+        run_to_end(self._operations.commit(offsets, timeout))
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout: float | None = None
@@ -231,13 +231,13 @@ class Consumer(BoundToProcess):
 
         None for none.
         """
-        return self._run(self._operations.committed(partitions, timeout))
+        return run_to_end(self._operations.committed(partitions, timeout))
 
     # ---- the cluster
 
     def run(self, plan: Plan[R], timeout: float | None = None) -> R:
         """Run a plan of `consumer.engine.admin` over this consumer's connections."""
-        return self._run(self._operations.run(plan, timeout))
+        return run_to_end(self._operations.run(plan, timeout))
 
     def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
@@ -247,11 +247,11 @@ class Consumer(BoundToProcess):
 
         In this consumer's isolation level; the offset is None if there is no such place.
         """
-        return self._run(self._operations.list_offsets(wants, timeout))
+        return run_to_end(self._operations.list_offsets(wants, timeout))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """Return the topic's partitions, as of now; raises UnknownTopic."""
-        return self._run(self._operations.partitions_for(topic, timeout))
+        return run_to_end(self._operations.partitions_for(topic, timeout))
 
     def rejoin(self, reason: str = "the application asked for it") -> None:
         """Make the group rebalance."""
@@ -270,7 +270,7 @@ class Consumer(BoundToProcess):
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))
-        self._run(self._operations.close(leave, timeout))
+        run_to_end(self._operations.close(leave, timeout))
 
     def kill(self) -> None:
         """Drop everything as if the process had died: no commit, no LeaveGroup. For tests and demos."""
@@ -283,16 +283,9 @@ class Consumer(BoundToProcess):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close. After an exception, what was being processed is not committed."""
-        self._run(self._operations.leave_block(error))
+        run_to_end(self._operations.leave_block(error))
 
     # ---- inside
-
-    def _run(self, operation: Coroutine[Any, Any, R]) -> R:
-        """Run an operation in this thread.
-
-        If Ctrl-C comes while it returns records, the engine keeps them.
-        """
-        return _run(self._operations, operation)
 
     def __str__(self) -> str:
         return str(self._runtime)
@@ -325,10 +318,11 @@ class RecordIterator(Iterator[ConsumerRecord]):
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:
                 return record
-        return _run(self._operations, self._operations.next_record())
+        return _run_poll(self._operations, self._operations.next_record())
 
 
-def _run(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
+def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
+    """Run an operation that returns records. If Ctrl-C comes meanwhile, the engine gets the records back."""
     runtime = operations.runtime
     try:
         result = run_to_end(operation)

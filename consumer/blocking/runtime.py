@@ -273,7 +273,8 @@ class BlockingRuntime(Runtime):
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
         if self.forked and method in CLOSING_CALLS:
             return NO_CLAIM
-        self.check_process()
+        if self.forked:
+            self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
             # What is chained to a future runs here: the application's own thread may be anywhere, or inside
             # the poll that completed the future.
@@ -285,7 +286,9 @@ class BlockingRuntime(Runtime):
             return NO_CLAIM
         if not self.exclusive:
             return NO_CLAIM
-        if (callback := self.current_callback()) is not None:  # of the thread that polls, or that closes
+        if (
+            self._running_callbacks and (callback := self.current_callback()) is not None
+        ):  # of the thread that polls, or that closes
             if serves:
                 raise IllegalState(f"{method}() can't be called inside {callback}; return from that first")
             return NO_CLAIM

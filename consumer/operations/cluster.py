@@ -7,6 +7,7 @@ Several threads or tasks may call at the same time. What to send, and what to do
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,14 +41,9 @@ class ClusterDriver:
     kind = "cluster"
 
     def __init__(self, engine: AdminEngine, client_id: str) -> None:
-        self.engine = engine
         self.client_id = client_id
-
-    def step(self, event: ev.Event, at: int) -> list[ev.Action]:
-        return step(self.engine, event, at)
-
-    def due(self) -> int | None:
-        return self.engine.due()
+        self.step = partial(step, engine)
+        self.due = engine.due
 
     def on_applied(self) -> None:
         pass

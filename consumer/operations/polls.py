@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -59,17 +60,11 @@ class ConsumerDriver:
         self.options = options
         self.client_id = options.client_id
         self.iteration = Iteration(engine, options)
+        self.step = partial(step, engine)
+        self.due = partial(next_deadline, engine)
+        self.on_applied = self.iteration.expire_if_lost
         self.callbacks: list[EventCallback] = []
         self.pending_callbacks: deque[tuple[EventCallback, GroupChange]] = deque()
-
-    def step(self, event: ev.Event, at: int) -> list[ev.Action]:
-        return step(self.engine, event, at)
-
-    def due(self) -> int | None:
-        return next_deadline(self.engine)
-
-    def on_applied(self) -> None:
-        self.iteration.expire_if_lost()
 
     def on_fork(self) -> None:
         self.iteration.owned_until = 0.0
@@ -185,7 +180,8 @@ class PollOperations:
         if not take.columns:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
-                    self.run_event_callbacks()
+                    if self.driver.pending_callbacks:
+                        self.run_event_callbacks()
                     return action
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
