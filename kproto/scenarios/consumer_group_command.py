@@ -1,4 +1,4 @@
-"""What Kafka's command line tools show, asked of a world's cluster: kafka-consumer-groups --describe."""
+"""The output of kafka-consumer-groups --describe, for a group of a world's cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS: Final = (
 
 
 class Row(NamedTuple):
-    """One line of --describe, by the names of its columns; "-" is nobody."""
+    """One line of --describe, by the names of its columns; "-" means no owner."""
 
     group: str
     topic: str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def describe(world: World, group: str) -> list[Row]:
-    """A row for each partition with a commit, in order. Time passes: four requests are answered."""
+    """Return a row for each partition with a commit, in order. Four requests are sent meanwhile."""
     tool = world.clients.get("tool") or world.consumer(client_id="tool")
     assert isinstance(tool, Consumer)
     topics = world.cluster.topics

@@ -1,4 +1,4 @@
-"""Document 002: what its stories share. Their Java is the document's, 2.6.2, unless they say otherwise."""
+"""Helpers of document 002. The Java model is the document's 2.6.2 unless a scenario says otherwise."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ USUAL: dict[str, Any] = {
 
 
 class RuntimeException(Exception):
-    """What an application raises in a callback."""
+    """The exception that the application raises in a callback."""
 
 
 def member_of(world: World, name: str = "a", kind: str = OLD, **config: Any) -> Any:
-    """A member in group g that reads topic t, with short times."""
+    """Start a member in group g that reads topic t, with short timeouts."""
     return join(world, name, kind, **{**USUAL, **config})
 
 
 def stored(world: World) -> list[dict[TopicPartition, int]]:
-    """The offsets of each commit that the coordinator took."""
+    """Return the offsets of each commit that the coordinator accepted."""
     return [observation.detail for observation in world.seen if observation.what == "stored"]
 
 
 def joins_of(world: World, member: Any) -> int:
-    """How many JoinGroups a member has sent."""
+    """Return the number of JoinGroups that a member has sent."""
     return len(world.asked(member, JoinGroupRequest))
 
 
 def called(member: Any) -> list[str]:
-    """The callbacks of a member's listener, with how many partitions each was told of."""
+    """Return the listener's callbacks, each with the number of its partitions."""
     return [f"{kind} {len(partitions)}" for kind, partitions in member.calls]

@@ -15,20 +15,23 @@ from .matrices import Loss, loss
 from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
-# A run that shows whether, and not how much.
+# Enough to see whether records are lost, but not how many.
 QUICK: dict[str, Any] = {"rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
 GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 
 
 def asked(run: ScenarioRun) -> dict[str, Any]:
-    """`GROWTH` as a story is told with it."""
+    """Return the parameters of `GROWTH` that were given."""
     chosen = {name: getattr(run.parameters, name) for name in GROWTH}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
-    """The run that most of this document is about, by the story's parameters; `world`: one that was begun."""
+    """Run the growth of this document with the scenario's parameters, and record its results.
+
+    `world`: an existing world to run in.
+    """
     parameters = run.parameters
     stage = world or run.world({"t": 2}, trace=False)
     run.moment(
@@ -50,24 +53,25 @@ def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None
 
 
 def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -> None:
-    """Records are lost, unless there was none before the new partitions were assigned."""
+    """Claim that records are lost, if any were written before the new partitions were assigned."""
     seen_after_ms = result.seen_after_ms
     if seen_after_ms is None:
-        run.claim("nobody sees them, and everything in them is lost", result.lost == result.written)
+        run.claim("no client ever sees them, and every record in them is lost", result.lost == result.written)
     elif result.stood_there(seen_after_ms):
         run.claim(text, result.lost >= result.stood_there(seen_after_ms))
 
 
 @scenario(
     "S1-1",
-    "A client that doesn't look never sees the new partitions",
-    says="Under load the topic's partitions were extended; the client did not see it, and until "
-    "somebody restarted "
-    "it the records of the new partitions were not read.",
-    given="a group that reads 2 partitions with a client that doesn't look for growth (kafka-go as "
-    "it is by default)",
-    when="the topic grows to 4 partitions and records come into the new ones; later the service is restarted",
-    then="nothing of the new partitions is read until the restart; with earliest it comes late then",
+    "A client that does not refresh its metadata never sees the new partitions",
+    says="Under load, partitions were added to the topic. The client did not notice, and the records of "
+    "the new partitions were not read until the service was restarted.",
+    given="a group that reads 2 partitions with a client that does not check for new ones (kafka-go's "
+    "default)",
+    when="the topic grows to 4 partitions, records are written to the new ones, and later the service is "
+    "restarted",
+    then="nothing is read from the new partitions until the restart; with earliest their records are then "
+    "read late",
 )
 def background(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -88,18 +92,19 @@ def background(run: ScenarioRun) -> None:
     run.result("read after the restart", late)
     run.claim("with earliest all of it was read after the restart", late == written)
     run.why(
-        "The leader divides the partitions that it knew when the group last gathered; nobody looks again."
+        "The leader assigns the partitions that it knew at the last rebalance, and no member checks for "
+        "new ones."
     )
 
 
 _SEEN_BY = {
-    "sarama": "Two tickers follow each other: the client's metadata has to be new before the checker "
-    "sees it.",
-    "sarama-cluster": "It looks for topics that are new, and not for partitions of those that it has.",
+    "sarama": "Two tickers in a row: the client must refresh its metadata before the partition checker "
+    "can see the change.",
+    "sarama-cluster": "It checks for new topics, but not for new partitions of the topics that it has.",
     "kafka-go": "One ticker: the watcher asks the cluster each time, and keeps no metadata.",
     **dict.fromkeys(
         ("java", "java-2.6", "librdkafka", "kproto"),
-        "One ticker: the member joins again as soon as an answer with other metadata is there.",
+        "One ticker: the member joins again as soon as a metadata response differs.",
     ),
 }
 
@@ -107,9 +112,8 @@ _SEEN_BY = {
 @scenario(
     "S1-2",
     "sarama in a loop: the leader sees the growth, the session ends, the next one has the new partitions",
-    says="Consume returns when the number of partitions or of consumers changes, so it has to be "
-    "called in a loop; "
-    "then the new partitions are found.",
+    says="Consume returns when the number of partitions or consumers changes. Called in a loop, it finds "
+    "the new partitions.",
     given="a sarama group of one, Consume in a loop, metadata refreshed every 5 s",
     when="the topic grows from 2 to 4",
     then="the leader's checker ends the session at its next tick; the next session claims all four",
@@ -118,19 +122,19 @@ _SEEN_BY = {
 def sarama_in_a_loop(run: ScenarioRun) -> None:
     result = grown(run, "sarama", reset="earliest")
     sees = result.client != "sarama-cluster"
-    text = "the new partitions were claimed" if sees else "nobody saw the new partitions"
+    text = "no member saw the new partitions" if sees else "nobody saw the new partitions"
     run.claim(text, (result.seen_after_ms is not None) == sees)
     run.why(_SEEN_BY[result.client])
 
 
 @scenario(
     "S1-3",
-    "sarama without a loop: Consume returns once, and nobody consumes any more",
-    says="Consume blocks and returns when partitions change; the call has to be in a loop so that "
-    "consuming goes on.",
+    "sarama without a loop: Consume returns once, and nothing is consumed afterwards",
+    says="Consume blocks and returns when partitions change. It has to be called in a loop to keep "
+    "consuming.",
     given="a sarama group of one that calls Consume once",
     when="the topic grows",
-    then="Consume returns without an error, and nothing is consumed afterwards, not even of the old "
+    then="Consume returns without an error, and nothing is consumed afterwards, not even from the old "
     "partitions",
 )
 def sarama_once(run: ScenarioRun) -> None:
@@ -152,7 +156,7 @@ def sarama_once(run: ScenarioRun) -> None:
     run.result("read after Consume returned", len(member.records) - read_before)
     run.claim("something was read before", before > 0)
     run.claim("Consume returned once", len(returned) == 1)
-    run.claim("nothing is read any more", len(member.records) == read_before)
+    run.claim("nothing is read afterwards", len(member.records) == read_before)
 
 
 @scenario(
@@ -161,7 +165,8 @@ def sarama_once(run: ScenarioRun) -> None:
     says="(the code behind the document's first example)",
     given="two sarama members, the leader's metadata refreshed every 20 s, the follower's every 2 s",
     when="the topic grows",
-    then="the follower's knowledge helps nobody: no rebalance until the leader looks",
+    then="the follower's newer metadata has no effect: the group rebalances only when the leader's "
+    "checker runs",
 )
 def sarama_checker(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -173,18 +178,22 @@ def sarama_checker(run: ScenarioRun) -> None:
     run.claim("each has one partition", {len(leader.owned), len(follower.owned)} == {1})
     run.grow("t", 4)
     world.run(8_000)
-    run.claim("after 8 s nobody has a new one", not (leader.owned | follower.owned) & set(NEW))
+    run.claim("after 8 s no member has a new partition", not (leader.owned | follower.owned) & set(NEW))
     world.run(35_000)
-    run.claim("two refreshes of the leader later they are divided", set(NEW) <= leader.owned | follower.owned)
+    run.claim(
+        "two refreshes of the leader later the new partitions are assigned",
+        set(NEW) <= leader.owned | follower.owned,
+    )
 
 
 @scenario(
     "S1-8",
-    "sarama's SIGUSR1: paused partitions are not fetched, and the session lives on",
-    says="The example's first line says that SIGUSR1 switches consuming off and on.",
+    "sarama's SIGUSR1: paused partitions are not fetched, and the session continues",
+    says="The first line of the example says that SIGUSR1 switches consuming off and on.",
     given="a sarama member that reads",
-    when="all its partitions are paused, records come, and they are resumed",
-    then="nothing new is read while paused, the group does not rebalance, and everything is read afterwards",
+    when="all its partitions are paused, records are written, and the partitions are resumed",
+    then="nothing is read while paused, the group does not rebalance, and everything is read after the "
+    "resume",
 )
 def sarama_pauses(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -208,12 +217,12 @@ def sarama_pauses(run: ScenarioRun) -> None:
 
 @scenario(
     "S1-9",
-    "sarama-cluster: growth alone starts nothing; the next rebalance brings the new partitions, late",
+    "sarama-cluster: growth alone has no effect; the next rebalance assigns the new partitions, late",
     says="When partitions were added, sarama-cluster did not notice; only a rebalance for another "
     "reason helps.",
     given="a sarama-cluster consumer with Offsets.Initial oldest, as in the example",
-    when="the topic grows, records come, and a minute later a second consumer joins",
-    then="nothing of the new partitions is read before; everything, late, afterwards",
+    when="the topic grows, records are written, and a minute later a second consumer joins",
+    then="nothing is read from the new partitions before that; afterwards everything is read, late",
 )
 def sarama_cluster_is_blind(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -242,11 +251,11 @@ def sarama_cluster_is_blind(run: ScenarioRun) -> None:
 
 @scenario(
     "S1-14",
-    "kafka-go sees growth only with WatchPartitionChanges, and then the leader's watch helps",
-    says="kafka-go can't see new partitions by itself; its option WatchPartitionChanges is off.",
+    "kafka-go sees growth only with WatchPartitionChanges, and only the leader's watcher counts",
+    says="kafka-go does not see new partitions by default; its option WatchPartitionChanges is off.",
     given="a kafka-go Reader, once with and once without its partition watcher (every 5 s)",
     when="the topic grows",
-    then="without it nothing ever happens; with it the group rebalances within an interval",
+    then="without the watcher nothing happens; with it the group rebalances within one interval",
     takes=GROWTH,
 )
 def kafka_go_watches(run: ScenarioRun) -> None:
@@ -262,11 +271,10 @@ def kafka_go_watches(run: ScenarioRun) -> None:
     "S1-15",
     "kafka-go's Reader: a bounded queue, and commits by interval",
     says="The example sets QueueCapacity 2000, CommitInterval 1 s, StartOffset LastOffset, MaxBytes 10e6.",
-    given="a Reader with room for 20 records, and an application that doesn't read for a while",
-    when="200 records come, and the application begins to read",
-    then="no more than the queue's room (and one answer) is fetched before; everything is read in "
-    "order afterwards, "
-    "and committed by the interval",
+    given="a Reader with a queue of 20 records, and an application that does not read for a while",
+    when="200 records are written, and the application starts to read",
+    then="at most the queue's capacity (and one response) is fetched before; afterwards everything is "
+    "read in order, and committed once per interval",
 )
 def kafka_go_reader(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -278,8 +286,8 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     produce(world, "t", (0,), 200, 1_000)
     world.run(3_000)
     queued = len(member.state.queue)
-    run.result("in the queue while nobody reads", queued)
-    run.claim("the queue is full and not more", queued == 20)
+    run.result("in the queue while the application does not read", queued)
+    run.claim("the queue is full, and holds no more", queued == 20)
     member.go_on_polling()
     world.run(3_000)
     run.claim("everything is read, in order", offsets(member, TopicPartition("t", 0)) == list(range(200)))
@@ -293,7 +301,7 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     says="The example begins at LastOffset.",
     given="a kafka-go Reader with its watcher, StartOffset LastOffset, then FirstOffset",
     when="the topic grows while records come",
-    then="LastOffset loses what came before the new assignment; FirstOffset loses nothing",
+    then="LastOffset loses what was written before the new assignment; FirstOffset loses nothing",
     takes=GROWTH,
 )
 def kafka_go_start(run: ScenarioRun) -> None:
@@ -301,7 +309,7 @@ def kafka_go_start(run: ScenarioRun) -> None:
     result = grown(run, "kafka-go", reset="latest")
     run.result("lost with FirstOffset", first.lost)
     claim_lost(run, result, "with LastOffset records are lost")
-    run.claim("with FirstOffset none is", first.lost == 0)
+    run.claim("with FirstOffset none are lost", first.lost == 0)
 
 
 @scenario(
@@ -325,9 +333,10 @@ def confluent(run: ScenarioRun) -> None:
     says="Of the four libraries, sarama (in a loop) and confluent-kafka-go see new partitions; "
     "sarama-cluster and "
     "kafka-go do not.",
-    given="each client as it is by default",
+    given="each client with its defaults",
     when="the topic grows",
-    then="sarama and librdkafka get the new partitions, kafka-go never does; Java and kproto do",
+    then="sarama and librdkafka get the new partitions, kafka-go and sarama-cluster never do; Java and "
+    "kproto do",
     takes=("refresh_ms",),
 )
 def who_sees(run: ScenarioRun) -> None:
@@ -344,11 +353,11 @@ def who_sees(run: ScenarioRun) -> None:
 
 @scenario(
     "S1-10",
-    "sarama-cluster's watch is for topics: a new one is found, more partitions are not",
+    "sarama-cluster watches for topics: it finds a new topic, but not new partitions",
     says="sarama-cluster has a whitelist of topics.",
     given="a sarama-cluster consumer whose whitelist is t.*, metadata refreshed every 4 s",
-    when="its topic grows, and later a second topic that matches is made",
-    then="the growth changes nothing; the new topic makes it rebalance, and then it has all partitions",
+    when="its topic grows, and later a second topic is created that matches",
+    then="the growth has no effect; the new topic causes a rebalance, after which it has all partitions",
 )
 def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -366,7 +375,7 @@ def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
     world.run(20_000)
     run.claim("20 s later it still has two", len(member.owned) == 2)
     world.create("t2", 1)
-    run.moment("a topic that matches is made", "operator")
+    run.moment("a topic that matches is created", "operator")
     world.run(20_000)
     run.result("partitions in the end", member.owned)
     run.claim("then it has all five", member.owned == set(world.partitions()))
@@ -374,7 +383,7 @@ def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
 
 @scenario(
     "S1-13",
-    "A signal, and Close: what was read is committed, the group is left",
+    "A signal, and Close: what was read is committed, and the member leaves the group",
     says="On SIGINT or SIGTERM the examples close their consumer.",
     given="a member of each client that has read 40 messages since its last commit",
     when="it closes",

@@ -12,12 +12,11 @@ from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, pro
 
 @scenario(
     "S1-20",
-    "The loss window: what is written before the new assignment, latest skips",
-    says="A client that finds new partitions later starts at the newest offset, so what came before is lost.",
+    "The loss window: latest skips what is written before the new assignment",
+    says="A client that finds new partitions later starts at their end, so what was written before is lost.",
     given="a consumer with reset latest and a group that reads 2 partitions",
-    when="the topic grows and records come at once into the new partitions, at a steady rate",
-    then="lost is rate x partitions x blind time, from the first record until the end of the log was "
-    "asked for",
+    when="the topic grows, and records are written to the new partitions at once, at a steady rate",
+    then="lost is rate x partitions x blind time, from the first record until the end offset was looked up",
     takes=WINDOW,
 )
 def loss_window(run: ScenarioRun) -> None:
@@ -31,14 +30,12 @@ def loss_window(run: ScenarioRun) -> None:
         because = f"{result.rate}/s x {result.new} partitions x {seen_after_ms / 1000:.2f} s"
         run.result("lost by the formula", f"{result.formula} = {because}")
         near = result.stood_there(seen_after_ms) <= result.lost <= result.stood_there(seen_after_ms + 500)
-        run.claim("blind until the new assignment, give or take what was written at once", near)
+        run.claim("the loss is what was written before the new assignment, within half a second", near)
         claim_lost(run, result)
     run.why(
-        "A partition without a commit starts where the policy says at the moment when it is asked: "
-        "latest is the "
-        "end of the log then, not when the partition was made. kproto knows which partitions are "
-        "newer than its "
-        "group, and starts those at their beginning."
+        "A partition without a commit starts where the reset policy says at the time of the lookup: "
+        "latest is the end of the log at that time, not at the creation of the partition. kproto knows "
+        "which partitions are newer than its group, and starts them at their beginning."
     )
 
 
@@ -74,17 +71,19 @@ def ours(run: ScenarioRun) -> None:
         world.write("t", partition, *["old"] * 30)
     result = grown(run, "kproto", reset="latest", world=world)
     old = read(world.clients["a"], "t", 0) + read(world.clients["a"], "t", 1)
-    run.claim("what was there before the group is not read", not old)
+    run.claim("records that are older than the group are not read", not old)
     run.claim("nothing of the new partitions is lost or read twice", result.lost == result.doubled == 0)
 
 
 @scenario(
     "S1-23",
-    "A crash before the first commit: latest loses what came since, kproto doesn't",
+    "A crash before the first commit: latest loses the records since, kproto does not",
     says="(a second way to the same loss)",
-    given="a member with latest that was assigned a new partition, has read of it, and has not committed yet",
+    given="a member with latest that was assigned a new partition, has read from it, and has not "
+    "committed yet",
     when="it dies, and another member takes its partitions over",
-    then="the other one finds no commit and starts at the end: what came in between is lost; kproto's is not",
+    then="the other member finds no commit and starts at the end: the records in between are lost, but "
+    "not kproto's",
 )
 def crash_before_commit(run: ScenarioRun) -> None:
     for kind in ("librdkafka", "kproto"):
@@ -122,10 +121,9 @@ def crash_before_commit(run: ScenarioRun) -> None:
     "S1-24",
     "by_duration: a window as long as the blind time loses nothing, a shorter one does",
     says="(the remedy that Java's consumer offers since 4.0)",
-    given="a consumer that starts new partitions by_duration, one second or twenty back, kproto's "
-    "own rule off",
-    when="the topic grows while records come, and is seen after some seconds",
-    then="twenty seconds lose nothing, one second loses what is older",
+    given="a consumer that starts new partitions by_duration, 1 s or 20 s back, without kproto's own rule",
+    when="the topic grows while records are written, and the growth is seen some seconds later",
+    then="20 s lose nothing; 1 s loses the older records",
 )
 def by_duration(run: ScenarioRun) -> None:
     lost_by: dict[str, int] = {}
@@ -154,8 +152,8 @@ def by_duration(run: ScenarioRun) -> None:
     "A pattern and a new topic: the same window, the same rule",
     says="(the same for a topic that is new as a whole)",
     given="a consumer that subscribes to a pattern, with latest",
-    when="a topic that matches is made, and records come at once",
-    then="librdkafka loses what came before it looked; kproto nothing",
+    when="a topic that matches is created, and records are written at once",
+    then="librdkafka loses the records before its metadata refresh; kproto loses none",
 )
 def by_pattern(run: ScenarioRun) -> None:
     for kind, pattern in (("librdkafka", "^t.*"), ("kproto", "t.*")):

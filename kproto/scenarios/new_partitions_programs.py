@@ -26,15 +26,14 @@ from .scenario import ScenarioRun, clients, join, offsets, produce, scenario
 
 @scenario(
     "S1-11",
-    "sarama-cluster's configuration: what it listens to, and the strategy that it doesn't",
+    "sarama-cluster's configuration: which strategy option it reads, and which it ignores",
     says="Return.Errors, Return.Notifications, MaxWaitTime 800 ms, CommitInterval 1 s, OffsetOldest, "
     "RefreshFrequency a "
     "minute, and Consumer.Group.Rebalance.Strategy round robin.",
     given="two members of sarama-cluster, and two topics with three partitions each",
     when="they are configured as in the example; then with its own Group.PartitionStrategy instead",
-    then="fetches wait 800 ms, commits are a second apart, metadata a minute; both protocols are offered, "
-    "and range "
-    "divides whatever Rebalance.Strategy says; PartitionStrategy of the leader divides",
+    then="fetches wait 800 ms, commits are 1 s apart, metadata 1 min; both protocols are offered, and "
+    "range is used whatever Rebalance.Strategy says; the leader's PartitionStrategy decides",
 )
 def cluster_config(run: ScenarioRun) -> None:
     plans: dict[str, list[list[str]]] = {}
@@ -72,13 +71,13 @@ def cluster_config(run: ScenarioRun) -> None:
         run.result("metadata in 76 s", len(refreshed))
         run.claim("the metadata once a minute", len(refreshed) == 1)
     by_range = [["t-0", "t-1", "u-0", "u-1"], ["t-2", "u-2"]]
-    run.claim("Rebalance.Strategy is not looked at: range", sorted(plans["Rebalance.Strategy"]) == by_range)
+    run.claim("Rebalance.Strategy is ignored: range is used", sorted(plans["Rebalance.Strategy"]) == by_range)
     by_turns = [["t-0", "t-2", "u-0", "u-2"], ["t-1", "u-1"]]
-    run.claim("PartitionStrategy is, for each topic", sorted(plans["PartitionStrategy"]) == by_turns)
+    run.claim("PartitionStrategy is used, for each topic", sorted(plans["PartitionStrategy"]) == by_turns)
 
 
 def _times(world: World, member: Any, name: str, since: int) -> list[int]:
-    """When a client's requests of one kind came to a broker."""
+    """Return the times at which a client's requests of one API reached a broker."""
     times: list[int] = []
     for entry in world.entries:
         if entry.at >= since and entry.who == member.name and entry.what == "asks":
@@ -90,15 +89,15 @@ def _times(world: World, member: Any, name: str, since: int) -> list[int]:
 @scenario(
     "S1-12",
     "sarama-cluster's two loops: a blocked sink blocks messages, not heartbeats, errors and notifications",
-    says="One goroutine reads Messages and marks; another one has a tick of 5 s, Errors and Notifications: "
-    "if they were "
-    "one, nothing would be printed while the sink of the messages blocks.",
-    given="the example with a second consumer to come, and a sink that blocks after 20 messages",
-    when="it blocks for 20 s, and meanwhile the second one joins; then the sink goes on, and the consumer is "
-    "closed",
-    then="no message is handled and nothing is committed while it blocks, the ticks go on, notifications "
-    "come in their "
-    "order (start, then OK with claimed, released, current), and the group keeps the member; nothing is lost",
+    says="One goroutine reads Messages and marks; another handles a tick of 5 s, Errors and "
+    "Notifications. In a single goroutine nothing would be printed while the sink of the messages "
+    "blocks.",
+    given="the example, a second consumer that joins later, and a sink that blocks after 20 messages",
+    when="it blocks for 20 s while the second consumer joins; then the sink continues, and the consumer "
+    "is closed",
+    then="no message is handled and nothing is committed while it blocks; the ticks continue; "
+    "notifications come in order (start, then OK with claimed, released, current); the member stays "
+    "in the group; nothing is lost",
 )
 def two_loops(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -128,15 +127,15 @@ def two_loops(run: ScenarioRun) -> None:
     run.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
     run.result("heartbeats", len(world.asked(member, HeartbeatRequest)) - beats)
     run.claim(
-        "no message is handled, and the ticks go on", len(member.records) == handled and len(during) == 4
+        "no message is handled, and the ticks continue", len(member.records) == handled and len(during) == 4
     )
     run.claim("the member stays in the group", len(world.asked(member, HeartbeatRequest)) - beats > 30)
     run.result("notifications", [_notification(report.name, report.text) for report in member.reports])
     names = [report.name for report in member.reports if report.kind == "notification"]
-    run.claim("start and OK take turns", names == ["rebalance start", "rebalance OK"] * 2)
+    run.claim("start and OK alternate", names == ["rebalance start", "rebalance OK"] * 2)
     last = "".join([report.text for report in member.reports][-1:])
     run.claim(
-        "the last one says what was released, and what is current", "released" in last and "current" in last
+        "the last one names the released and the current partitions", "released" in last and "current" in last
     )
     member.go_on_polling()
     world.run(5_000)
@@ -149,9 +148,8 @@ def two_loops(run: ScenarioRun) -> None:
         "everything is read in the end", all(partition == list(range(20)) for partition in read_all.values())
     )
     run.why(
-        "Both channels are closed by Close. The example asks `if ok` and goes on: a receive from a closed "
-        "channel "
-        "never blocks, so that both loops spin until the process ends. kproto's errors() ends instead."
+        "Close closes both channels. The example checks `if ok` and loops: a receive from a closed "
+        "channel never blocks, so both loops spin until the process ends. kproto's errors() ends instead."
     )
 
 
@@ -161,7 +159,7 @@ def _notification(name: str, text: str) -> str:
 
 # -- confluent's example ----------------------------------------------------------------------------------
 
-# The document's newConsumer, with a password of ours.
+# The document's newConsumer, with another password.
 CONFLUENT: Final = {
     "bootstrap.servers": "yz-cen048.kafka.data.cn:9120,bx-mq002.kafka.data.cn:9120",
     "group.id": "g",
@@ -174,9 +172,9 @@ CONFLUENT: Final = {
 
 
 class ReadMessage:
-    """confluent-kafka-go's ReadMessage on librdkafka: polls until a message, an error or the timeout.
+    """Model confluent-kafka-go's ReadMessage: poll until a message, an error or the timeout.
 
-    What else a poll gives (the end of a partition, rebalances) is thrown away.
+    Other events of a poll (the end of a partition, rebalances) are dropped.
     """
 
     def __init__(self, world: World, **config: Any) -> None:
@@ -187,7 +185,7 @@ class ReadMessage:
         self._read = self._heard = 0
 
     def __call__(self, timeout_ms: int = 1_000) -> str:
-        """What it returned: a message, an error's name, or _TIMED_OUT."""
+        """Return what ReadMessage returned: "message", the name of an error, or "_TIMED_OUT"."""
         end = self.world.now + timeout_ms
         while True:
             for report in self.member.reports[self._heard :]:
@@ -206,18 +204,16 @@ class ReadMessage:
 
 @scenario(
     "S1-18",
-    "confluent-kafka's ReadMessage: a timeout is no error, others pass by, events are thrown away, "
-    "fatal is fatal",
-    says="ReadMessage(1 s) in a loop: a message is printed, a timeout ignored, any other error printed, as "
-    "the client "
-    "tries to recover from all errors by itself.",
+    "confluent-kafka's ReadMessage: a timeout is not fatal, errors pass, events are dropped, a fatal "
+    "error stays",
+    says="ReadMessage(1 s) in a loop: a message is printed, a timeout ignored, any other error printed, "
+    "because the client tries to recover from all errors.",
     given="the example's loop with enable.partition.eof, so that there are events beside messages",
-    when="it reads 5 messages and a quiet while; reading the topic is forbidden for a moment; in another run "
-    "a second "
-    "member with its group.instance.id fences it",
-    then="5 messages, timeouts, one error however long it lasts, then messages again; the ends of partitions "
-    "are never returned; the "
-    "fenced one returns _FATAL once, then times out for ever, and each later subscribe says _FATAL again",
+    when="it reads 5 messages, then none; reading the topic is denied for a while; in another run a "
+    "second member with the same group.instance.id fences it",
+    then="5 messages, timeouts, one error however long it lasts, then messages again; partition ends are "
+    "never returned; the fenced member returns _FATAL once, then only timeouts, and each later "
+    "subscribe returns _FATAL again",
 )
 def read_message(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -226,7 +222,7 @@ def read_message(run: ScenarioRun) -> None:
     first = [program() for _ in range(10)]
     run.result("at first", _runs(first))
     run.claim("5 messages, then timeouts", first.count("message") == 5 and set(first[-3:]) == {"_TIMED_OUT"})
-    run.claim("the end of the partition is thrown away", program.thrown_away == ["_PARTITION_EOF"])
+    run.claim("the end of the partition is dropped", program.thrown_away == ["_PARTITION_EOF"])
     world.tamper = _no_reading
     run.moment("forbids reading", "operator")
     second = [program() for _ in range(5)]
@@ -236,14 +232,14 @@ def read_message(run: ScenarioRun) -> None:
     world.tamper = _no_reading
     third_refusal = [program() for _ in range(5)]
     world.tamper = None
-    run.result("while reading is forbidden", _runs(second))
+    run.result("while reading is denied", _runs(second))
     run.result("afterwards", _runs(third))
     run.claim(
         "the error is returned once, and passes",
         second.count("TOPIC_AUTHORIZATION_FAILED") == 1 and set(second[-3:]) == {"_TIMED_OUT"},
     )
     run.claim("then messages come again", "message" in third)
-    run.claim("also a second time it is one error", third_refusal.count("TOPIC_AUTHORIZATION_FAILED") == 1)
+    run.claim("the second time it is one error, too", third_refusal.count("TOPIC_AUTHORIZATION_FAILED") == 1)
 
     world = run.world({"t": 1})
     program = ReadMessage(world, instance="one", heartbeat_ms=500)
@@ -260,7 +256,7 @@ def read_message(run: ScenarioRun) -> None:
         program.member.do(contract.SubscribeCalled(("t",)))
         later.append(program())
     run.result("subscribe says", later)
-    run.claim("each later call says it again", later == ["_FATAL", "_FATAL"])
+    run.claim("each later call returns it again", later == ["_FATAL", "_FATAL"])
 
 
 def _runs(results: list[str]) -> list[str]:
@@ -283,14 +279,13 @@ def _no_reading(client: Client, request: Message, version: int) -> Message | Non
 
 @scenario(
     "S1-19",
-    "librdkafka's names for SASL PLAIN, and what they make it say",
+    "librdkafka's names for SASL PLAIN, and the token that they produce",
     says="security.protocol SASL_PLAINTEXT, sasl.mechanisms PLAIN, sasl.username, sasl.password, earliest.",
     given="the example's seven properties, under librdkafka's names and the alias sasl.mechanism",
-    when="they are read, a consumer runs with them, and a protocol that there isn't is asked for",
-    then="each is taken; the token is user and password between zeros; the consumer reads from the beginning "
-    "(who it is "
-    "belongs to the connection, not to the group); the wrong protocol is refused with the four that there "
-    "are",
+    when="they are parsed, a consumer runs with them, and an unknown protocol is requested",
+    then="each is accepted; the token is user and password between NUL bytes; the consumer reads from the "
+    "beginning (the identity belongs to the connection, not to the group); the unknown protocol is "
+    "rejected with the four allowed values",
 )
 def sasl_properties(run: ScenarioRun) -> None:
     properties = conf.read(CONFLUENT)
@@ -298,7 +293,7 @@ def sasl_properties(run: ScenarioRun) -> None:
         "properties",
         {name: value for name, value in properties.properties.items() if name != "sasl.password"},
     )
-    run.claim("all seven are taken", len(properties.properties) == 7)
+    run.claim("all seven are accepted", len(properties.properties) == 7)
     alias = {name.replace("mechanisms", "mechanism"): value for name, value in CONFLUENT.items()}
     run.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == properties.properties)
     token = sasl.plain_token(
@@ -319,7 +314,7 @@ def sasl_properties(run: ScenarioRun) -> None:
     except ConfigError as error:
         message = str(error)
     run.result("security.protocol=SASL", message)
-    run.claim("a wrong protocol is refused", "sasl_plaintext" in message)
+    run.claim("an unknown protocol is rejected", "sasl_plaintext" in message)
 
 
 # -- the libraries ----------------------------------------------------------------------------------------
@@ -335,18 +330,16 @@ ACTS: Final[dict[str, contract.ModelEvent]] = {
 
 @scenario(
     "S1-27",
-    "What each library can do: asked of the machines",
-    says="sarama is a pure client with producers and consumers; sarama-cluster is built on an old sarama, is "
-    "not "
-    "maintained since 2020, and what it can sarama can by now (#1099); kafka-go manages partitions and "
-    "offsets; "
-    "confluent-kafka-go has librdkafka's features, transactions among them.",
+    "What each library supports, tried on its model",
+    says="sarama is a pure Go client with producers and consumers. sarama-cluster is built on an old "
+    "sarama, unmaintained since 2020, and sarama now has its features (#1099). kafka-go manages "
+    "partitions and offsets. confluent-kafka-go has librdkafka's features, including transactions.",
     given="each client of the document, Java's, and their newest requests",
-    when="each joins a group with a static id, and is asked to subscribe to a pattern, pause, assign, seek, "
-    "rebalance",
-    then="a table: sarama-cluster speaks no request newer than sarama does, and has only its whitelist "
-    "before it; "
-    "static members are librdkafka's, sarama's and Java's; librdkafka alone reads read_committed by default",
+    when="each joins a group with a static id, and is asked to subscribe to a pattern, pause, assign, "
+    "seek, rebalance",
+    then="a table: sarama-cluster sends no newer request version than sarama, and only its whitelist is "
+    "extra; librdkafka, sarama and Java support static members; only librdkafka defaults to "
+    "read_committed",
 )
 def libraries(run: ScenarioRun) -> None:
     can: dict[str, dict[str, bool]] = {}
@@ -362,16 +355,16 @@ def libraries(run: ScenarioRun) -> None:
             + ", ".join(name for name, able in can[kind].items() if able),
         )
     run.claim(
-        "sarama-cluster speaks nothing newer than sarama",
+        "sarama-cluster sends no newer version than sarama",
         all(version <= versions["sarama"][key] for key, version in versions["sarama-cluster"].items()),
     )
     more = {name for name, able in can["sarama-cluster"].items() if able and not can["sarama"][name]}
     run.result("sarama-cluster has, and sarama has not", more)
-    run.claim("of what sarama-cluster can, sarama lacks the whitelist only", more == {"pattern"})
+    run.claim("sarama lacks only sarama-cluster's whitelist", more == {"pattern"})
     static = {kind for kind, able in can.items() if able["static member"]}
     run.claim("static members", static == {"java", "java-2.6", "sarama", "librdkafka"})
     reading = {kind for kind, able in can.items() if able["read_committed"]}
-    run.claim("librdkafka alone leaves out aborted transactions by itself", reading == {"librdkafka"})
+    run.claim("only librdkafka skips aborted transactions by default", reading == {"librdkafka"})
 
 
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:

@@ -39,9 +39,9 @@ USUAL: Final[dict[str, Any]] = {
 
 @dataclass(slots=True)
 class Program:
-    """The document's main() around sarama: a loop around Consume, a handler that closes `ready` in Setup.
+    """Model the document's main(): a loop around Consume, and a handler that closes `ready` in Setup.
 
-    It looks at what the machine said every 10 ms of virtual time, as its goroutines would at once.
+    It checks the reports of the model every 10 ms of virtual time.
     """
 
     run: ScenarioRun
@@ -95,7 +95,7 @@ class Program:
         if failed:
             self._panics(f"Error from consumer: {failed}")
         elif not self.over:
-            self.say("Consume has returned; ready is made anew; Consume")
+            self.say("Consume has returned; ready is re-created; Consume")
             self.ready = self.ready and not self.remakes_ready
             self.member.subscribe("t")
 
@@ -105,7 +105,7 @@ class Program:
         self.world.kill(self.member)
 
     def signal(self) -> None:
-        """SIGTERM: cancel, wait for Consume to return, Close."""
+        """Send SIGTERM: cancel the context, wait until Consume returns, close the group."""
         self.say("terminating: via signal")
         self.over = True
         self.member.unsubscribe()
@@ -119,15 +119,14 @@ class Program:
 @scenario(
     "S1-5",
     "sarama's main(): Consume in a loop, an error is a panic, a signal leaves the group",
-    says="NewConsumerGroup's error is logged and ends the program; the loop ends with ErrClosedConsumerGroup "
-    "or with a "
-    "done context, any other error is a panic; ready is made anew for each session; a signal cancels, waits, "
-    "closes.",
+    says="An error of NewConsumerGroup is logged and ends the program. The loop ends with "
+    "ErrClosedConsumerGroup or a done context; any other error is a panic. ready is re-created for "
+    "each session. A signal cancels, waits, closes.",
     given="the example's program, beside a second member of its group",
-    when="no broker can be reached; the topic grows; Consume returns an error; in another run a signal comes",
-    then="without a broker it ends with one error; growth gives another session, ready again; the panic says "
-    "nothing to "
-    "the group, whose other member waits for the session's end; the signal commits and leaves at once",
+    when="no broker is reachable; the topic grows; Consume returns an error; in another run a signal arrives",
+    then="without a broker it ends with one error; growth starts another session, ready again; the panic "
+    "sends no LeaveGroup, so the other member waits for the session timeout; the signal commits and "
+    "leaves immediately",
 )
 def sarama_main(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -135,7 +134,7 @@ def sarama_main(run: ScenarioRun) -> None:
     alone: Member = join(world, "unreachable", "sarama", **USUAL)
     world.run(60_000)
     run.result("without a broker", [report.text or report.name for report in alone.reports])
-    run.claim("NewConsumerGroup fails, and nothing goes on", alone.closed and len(alone.reports) == 1)
+    run.claim("NewConsumerGroup fails, and the program ends", alone.closed and len(alone.reports) == 1)
 
     for way in ("error", "signal"):
         world = run.world({"t": 2})
@@ -144,7 +143,8 @@ def sarama_main(run: ScenarioRun) -> None:
         run.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
         run.grow("t", 4)
         world.run(8_000)
-        run.claim(f"{way}: growth is another session, and no error", (main.returns, main.setups) == (1, 2))
+        counts = (main.returns, main.setups)
+        run.claim(f"{way}: growth starts another session, without an error", counts == (1, 2))
         second: Member = join(world, "other", "sarama", **USUAL)
         world.run(8_000)
         produce(world, "t", range(4), 20, 1_000)
@@ -165,12 +165,14 @@ def sarama_main(run: ScenarioRun) -> None:
         run.claim(
             f"{way}: {'a panic' if way == 'error' else 'no panic'}", bool(main.panic) == (way == "error")
         )
-        run.claim(f"{way}: {'says nothing' if way == 'error' else 'leaves'}", leaves == (way == "signal"))
+        run.claim(
+            f"{way}: {'sends no LeaveGroup' if way == 'error' else 'leaves'}", leaves == (way == "signal")
+        )
         run.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
 
 
 def _no_access(member: Member) -> Callable[[Client, Message, int], Message | None]:
-    """The next heartbeat ends the session, and the JoinGroup behind it is refused."""
+    """End the session with the next heartbeat, and reject the JoinGroup that follows."""
 
     def answer(client: Client, request: Message, version: int) -> Message | None:
         if client is member and isinstance(request, JoinGroupRequest):
@@ -190,11 +192,9 @@ def _no_access(member: Member) -> Callable[[Client, Message, int], Message | Non
     "when Messages "
     "is closed or the session's context is done.",
     given="the example's handler in a group of one, 400 messages in each of two partitions",
-    when="the topic grows in the middle of reading; and once more with a program that does not make ready "
-    "anew",
-    then="each session has one Setup and one Cleanup; what was marked is committed as offset plus one, with "
-    "empty "
-    "metadata, so that nothing is read twice or lost; without a new ready the second Setup panics",
+    when="the topic grows while messages are read; once more with a program that does not re-create ready",
+    then="each session has one Setup and one Cleanup; a mark is committed as offset plus one with empty "
+    "metadata, so nothing is read twice or lost; without a new ready the second Setup panics",
 )
 def sarama_handler(run: ScenarioRun) -> None:
     for remakes in (True, False):
@@ -215,7 +215,7 @@ def sarama_handler(run: ScenarioRun) -> None:
             run.result("panic", main.panic)
             run.claim("the second Setup panics", main.panic == "close of closed channel" and main.setups == 2)
             continue
-        run.claim("Setup and Cleanup take turns", kinds == ["assigned", "revoked"] * 2)
+        run.claim("Setup and Cleanup alternate", kinds == ["assigned", "revoked"] * 2)
         run.result("commits", len(world.asked(main.member, OffsetCommitRequest)))
         received = [offsets(main.member, tp) for tp in (T0, T1)]
         run.claim("each message comes once, in order", received == [list(range(400))] * 2)
@@ -234,14 +234,15 @@ def sarama_handler(run: ScenarioRun) -> None:
             if observation.what in ("revoking", "revoked", "delivered", "stored")
         ]
         at = ends.index("revoking")
-        run.claim("nothing is given between Cleanup's begin and its end", ends[at + 1] == "revoked")
-        run.claim("and what was marked is committed behind it", ends[at + 2] == "stored")
+        run.claim("nothing is delivered between the start and the end of Cleanup", ends[at + 1] == "revoked")
+        run.claim("and the marked offsets are committed after it", ends[at + 2] == "stored")
 
 
 class Old:
-    """sarama's machine with an old Version, before brokers that don't know all of its requests any more.
+    """sarama's model with an old Version, for brokers that no longer support all of its requests.
 
-    `spoken` is what it wanted to say; what today's brokers don't read is sent in the lowest version they do.
+    `spoken` holds the versions that it chose. A version that current brokers do not support is replaced by
+    their lowest.
     """
 
     VERSIONS = sarama.VERSIONS
@@ -269,17 +270,14 @@ class Old:
 @scenario(
     "S1-7",
     "sarama's configuration: what Version means for each request, and why a newer sarama did not connect",
-    says="sarama 1.38.1 with Version V0_10_2_1, OffsetNewest, SASL PLAIN; a higher version of the package "
-    "does not work "
-    "with the server. Return.Errors stands in a comment.",
-    given="a group whose member has that Version, and what a broker of 0.10.2 offers for SASL: SaslHandshake "
-    "0",
-    when="it joins, reads and commits; SASL's first frames are made as 1.38.1 and as 1.41 make them by "
-    "default; a commit "
-    "is refused",
-    then="JoinGroup 1, Fetch 3, OffsetCommit 2, a subscription without owned partitions; today's brokers "
-    "begin at Fetch "
-    "4; handshake 1, sarama's default since 1.41, is not offered there; errors are logged only",
+    says="sarama 1.38.1 with Version V0_10_2_1, OffsetNewest, SASL PLAIN. A higher version of the package "
+    "does not work with the server. Return.Errors is commented out.",
+    given="a group whose member has that Version, and the SASL version of a 0.10.2 broker: SaslHandshake 0",
+    when="it joins, reads and commits; SASL's first frames are built as 1.38.1 and 1.41 build them by "
+    "default; a commit is rejected",
+    then="JoinGroup 1, Fetch 3, OffsetCommit 2, a subscription without owned partitions; current brokers "
+    "start at Fetch 4; handshake 1, sarama's default since 1.41, is not supported there; errors are "
+    "only logged",
 )
 def sarama_config(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -304,11 +302,11 @@ def sarama_config(run: ScenarioRun) -> None:
     run.claim("no owned partitions in the subscription", int.from_bytes(metadata[:2], "big") == 0)
     refused = [name for (name, version) in spoken.items() if version < _lowest(name)]
     run.result(
-        "what a broker of today refuses",
+        "rejected by a current broker",
         {name: f"{spoken[name]}, from {_lowest(name)} on" for name in refused},
     )
-    run.claim("today's brokers refuse its Fetch", refused == ["Fetch"])
-    run.claim("OffsetNewest: what was there before is not read", member.values() == ["new"])
+    run.claim("current brokers reject its Fetch", refused == ["Fetch"])
+    run.claim("OffsetNewest: older records are not read", member.values() == ["new"])
 
     offered = {"SaslHandshake": 0}
     run.result("SASL that a broker of 0.10.2 offers", offered)
@@ -329,7 +327,7 @@ def sarama_config(run: ScenarioRun) -> None:
     world.write("t", 0, "x")
     world.run(3_000)
     logged = {report.kind for report in member.reports}
-    run.result("a refused commit is told as", logged)
+    run.result("a rejected commit is reported as", logged)
     run.claim("without Return.Errors it is only logged", logged == {"log"})
 
 

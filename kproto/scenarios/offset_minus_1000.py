@@ -1,9 +1,10 @@
 """Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
 
-A handler of HTTP requests assigns partition 0 at an offset, seeks there, and polls. Whether the messages come
-from there, or from the committed offset with -1000 in the assignment, depends on where it subscribes; the
-document ends before it says why. The reason is librdkafka's two threads: the group's assignment is an
-event that waits until somebody polls, and answering it replaces what was assigned by hand.
+A handler of HTTP requests assigns partition 0 at an offset, seeks there, and polls. Messages come either from
+that offset, or from the committed offset with -1000 in the assignment: it depends on where the program
+subscribes. The document ends before it explains why. The reason is librdkafka's two threads: the group's
+assignment is an event that waits until the application polls, and answering it replaces what was assigned by
+hand.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from .scenario import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
-COORDINATOR = 2  # Its node, where it has one of its own.
+COORDINATOR = 2  # node id of the coordinator, if it has a node of its own
 LONGEST_MS = 10 * 60_000
 RACE = ("join_after_ms", "rejoin_after_ms", "polls", "poll_timeout_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one HTTP request saw: the last assignment it printed, its first message, what seek said."""
+    """Outcome of one HTTP request: the last printed assignment, its first message, and the result of seek."""
 
     assigned: int | None
     first: int | None
     seek: str
-    # What each poll printed: where the partition was assigned at, and the event.
+    # What each poll printed: the offset of the assignment, and the event.
     prints: tuple[tuple[int | None, str], ...] = field(default=(), compare=False)
 
     @property
     def printed(self) -> str:
-        """The assignment, as the document's program prints it, and what a number below 0 means."""
+        """Format the assignment as the document's program prints it, with the name of a logical offset."""
         return _printed(self.assigned)
 
     def __str__(self) -> str:
@@ -55,10 +56,11 @@ def _printed(assigned: int | None) -> str:
 
 
 class Handler:
-    """The document's program: one application thread, which polls only inside of requests.
+    """The document's program: one application thread, which polls only inside requests.
 
-    The group's first join takes `join_ms`. A member's next one takes no time, as with any broker while it is
-    alone; or `rejoin_after_ms`: librdkafka's mock cluster lets it wait for almost its whole session.
+    The group's first join takes `join_ms`. A member's next join takes no time, as on any broker while the
+    member is alone, or `rejoin_after_ms`: on librdkafka's mock cluster it takes almost a whole session
+    timeout.
     """
 
     def __init__(self, run: ScenarioRun, *, join_ms: int, **options: Any) -> None:
@@ -81,7 +83,7 @@ class Handler:
         self.world.run(50)
 
     def _rejoin(self, client: Client, request: Message, version: int) -> None:
-        """Let the coordinator be silent for as long as a join takes, unless it is the group's first."""
+        """Stall the coordinator for the duration of a join, except for the group's first join."""
         if (
             isinstance(request, JoinGroupRequest)
             and self.world.cluster.classic_coordinator.groups["test"].generation
@@ -96,7 +98,7 @@ class Handler:
         self.world.run(ms)
 
     def poll(self, timeout_ms: int) -> str:
-        """The event that the poll returned, as it is printed."""
+        """Poll once and return the event as the program prints it."""
         records, reports = len(self.app.records), len(self.app.reports)
         self.app.poll_once(timeout_ms)
         self.world.run(timeout_ms + 1_000, until=lambda: not self.app.polling)
@@ -109,9 +111,9 @@ class Handler:
         return librdkafka.assigned_offsets(self.app.state).get(TP)
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> Request:
-        """Assign and seek to 2, then poll; the story's parameters say how often and how long.
+        """Assign and seek to 2, then poll; the parameters set the number and the timeout of the polls.
 
-        Raises ConfigError for more than `LONGEST_MS`.
+        Raises ConfigError for more than `LONGEST_MS` in all.
         """
         parameters = self.run.parameters
         polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
@@ -137,39 +139,37 @@ class Handler:
 
 
 def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
-    """Of what a poll printed: messages that follow each other are one."""
+    """Return a key that is equal for consecutive polls that returned messages."""
     assigned, event = printed
     return assigned, event.partition(" ")[0]
 
 
-REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")  # What a seek may say.
+REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")  # errors that a seek may return
 GOOD = Request(WANTED, WANTED, "ok")
 BAD = Request(STORED, COMMITTED, "ok")
 EVENT = (
     "The group's join ends in librdkafka's own thread. Its ASSIGN event waits in the queue until the "
-    "application "
-    "polls; the answer, an assign without offsets, replaces what was assigned by hand. No offset "
-    "given means the "
-    "committed one, STORED = -1000: that is what assignment() prints, and messages go on at the "
-    "committed offset."
+    "application polls. The answer to it, an assign without offsets, replaces what was assigned by hand. "
+    "No offset means the committed one, STORED = -1000: that is what assignment() prints, and messages "
+    "start at the committed offset."
 )
-LATER = "The group's event comes after the request is over."
+LATER = "The group's event arrives after the request has ended."
 REVOKED = (
-    "Subscribing again to the same topic is a new join for an eager client: a REVOKE comes into the queue, "
-    "behind the ASSIGN if nobody has polled yet. The application polls, what waits is answered, and nothing "
-    "is assigned until the next join is done."
+    "Subscribing to the same topic again is a new join for an eager client: a REVOKE is queued, behind "
+    "the ASSIGN if the application has not polled yet. The application polls, the queued events are "
+    "answered, and nothing is assigned until the next join completes."
 )
 
 
 def _why(request: Request) -> str:
-    """Of a request, by where its partition is assigned at in the end."""
+    """Explain the outcome of a request by the offset of its final assignment."""
     return {None: REVOKED, WANTED: LATER}.get(request.assigned, EVENT)
 
 
 @scenario(
     "S0-1",
-    "Case 1: subscribed outside of the handler, the group not joined yet: good",
-    says="With the subscription outside of the handler, messages come from where seek went.",
+    "Case 1: subscribed outside the handler, the group not joined yet: it works",
+    says="With the subscription outside the handler, messages come from the offset of the seek.",
     given="a topic with 9 messages, 5 committed, a join that takes 3 s, one subscribe at the start",
     when="a request assigns and seeks to 2 and polls for 1.6 s",
     then="assignment 2, messages from 2",
@@ -187,8 +187,8 @@ def outside(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-2",
-    "Case 2, first request: subscribed inside, and still good",
-    says="With the subscription inside of the handler, the first request after the start works.",
+    "Case 2, first request: subscribed inside the handler, and it still works",
+    says="With the subscription inside the handler, the first request after the start works.",
     given="as S0-1, but the handler subscribes itself",
     when="the first request subscribes, assigns, seeks and polls for 1.6 s",
     then="assignment 2, messages from 2",
@@ -211,7 +211,7 @@ def inside_first(run: ScenarioRun) -> None:
     "--polls times "
     "for --poll-timeout",
     when="two requests come, four seconds apart",
-    then="the second one's assignment is -1000 and its first message 5; the seek says nothing",
+    then="the second request's assignment is -1000 and its first message 5; the seek returns no error",
     takes=RACE,
 )
 def inside_second(run: ScenarioRun) -> None:
@@ -227,18 +227,18 @@ def inside_second(run: ScenarioRun) -> None:
         run.claim("the seek of request 2 gave no error", request.seek == "ok")
         wanted = (STORED, COMMITTED)
         run.claim(
-            "the assignment is STORED and messages go on at 5", (request.assigned, request.first) == wanted
+            "the assignment is STORED and messages start at 5", (request.assigned, request.first) == wanted
         )
     run.why(_why(request))
 
 
 @scenario(
     "S0-4",
-    "Case 3: time between subscribe and seek, with the event served in it",
-    says="A sleep of 100 ms between subscribe and seek cures it.",
+    "Case 3: time between subscribe and seek, in which the event is handled",
+    says="A sleep of 100 ms between subscribe and seek helps.",
     given="a group whose join takes milliseconds",
     when="the application subscribes, polls for 100 ms, then assigns and seeks",
-    then="messages come from 2: the event was answered before",
+    then="messages come from 2: the event was answered before the seek",
 )
 def sleep_served(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0)
@@ -251,11 +251,11 @@ def sleep_served(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-5",
-    "Sleeping is no cure: what is in the queue stays there until a poll",
-    says="(the same sleep, as Go's really is: nobody polls in it)",
+    "Sleeping does not help: events stay in the queue until a poll",
+    says="(the same sleep as it really is in Go: the application does not poll meanwhile)",
     given="a group whose join takes milliseconds",
     when="the application subscribes, sleeps 100 ms, then assigns, seeks and polls",
-    then="the event comes out of the first poll: -1000, and messages from 5",
+    then="the first poll returns the event: -1000, and messages from 5",
 )
 def sleep_unserved(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0)
@@ -269,11 +269,11 @@ def sleep_unserved(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-6",
-    "Subscribing again to the same topics revokes and joins again, when eager",
+    "Subscribing to the same topics again revokes and rejoins, if the protocol is eager",
     says="(what each request of case 2 does)",
     given="a member that has its partition, with range and with cooperative-sticky",
     when="it subscribes to the same topic again",
-    then="the eager one is revoked and assigned; of the cooperative one nothing is taken",
+    then="the eager member is revoked and assigned; the cooperative one keeps its partition",
 )
 def again(run: ScenarioRun) -> None:
     for assignor, calls in (
@@ -292,11 +292,11 @@ def again(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-7",
-    "A subscribe in the middle of a rebalance waits for its end",
-    says="(the document's request while the last one's join goes on)",
-    given="an ASSIGN event that nobody has answered yet",
+    "A subscribe during a rebalance waits until the rebalance ends",
+    says="(the document's request while the previous one's join is in progress)",
+    given="an ASSIGN event that the application has not answered yet",
     when="the application subscribes to another topic, and polls later",
-    then="no JoinGroup goes out until the event is answered; then one for the new topic does",
+    then="no JoinGroup is sent until the event is answered; then one for the new topic is sent",
 )
 def postponed(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0)
@@ -308,7 +308,9 @@ def postponed(run: ScenarioRun) -> None:
     handler.wait(1_000)
     known, waiting = handler.app.state.subscription, handler.app.state.next_subscription
     run.result("the library's subscription while the event waits, and the next one", [known, waiting])
-    run.claim("the new subscription waits with the event", (known, waiting) == (("test",), ("other",)))
+    run.claim(
+        "the new subscription waits until the event is answered", (known, waiting) == (("test",), ("other",))
+    )
     run.claim("no JoinGroup is sent meanwhile", _joins(handler) == joins)
     handler.app.go_on_polling()
     handler.wait(3_000)
@@ -326,11 +328,11 @@ def _joins(handler: Handler) -> int:
 
 @scenario(
     "S0-8",
-    "A seek may come too early: _UNKNOWN_PARTITION, or _STATE; the assign's offset holds",
-    says="seek after assign returned no error (in the document's runs).",
-    given="an application that was assigned nothing yet",
-    when="it seeks; and seeks again when the partition was assigned and given up",
-    then="_UNKNOWN_PARTITION, then _STATE; assigned at 2, messages come from 2 all the same",
+    "A seek can come too early: _UNKNOWN_PARTITION or _STATE; the offset of assign() stays",
+    says="A seek after the assign returned no error (in the document's runs).",
+    given="an application that has no assignment yet",
+    when="it seeks; it seeks again after the partition was assigned and unassigned",
+    then="_UNKNOWN_PARTITION, then _STATE; the partition is assigned at 2, and messages still come from 2",
 )
 def too_early(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000)
@@ -345,18 +347,18 @@ def too_early(run: ScenarioRun) -> None:
     for _ in range(4):
         handler.poll(400)
     first = offsets(handler.app, TP)[0]
-    run.result("seek before the assign, and behind its end", refused)
+    run.result("seek before the assign, and after the unassign", refused)
     run.result("first message", first)
     run.claim(
-        "nobody knows the partition, then nobody fetches it", refused == ["_UNKNOWN_PARTITION", "_STATE"]
+        "the partition is unknown first, and not fetched later", refused == ["_UNKNOWN_PARTITION", "_STATE"]
     )
-    run.claim("messages come from the assign's offset", first == WANTED)
+    run.claim("messages come from the offset of the assign", first == WANTED)
 
 
 @scenario(
     "S0-9",
-    "Seek to -1000 is refused; it never changes what assignment() says; position is -1001 first",
-    says="The printed offset is the assignment's, and -1000 is a number of librdkafka's.",
+    "A seek to -1000 is rejected; seek never changes assignment(); position starts at -1001",
+    says="The printed offset is that of the assignment, and -1000 is one of librdkafka's logical offsets.",
     given="a partition assigned at 2",
     when="the application seeks to -1000, then to 4, and reads one message",
     then="_INVALID_ARG; assignment stays 2; position is -1001, then 5",
@@ -376,13 +378,13 @@ def sentinels(run: ScenarioRun) -> None:
     run.result("assignment", handler.assigned())
     run.result("position before and after a message", [before, after])
     run.claim("seek to -1000 is _INVALID_ARG", refused == ["_INVALID_ARG"])
-    run.claim("assignment() still says 2", handler.assigned() == WANTED)
-    run.claim("position was -1001 and is the last offset plus one", (before, after) == (INVALID, 5))
+    run.claim("assignment() still returns 2", handler.assigned() == WANTED)
+    run.claim("position was -1001, and is now the last offset plus one", (before, after) == (INVALID, 5))
 
 
 @scenario(
     "S0-10",
-    "Nothing was committed in any of the cases: 5 stays, with a lag of 4",
+    "Nothing was committed in any case: 5 stays, with a lag of 4",
     says="kafka-consumer-groups shows CURRENT 5, END 9, LAG 4 and no active members before and after.",
     given="enable.auto.commit and enable.auto.offset.store off",
     when="the requests of all cases run, and the application closes",
@@ -406,12 +408,12 @@ def untouched(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-11",
-    "Committing needs both: what is stored, and enable.auto.commit",
-    says="Two places commit offsets, both look at enable.auto.commit; two places store them, both look at "
+    "A commit needs both: a stored offset, and enable.auto.commit",
+    says="Two places commit offsets, both check enable.auto.commit; two places store offsets, both check "
     "enable.auto.offset.store.",
     given="the four combinations of both options",
-    when="9 messages are read from the committed 5 on, some seconds pass, and the application closes",
-    then="only with both is something committed",
+    when="9 messages are read from the committed 5, some seconds pass, and the application closes",
+    then="an offset is committed only with both",
 )
 def both_flags(run: ScenarioRun) -> None:
     for commit in (True, False):
@@ -437,7 +439,7 @@ def both_flags(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-12",
-    "What is handed over is stored: offset plus one",
+    "Delivered messages are stored: offset plus one",
     says="rd_kafka_op_handle_std stores the offset of a message plus one, with force.",
     given="enable.auto.offset.store on, enable.auto.commit off",
     when="one message is read",
@@ -458,7 +460,7 @@ def stored(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-13",
-    "The end of a partition is an event, once, and no message",
+    "The end of a partition is an event, reported once, and not a message",
     says="enable.partition.eof is on in the document's configuration.",
     given="a partition with 9 messages, read from 5",
     when="the application polls past the end for a while",
@@ -476,16 +478,16 @@ def end_of_partition(run: ScenarioRun) -> None:
     run.result("messages", offsets(handler.app, TP))
     run.result("end of partition", len(ends))
     run.claim("messages 5 to 8 came", offsets(handler.app, TP) == [5, 6, 7, 8])
-    run.claim("the end was told once", len(ends) == 1)
+    run.claim("the end was reported once", len(ends) == 1)
 
 
 @scenario(
     "S0-14",
-    "kproto: assign beside subscribe is refused, and a seek in the callback always holds",
-    says="(how the same program is written safely)",
+    "kproto: assign beside subscribe is rejected, and a seek in the callback always holds",
+    says="(the same program, written safely)",
     given="kproto's consumer, subscribed",
     when="it assigns by hand; then a callback seeks to 2 when the partition is assigned",
-    then="the assign raises IllegalState; messages come from 2, whenever the group is through",
+    then="the assign raises IllegalState; messages come from 2, whenever the join completes",
     takes=("join_after_ms",),
 )
 def safely(run: ScenarioRun) -> None:
@@ -515,7 +517,7 @@ def safely(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-16",
-    "assignment() says where partitions were assigned at, by number; the numbers have names",
+    "assignment() shows the offset of each assignment as a number; the numbers have names",
     says="as[0].Offset is printed as a number; -1000 appears among them.",
     given="librdkafka's logical offsets",
     when="they are named",
@@ -529,4 +531,4 @@ def names(run: ScenarioRun) -> None:
     handler.app.subscribe("test")
     handler.wait(2_000)
     run.result("assignment after reading to the end", handler.assigned())
-    run.claim("the assignment says STORED, whatever was read", handler.assigned() == STORED)
+    run.claim("the assignment is STORED, whatever was read", handler.assigned() == STORED)

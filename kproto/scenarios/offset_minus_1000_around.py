@@ -1,5 +1,5 @@
-"""Document 000, around its race: every order of the five things that happen, configuration, linking, what is
-printed, and two requests at once.
+"""Document 000, around its race: every order of the five events, the configuration, linking, and what is
+printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
 from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
-# The document's getConsumer.
+# The properties of the document's getConsumer.
 GET_CONSUMER: Final = {
     "metadata.broker.list": "localhost:9092",
     "group.id": "test",
@@ -35,7 +35,7 @@ GET_CONSUMER: Final = {
     "enable.partition.eof": True,
     "debug": "msg",
 }
-# What its comment says debug may be.
+# The debug contexts that the comment in getConsumer lists.
 CONTEXTS: Final = (
     "generic, broker, topic, metadata, feature, queue, msg, protocol, cgrp, security, fetch, interceptor, "
     "plugin, consumer, admin, eos, mock, assignor, conf, all"
@@ -51,14 +51,18 @@ def _committed(world: World) -> None:
 
 
 def _orders(words: str) -> Iterator[str]:
-    """Every order of these words: a join ends after its subscribe, a seek comes after its assign."""
+    """Yield every order of the events in which the join ends after its subscribe, and the seek follows its
+    assign.
+    """
     for order in permutations(words.split()):
         if order.index("subscribe") < order.index("joined") and order.index("assign") < order.index("seek"):
             yield " ".join(order)
 
 
 def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]]:
-    """One order with librdkafka or kproto: what is read after the last call, and what was refused."""
+    """Play one order with librdkafka or kproto; return what is read after the last call, and the rejected
+    calls.
+    """
     world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
     _committed(world)
     member: Any
@@ -103,21 +107,20 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
 
 
 def _unsubscribe(world: World, member: Any) -> None:
-    """As the blocking call: it waits until it is done."""
+    """Run the call to its end, as the blocking consumer does."""
     token = member.unsubscribe()
     world.run(5_000, until=lambda: token in member.done)
 
 
 @scenario(
     "S0-15",
-    "Every order of subscribe, join, assign, seek, poll: in kproto the last call that was taken wins",
-    says="(what the document looks for: a program whose messages come from where it said)",
-    given="5 committed of 9, assign at 2, seek to 3, and a join that ends whenever it does",
-    when="subscribe, the join's end, assign, seek and a poll come in each of their 30 orders; and, in "
-    "20 more, assign follows an unsubscribe whose join was still under way or told",
-    then="in kproto messages come from 3 each time, and what doesn't go together is refused when it is "
-    "called; with librdkafka a seek that was the last call and gave no error is overridden by the event "
-    "in some orders",
+    "Every order of subscribe, join, assign, seek, poll: in kproto the last accepted call wins",
+    says="(what the document asks for: a program whose messages come from the offset it asked for)",
+    given="5 of 9 messages committed, assign at 2, seek to 3, and a join that ends at any point",
+    when="subscribe, the end of the join, assign, seek and a poll come in each of their 30 orders; in 20 "
+    "more, assign follows an unsubscribe whose join is in progress or complete",
+    then="in kproto messages come from 3 each time, and incompatible calls are rejected; in librdkafka a "
+    "seek that was the last call and returned no error is overridden by the event in some orders",
 )
 def every_order(run: ScenarioRun) -> None:
     orders = list(_orders("subscribe joined assign seek poll"))
@@ -128,7 +131,7 @@ def every_order(run: ScenarioRun) -> None:
         last = max(("subscribe", "assign", "seek"), key=order.index)
         overridden += last == "seek" and received != wanted
     run.result("orders", len(orders))
-    run.result("librdkafka: the last call was the seek, and messages come from elsewhere", overridden)
+    run.result("librdkafka: the seek was the last call, and messages come from another offset", overridden)
     run.claim(
         "librdkafka overrides the last call in some orders, and not in all", 0 < overridden < len(orders)
     )
@@ -137,11 +140,12 @@ def every_order(run: ScenarioRun) -> None:
     run.result("kproto: messages come from 3", sum(received == wanted for received, _ in ours.values()))
     run.result("kproto: calls refused", refused)
     run.claim(
-        "kproto: the last call that was taken wins in every order",
+        "kproto: the last accepted call wins in every order",
         all(offsets_read == wanted for offsets_read, _ in ours.values()),
     )
     run.claim(
-        "kproto refuses one call in each: assign beside subscribe, or the other way", refused == len(orders)
+        "kproto rejects one call in each: assign beside subscribe, or the other way round",
+        refused == len(orders),
     )
     later = map(" ".join, permutations(("joined", "unsubscribe", "assign", "seek", "poll")))
     rejoined = [
@@ -149,11 +153,11 @@ def every_order(run: ScenarioRun) -> None:
     ]
     after = [_play(run, f"subscribe {order}", "kproto") for order in rejoined]
     run.result(
-        "kproto: unsubscribed first, orders and calls refused",
+        "kproto: unsubscribed first, orders and rejected calls",
         [len(rejoined), sum(len(order) for _, order in after)],
     )
     run.claim(
-        "what the group had to say is dropped with the subscription",
+        "the pending assignment is dropped with the subscription",
         all(order == (wanted, []) for order in after),
     )
 
@@ -163,13 +167,13 @@ def every_order(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-17",
-    "librdkafka's properties by name: the document's are taken, an alias is one, an unknown name is an error",
+    "librdkafka's properties by name: the document's are accepted, aliases work, an unknown name is an error",
     says="getConsumer sets eight properties; a comment lists what debug may be.",
     given="the names, aliases and allowed values of librdkafka's consumer properties",
-    when="getConsumer's properties are read and a consumer runs with them; then each debug context, the "
-    "other name of the broker list, a name with a typing error, and a bool that is none",
-    then="it reads to the end, tells the end, and commits nothing; all twenty contexts are there; the "
-    "two names mean one property; the last two are refused, with what is allowed",
+    when="getConsumer's properties are parsed and a consumer runs with them; then each debug context, the "
+    "other name of the broker list, a misspelled name, and an invalid bool",
+    then="it reads to the end, reports the end, and commits nothing; all twenty contexts exist; both "
+    "names set one property; the last two are rejected with the allowed values",
 )
 def properties(run: ScenarioRun) -> None:
     settings = conf.read(GET_CONSUMER)
@@ -183,12 +187,12 @@ def properties(run: ScenarioRun) -> None:
     world.run(1_000)
     stored = [observation for observation in world.seen[observed_before:] if observation.what == "stored"]
     ends = [report.name for report in member.reports if report.name == "_PARTITION_EOF"]
-    run.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
+    run.result("records, reported ends, commits", [len(member.records), len(ends), len(stored)])
     run.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
     run.claim("nothing is committed", not stored)
     contexts: Any = conf.read({"debug": CONTEXTS}).properties["debug"]
     run.result("debug contexts", contexts)
-    run.claim("each context of the comment is one", len(contexts) == 20 and type(contexts) is tuple)
+    run.claim("each context of the comment exists", len(contexts) == 20 and type(contexts) is tuple)
     later_settings = {
         name.replace("metadata.broker.list", "bootstrap.servers"): GET_CONSUMER[name] for name in GET_CONSUMER
     }
@@ -202,7 +206,7 @@ def properties(run: ScenarioRun) -> None:
     ):
         message = _refused(name, value)
         run.result(f"{name}={value}", textwrap.shorten(message, 90, placeholder=" ..."))
-        run.claim(f"{name}={value} is refused by its name", name in message)
+        run.claim(f"{name}={value} is rejected by its name", name in message)
 
 
 def _options(settings: conf.Conf) -> dict[str, Any]:
@@ -219,12 +223,12 @@ def _refused(name: str, value: object) -> str:
 
 @scenario(
     "S0-18",
-    "Linking: librdkafka comes as a library per platform, kproto as text",
+    "Linking: librdkafka is a library per platform, kproto is source code",
     says="cgo links a static library for each platform; for Apple's M1 there was none, and -tags "
     "dynamic with pkg-config takes the system's.",
-    given="kproto as it is loaded here, librdkafka's machine with it",
-    when="it is looked where each of its modules comes from",
-    then="each is a Python source file: nothing to link, compile or choose a platform for",
+    given="kproto as it is loaded here, with librdkafka's model",
+    when="the origin of each loaded module is inspected",
+    then="each is a Python source file: nothing to link, to compile or to choose per platform",
 )
 def pure_python(run: ScenarioRun) -> None:
     origins: dict[str, list[str]] = {}
@@ -233,22 +237,22 @@ def pure_python(run: ScenarioRun) -> None:
         if name.split(".")[0] in ("kproto", "consumer") and spec is not None and spec.origin is not None:
             origins.setdefault(spec.origin.rpartition(".")[2], []).append(name)
     run.result("modules", {kind: len(names) for kind, names in origins.items()})
-    run.claim("all of them are sources", set(origins) == {"py"})
-    run.claim("librdkafka's machine is among them", librdkafka.__name__ in origins.get("py", []))
+    run.claim("all of them are source files", set(origins) == {"py"})
+    run.claim("librdkafka's model is among them", librdkafka.__name__ in origins.get("py", []))
 
 
-# -- what is printed, and who may call ----------------------------------------------------------------------
+# -- what is printed, and which thread may call --------------------------------------------------------------
 
 
 @scenario(
     "S0-19",
-    "Errors are printed and the handler goes on; a poll without anything prints nil",
-    says="Each call's error is printed with fmt.Println, and the program goes on; Poll may return nil.",
-    given="a handler whose subscribe names a topic twice, whose assign has an offset that means "
-    "nothing, and whose seek comes too early",
-    when="it goes on as if nothing had happened: assigns at 2, polls, and polls on at the end",
-    then="_INVALID_ARG twice and _UNKNOWN_PARTITION are printed; messages come from 2; after the last one "
-    "polls print nil",
+    "Errors are printed and the handler continues; a poll without events prints nil",
+    says="Each call's error is printed with fmt.Println, and the program continues; Poll may return nil.",
+    given="a handler whose subscribe names a topic twice, whose assign has a meaningless offset, and "
+    "whose seek comes too early",
+    when="it continues regardless: assigns at 2, and polls past the end",
+    then="_INVALID_ARG twice and _UNKNOWN_PARTITION are printed; messages come from 2; after the last "
+    "one, polls print nil",
 )
 def printed(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=0, extra={"enable.partition.eof": False})
@@ -273,20 +277,20 @@ def printed(run: ScenarioRun) -> None:
     run.result("printed", lines)
     run.result("messages of each poll", events)
     refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _UNKNOWN_PARTITION", "assign: <nil>"]
-    run.claim("each refused call has its error, and the next one goes through", lines == refused)
+    run.claim("each rejected call has its error, and the next one succeeds", lines == refused)
     run.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
-    run.claim("then there is nothing", events[-1] == "nil")
+    run.claim("then polls return nothing", events[-1] == "nil")
 
 
 @scenario(
     "S0-20",
-    "Two requests at once: librdkafka serialises calls, not requests; kproto refuses the second thread",
-    says="http.HandleFunc's handler uses one consumer, whoever asks: Go runs each request in its own "
-    "goroutine.",
+    "Two requests at once: librdkafka serialises calls, not requests; kproto rejects the second thread",
+    says="The handler of http.HandleFunc uses one consumer for all requests: Go runs each request in its "
+    "own goroutine.",
     given="two requests, one that wants messages from 2, one that wants them from 7",
-    when="their calls come alternately; and with kproto a second thread polls while another one is in poll",
-    then="each call is taken, no error anywhere, and both requests get the messages of whoever called "
-    "last; kproto's second thread is told that another one is inside",
+    when="their calls alternate; with kproto a second thread polls while the first is inside poll",
+    then="each call is accepted without an error, and both requests get the messages of the last caller; "
+    "kproto's second thread gets an error that another thread is inside poll()",
 )
 def two_requests(run: ScenarioRun) -> None:
     handler = Handler(run, join_ms=3_000, extra={"enable.partition.eof": False})
@@ -305,10 +309,10 @@ def two_requests(run: ScenarioRun) -> None:
             got[who] += [record.offset for record in handler.app.records[before:]]
     run.result("librdkafka gave", got)
     run.claim("no call failed", not [report for report in handler.app.reports if report.kind == "error"])
-    run.claim("nobody got what A wanted", offsets(handler.app, TP) == [7, 8])
+    run.claim("no request got what A wanted", offsets(handler.app, TP) == [7, 8])
     message = _second_thread()
     run.result("kproto says", message)
-    run.claim("kproto's second thread is refused", "another thread is inside poll()" in message)
+    run.claim("another thread is inside poll()", "another thread is inside poll()" in message)
 
 
 def _second_thread() -> str:

@@ -1,7 +1,7 @@
-"""The race of document 000 as a table: one program, subscribed and asked at other times, and how each ends.
+"""The race of document 000 as a table: one program with other timings, and how each run ends.
 
-A program subscribes, waits, and assigns, seeks and polls in each of its requests (`Handler`). What its last
-request saw depends on where the group's join was by then, and on nothing else.
+A program subscribes, waits, and assigns, seeks and polls in each of its requests (`Handler`). The outcome of
+its last request depends only on how far the group's join is by then.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .scenario import Parameters, ScenarioRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Times are milliseconds. A member's next join takes `rejoin_ms`; None: no time, as with any broker."""
+    """Timings of the program, in ms. A member's next join takes `rejoin_ms`; None: no time."""
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
-    inside: bool = False  # Each request subscribes; else the program does, at its beginning.
-    sleep_ms: int = 0  # Between subscribe and seek; nobody polls in it.
-    waits: tuple[int, ...] = (0,)  # Before each request.
+    inside: bool = False  # each request subscribes, instead of the program at its start
+    sleep_ms: int = 0  # between subscribe and seek; the application does not poll meanwhile
+    waits: tuple[int, ...] = (0,)  # before each request
     polls: int = 4
 
 
@@ -42,7 +42,7 @@ PROGRAMS: Final = {
 
 
 def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
-    """The application when all is over, and what its last request saw."""
+    """Run the program; return the application in its final state, and the outcome of its last request."""
     run = ScenarioRun(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
     handler = Handler(run, join_ms=program.join_ms)
     if not program.inside:
@@ -54,11 +54,11 @@ def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
             handler.subscribe()
             handler.wait(program.sleep_ms)
         last_request = handler.request(program.polls)
-    assert last_request is not None  # each program asks once at least
+    assert last_request is not None  # each program has at least one request
     return handler, last_request
 
 
 def races(seed: int = 7) -> Iterator[tuple[str, Request]]:
-    """What each program is, and what its last request saw."""
+    """Yield the name of each program and the outcome of its last request."""
     for name, program in PROGRAMS.items():
         yield name, played(program, seed)[1]
