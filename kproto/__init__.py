@@ -1,32 +1,32 @@
-"""Kafka's consumer protocol in pure Python. What most people want is here:
+"""Kafka's consumer protocol in pure Python, and the public names of its clients.
 
     from kproto import Consumer, Producer, running
 
-    Consumer, AsyncConsumer    read a group's share, or partitions of your own
+    Consumer, AsyncConsumer    read partitions, as a member of a group or by assignment
     ConsumerGroup              the same with a handler for each partition, as in sarama; AsyncConsumerGroup
-    Producer, AsyncProducer    write
-    Cluster, AsyncCluster      create topics, look offsets up, send any request
-    TopicPartition             a topic's name and a partition's number
-    RebalanceListener          what a consumer calls when its partitions change
+    Producer, AsyncProducer    write records
+    Cluster, AsyncCluster      create topics, look up offsets, manage groups, send any request
+    TopicPartition             the name of a topic and the number of a partition
+    RebalanceListener          callbacks for changes of the assigned partitions
     ConsumerRecord, Delivery, RecordMetadata, CommittedOffset, OffsetAt, GroupMetadata, GroupChange
-                               what they give, for annotations
-    running                    an embedded broker, for as long as a `with` block lasts
+                               types that these classes return, for annotations
+    running                    an embedded broker for the duration of a `with` block
 
-and the rest is in the modules:
+The modules below are imported separately:
 
-    kproto.messages            every request and response; `kproto.messages.index` finds them by key or name
-    kproto.messages.headers    header and body; kproto.wire.frame puts the size in front
-    kproto.wire                how a message is declared; `kproto.wire.flat_tuples`: decode to plain tuples
+    kproto.messages            all requests and responses; `kproto.messages.index` finds them by key or name
+    kproto.messages.headers    header and body; kproto.wire.frame adds the size prefix
+    kproto.wire                the declaration of messages; `kproto.wire.flat_tuples` decodes to plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
     kproto.group               both halves of the group protocol, as state machines without I/O
-    kproto.models             other clients' members (sarama, librdkafka, ...), as state machines without I/O
+    kproto.models              members of other clients (sarama, librdkafka, ...), without I/O
     kproto.broker.server       an embedded broker for any client
-    kproto.testing.strategies  Hypothesis strategies for all of these messages and batches
-    kproto.testing.plugin      pytest's fixture `kafka`: a broker for each test
-    kproto.errors              every exception
-    consumer                   the consumer and the producer, and `consumer.spark`
+    kproto.testing.strategies  Hypothesis strategies for all messages and batches
+    kproto.testing.plugin      the pytest fixture `kafka`, a broker for each test
+    kproto.errors              all exceptions
+    consumer                   the clients, and `consumer.spark`
 
-Importing this package imports none of them; each comes with its first use.
+Importing this package imports none of these modules; each is imported on first use.
 """
 
 from __future__ import annotations
