@@ -39,9 +39,9 @@ from .events import Action, Deliver, Done, Event, Raise
 from .fetch.collector import FetchCollector
 from .fetch.fetcher import Fetcher
 from .group.commits import Committer
-from .group.coordinator import Coordinator
+from .group.coordinator import CoordinatorLookup
 from .group.membership import Membership
-from .group.status import Place
+from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
 from .network.client import NetworkClient
 from .network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
@@ -50,7 +50,7 @@ from .positions.partition_states import OffsetReset, PartitionState
 from .positions.topic_changes import TopicChanges
 from .positions.validation import PositionValidator
 from .requests import timestamp_of
-from .shutdown import Leaving
+from .shutdown import ConsumerShutdown
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 
@@ -81,9 +81,9 @@ class ConsumerEngine:
         )
         self.options = options
         self.core: ClientCore[ConsumerOptions] = ClientCore(options, network, wall, random)
-        self.standing = self.core.standing
+        self.group_status = self.core.group_status
         self.metadata = MetadataUpdater(self.core, self._metadata_changed)
-        self.coordinator = Coordinator(
+        self.coordinator = CoordinatorLookup(
             self.core, self._coordinator_found, self._coordinator_lost, self.metadata.need
         )
         self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
@@ -103,7 +103,7 @@ class ConsumerEngine:
         )
         self.runner = PlanRunner(network, self.core.clock, self.core.backoff.after)
         self.runner.heard = self._metadata_heard
-        self.leaving = Leaving(
+        self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
         self._raised = False  # The last poll that had a result raised an error.
@@ -114,7 +114,7 @@ class ConsumerEngine:
     @property
     def closed(self) -> bool:
         """Whether the consumer has been closed."""
-        return self.leaving.closed
+        return self.shutdown.closed
 
     @property
     def partitions(self) -> dict[TopicPartition, PartitionState]:
@@ -124,21 +124,21 @@ class ConsumerEngine:
     @property
     def topics(self) -> frozenset[str]:
         """The subscribed topics, or those that match the pattern."""
-        return self.group.interests.topics
+        return self.group.subscription.topics
 
     def ours_until(self) -> int | None:
         """Return when partitions are lost without a further event (ms); None for never."""
-        return self.group.lost_at() if self.standing.in_group else None
+        return self.group.assignment_deadline() if self.group_status.in_group else None
 
     def in_doubt(self, now: int) -> bool:
         """Return whether partitions are lost, or will be by the next step, unknown to the application."""
         until = self.ours_until()
-        return self.group.losing or (until is not None and now >= until)
+        return self.group.has_unreported_loss or (until is not None and now >= until)
 
     # ---- what the application wants
 
     def subscribe(self, event: ev.Subscribe) -> None:
-        if self.standing.by_hand:
+        if self.group_status.is_manual:
             raise IllegalState("partitions were assigned by hand; unsubscribe() before subscribe()")
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
@@ -147,8 +147,8 @@ class ConsumerEngine:
                 compiled(event.pattern)
             except re.error as error:
                 raise ConfigError("pattern", event.pattern, f"a regular expression ({error})") from None
-        wants = self.group.interests
-        if self.options.as_java and wants.any and (wants.pattern is None) != (event.pattern is None):
+        wants = self.group.subscription
+        if self.options.as_java and wants.is_active and (wants.pattern is None) != (event.pattern is None):
             kind = "topics are" if wants.pattern is None else "a pattern is"
             raise IllegalState(
                 f'{kind} subscribed, and policy="java" takes topics or a pattern; unsubscribe() first'
@@ -156,21 +156,23 @@ class ConsumerEngine:
         self.group.subscribe(event.topics, event.pattern)
 
     def assign(self, event: ev.Assign) -> None:
-        if self.standing.in_group:
+        if self.group_status.in_group:
             raise IllegalState("topics are subscribed; unsubscribe() before assign()")
         for partition, offset in event.partitions.items():
             if offset is not None:
                 _must_be_offset(partition, offset)
-        self.standing.place = Place.hand if event.partitions else Place.nowhere
+        self.group_status.source = AssignmentSource.MANUAL if event.partitions else AssignmentSource.NONE
         positions = self.core.partitions
-        self.leaving.give_up([partition for partition in positions if partition not in event.partitions])
+        self.shutdown.release_manual(
+            [partition for partition in positions if partition not in event.partitions]
+        )
         for partition, offset in event.partitions.items():
             state = positions.get(partition) or positions.add(
                 partition, self._id_of(partition.topic), announced=True
             )
             if offset is not None:
                 state.set_position(offset)
-        self.committer.start_timer()
+        self.committer.auto_commit.start()
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
 
     def _id_of(self, topic: str) -> UUID | None:
@@ -181,32 +183,32 @@ class ConsumerEngine:
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
-        self.leaving.unsubscribe(event)
+        self.shutdown.unsubscribe(event)
 
     def rejoin(self, event: ev.Rejoin) -> None:
-        if not self.standing.in_group:
+        if not self.group_status.in_group:
             raise IllegalState("this consumer is in no group; subscribe() first")
-        self.group.rejoin(event.reason)
+        self.group.request_rejoin(event.reason)
 
     # ---- polling
 
     def poll_began(self, event: ev.PollBegan) -> None:
-        self.standing.must_be_somewhere()
+        self.group_status.require_source()
         self.core.partitions.mark_processed()
         self.polls += 1
-        self.group.poll_began()
+        self.group.on_poll_began()
 
     def poll_ended(self, event: ev.PollEnded) -> None:
-        self.group.poll_ended()
+        self.group.on_poll_ended()
 
     def take(self, event: ev.Take) -> None:
-        self.standing.must_be_somewhere()
+        self.group_status.require_source()
         core = self.core
         self._look()
-        if self._serve() or self.group.busy:
+        if self._serve() or self.group.has_callbacks:
             return
         # Errors and records take turns, so that neither hides the other.
-        over = self.standing.hopeless is not None
+        over = self.group_status.group_error is not None
         error = None if self._raised and not over else self._error(again=over)
         if error is None:
             rows = [] if event.columns else self.deliveries.rows(event.limit)
@@ -234,9 +236,9 @@ class ConsumerEngine:
             or event.limit < 1
             or core.errors
             or partitions.dirty
-            or self.standing.over is not None
+            or self.group_status.final_error is not None
             or not self.deliveries.ready
-            or not self.group.steady
+            or not self.group.is_steady
         ):
             return
         core.now = now
@@ -248,7 +250,7 @@ class ConsumerEngine:
             return
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
-        self.group.polled()
+        self.group.on_poll()
         if partitions.dirty:
             self._refill()
         if core.network.actions or len(core.actions) > 1:
@@ -276,7 +278,7 @@ class ConsumerEngine:
 
         `again`: also an error that was raised before and still blocks a partition.
         """
-        error = self.core.pop_error() or (self.standing.hopeless if again else None)
+        error = self.core.pop_error() or (self.group_status.group_error if again else None)
         return error or self.deliveries.error(again=again)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
@@ -284,13 +286,13 @@ class ConsumerEngine:
 
     def _serve(self) -> bool:
         """Run the next rebalance callback, if one waits; return whether one does."""
-        call = self.group.next_callback()
+        call = self.group.start_callback()
         if call is not None:
             self.core.actions.append(call)
         return call is not None
 
     def listener_returned(self, event: ev.ListenerReturned) -> None:
-        self.group.callback_returned()
+        self.group.on_callback_returned()
 
     def processed(self, event: ev.Processed) -> None:
         self.core.partitions.mark_processed(event.held)
@@ -339,14 +341,14 @@ class ConsumerEngine:
         self._seek(event.partitions or frozenset(self.core.partitions), apply)
 
     def _seek(self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]) -> None:
-        if not (self.standing.in_group and self.group.undecided):
+        if not (self.group_status.in_group and self.group.may_assign):
             self._assigned(partitions)
         for partition in partitions:
             state = self.core.partitions.get(partition)
             if state is not None:
                 apply(state)
             else:
-                self.group.later(partition, apply)
+                self.group.defer_seek(partition, apply)
 
     def pause(self, event: ev.Pause) -> None:
         for state in self._assigned(event.partitions):
@@ -389,24 +391,24 @@ class ConsumerEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
-        self.leaving.close(event)
+        self.shutdown.close(event)
 
     def _coordinator_found(self, node: int) -> None:
-        self.group.coordinator_found(node)
+        self.group.on_coordinator_found(node)
 
     def _coordinator_lost(self, why: str) -> None:
-        self.group.coordinator_lost(why)
+        self.group.on_coordinator_lost(why)
 
     def _group_left(self) -> None:
-        self.leaving.left()
+        self.shutdown.on_left()
 
     def _commit_answered(self, code: int, identity: Any) -> None:
-        self.group.commit_answered(code, identity)
+        self.group.on_commit_error(code, identity)
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
         self._topics.changed(asked)
         self.core.partitions.mark_all_dirty()
-        self.group.interests.metadata_changed(asked)
+        self.group.subscription.on_metadata(asked)
 
     def _metadata_heard(self, topics: frozenset[str]) -> None:
         """Handle the Metadata response of a plan; topics that nobody else reads are ignored."""
@@ -447,7 +449,7 @@ class ConsumerEngine:
             if not core.network.finished and not core.partitions.dirty:
                 break
         core.network.finished.clear()
-        self.leaving.look()
+        self.shutdown.complete_unsubscribe()
 
     def _look(self) -> None:
         """Let the parts visit the dirty partitions."""
@@ -473,7 +475,7 @@ class ConsumerEngine:
         core = self.core
         core.partitions.mark_due_dirty(core.now)
         self.group.tick()
-        self.leaving.look_at_clock()
+        self.shutdown.end_if_late()
 
     def due(self) -> int | None:
         """Return the next deadline of any part."""
@@ -484,7 +486,11 @@ class ConsumerEngine:
 
     def _due(self) -> int | None:
         core = self.core
-        times: list[int | None] = [core.network.next_deadline(), self.leaving.close_at, self.runner.due()]
+        times: list[int | None] = [
+            core.network.next_deadline(),
+            self.shutdown.close_ends_at,
+            self.runner.due(),
+        ]
         if not self.closed:
             times += [
                 core.partitions.due(),
@@ -582,7 +588,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     the event has changed nothing then.
     """
     core = engine.core
-    if engine.leaving.closed and not isinstance(event, AFTER_THE_END):
+    if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):
         raise IllegalState("this consumer is closed; make a new one")
     if isinstance(event, ev.Poll):
         engine.poll(event, now)

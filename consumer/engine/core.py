@@ -16,7 +16,7 @@ from ..errors import broker_error
 from ..records import GroupChange
 from .events import Action, Report, Wake
 from .failure_reports import FailureReports
-from .group.status import Standing
+from .group.status import GroupStatus
 from .metadata.cluster import ClusterView
 from .network.client import MAIN, NetworkClient
 from .network.connection import Call, Prepared
@@ -70,7 +70,7 @@ class ClientCore(Generic[Options]):
         self.partitions = SubscriptionState()
         # Topic -> the newest topic id that a broker named. A deleted topic keeps its last id.
         self.topic_ids: dict[str, UUID] = {}
-        self.standing = Standing()
+        self.group_status = GroupStatus()
         self.actions: list[Action] = []
         self.failure_reports = FailureReports(
             lambda partitions, why: self.report("refused", partitions, reason=why),
@@ -158,7 +158,7 @@ class ClientCore(Generic[Options]):
         before: int | None = None,
     ) -> None:
         """Report a `GroupChange` to event callbacks and to the log."""
-        member_id, generation = self.standing.who
+        member_id, generation = self.group_status.member_and_generation
         change = GroupChange(
             self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset, before
         )

@@ -1,9 +1,8 @@
-"""How a consumer stops: by `unsubscribe`, after which it may subscribe again, or for good, by `close`.
+"""The end of a consumer: `unsubscribe`, after which it may subscribe again, and `close`.
 
-* The group is left first, with its callbacks and commits; then the brokers hear that fetch sessions are over;
-  then the connections are shut.
-* Close ends within the time that it was given, in whatever phase it is then.
-* Who waits for either of them hears of it exactly once, and of the commit that failed on the way.
+* M98  Close leaves the group first, with its callbacks and commits. Then it closes the fetch sessions at the
+brokers, then the connections. It ends within its timeout, whatever it waits for. * Every call of unsubscribe
+and close completes exactly once. A commit that failed meanwhile is its error.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from .events import Done
 from .fetch.fetcher import Fetcher
 from .group.commits import Committer, offsets_of
 from .group.membership import Membership
-from .group.status import Place
+from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
 from .positions.partition_states import PartitionState
 
-# How long close waits for the brokers to hear that fetch sessions are over.
-SESSIONS_CLOSE_MS = 1_000
+# How long close waits for the responses that confirm that the fetch sessions are closed.
+CLOSE_SESSIONS_MS = 1_000
 
 
-class Leaving:
-    """Who waits for the end of what, and until when."""
+class ConsumerShutdown:
+    """The calls of unsubscribe and close that have not completed."""
 
     def __init__(
         self,
@@ -43,137 +42,153 @@ class Leaving:
         runner: PlanRunner,
     ) -> None:
         self._core = core
-        self._standing = core.standing
+        self._status = core.group_status
         self._metadata = metadata
         self._group = group
         self._committer = committer
         self._fetcher = fetcher
         self._runner = runner
         self.closed = False
-        self.close_at: int | None = None
-        self._closing: ev.Close | None = None
-        self._left = False  # the group, or there was none; the fetch sessions are being closed
-        # What had a position when close was asked for: where others would have begun nobody needs to save.
-        self._placed: frozenset[TopicPartition] = frozenset()
-        self._unsubscribing: list[Any] = []
-        self._saving = False  # what was processed of partitions that were assigned by hand
+        # When close gives up (ms).
+        self.close_ends_at: int | None = None
+        self._close_event: ev.Close | None = None
+        # The group has been left, or there is none. The fetch sessions are being closed.
+        self._has_left = False
+        # The partitions that had a position when close was called. Other start offsets need no commit.
+        self._positioned: frozenset[TopicPartition] = frozenset()
+        self._unsubscribe_tokens: list[Any] = []
+        # The processed offsets of manually assigned partitions are being committed.
+        self._is_committing_manual = False
 
-    # ---- for a while
+    # ---- unsubscribe
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
-        self._unsubscribing.append(event.token)
-        self._group.uncommitted = None
-        if self._standing.in_group:
+        """Start to release all partitions; the call completes in `complete_unsubscribe`."""
+        self._unsubscribe_tokens.append(event.token)
+        self._group.commit_error = None
+        if self._status.in_group:
             self._group.unsubscribe()
         else:
-            options = self._core.options
-            self._group.unsubscribe_by_hand()
-            self._saving = True
-            self._save(list(self._core.partitions), options.request_timeout_ms, self._saved)
+            timeout_ms = self._core.options.request_timeout_ms
+            self._group.note_manual_unsubscribe()
+            self._is_committing_manual = True
+            self._commit_processed(list(self._core.partitions), timeout_ms, self._on_manual_committed)
             self._core.partitions.clear()
-            self._standing.place = Place.nowhere
+            self._status.source = AssignmentSource.NONE
 
-    def give_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """The application assigned others by hand: what it processed of these is committed, as it may be."""
+    def release_manual(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit and drop partitions that a new manual assignment does not contain."""
         if partitions:
-            self._save(partitions, self._core.options.request_timeout_ms, lambda: None)
+            timeout_ms = self._core.options.request_timeout_ms
+            self._commit_processed(partitions, timeout_ms, lambda: None)
         for partition in partitions:
             self._core.partitions.drop(partition)
 
-    def _save(self, partitions: Sequence[TopicPartition], timeout_ms: int, then: Callable[[], None]) -> None:
-        """Commits what was processed of partitions that were assigned by hand, if commits are automatic,
-        behind the commits that were asked for."""
-        options, states = self._core.options, dict[TopicPartition, PartitionState]()
-        if options.enable_auto_commit and not (options.as_java and not self._closing):
-            states = self._committer.consumed(partitions)
+    def _commit_processed(
+        self, partitions: Sequence[TopicPartition], timeout_ms: int, proceed: Callable[[], None]
+    ) -> None:
+        """Commit processed offsets of manually assigned partitions if auto commit is on, then proceed.
 
-        def done(error: KprotoError | None) -> None:
+        Waits for all earlier commits. With `policy="java"` only close commits (M99).
+        """
+        options, states = self._core.options, dict[TopicPartition, PartitionState]()
+        if options.enable_auto_commit and not (options.as_java and not self._close_event):
+            states = self._committer.states_to_commit(partitions)
+
+        def on_committed(error: KprotoError | None) -> None:
             if states and error is not None:
-                self._group.not_committed(states, error)
-            then()
+                self._group.report_uncommitted(states, error)
+            proceed()
 
         if states:
-            self._committer.commit(offsets_of(states), timeout_ms, done)
+            self._committer.commit(offsets_of(states), timeout_ms, on_committed)
         else:
-            self._committer.drain(timeout_ms, done)
+            self._committer.wait_for_pending(timeout_ms, on_committed)
 
-    def _saved(self) -> None:
-        self._saving = False
+    def _on_manual_committed(self) -> None:
+        self._is_committing_manual = False
 
-    def look(self) -> None:
-        """Whether everything was given back."""
-        if not self._unsubscribing or self._saving or not self._group.settled:
+    def complete_unsubscribe(self) -> None:
+        """Complete unsubscribe once all partitions are released."""
+        if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
             return
-        if not self._group.wanted and not self._standing.by_hand:  # else there is something new meanwhile
+        # The application may have subscribed or assigned again meanwhile.
+        if not self._group.subscription.is_active and not self._status.is_manual:
             self._core.partitions.clear()
-            self._standing.place = Place.nowhere
+            self._status.source = AssignmentSource.NONE
             self._metadata.watch(frozenset())
-        self._unsubscribed(self._group.uncommitted)
+        self._complete_tokens(self._group.commit_error)
 
-    def _unsubscribed(self, error: KprotoError | None) -> None:
-        self._core.actions.extend(Done(token, None, error) for token in self._unsubscribing)
-        self._unsubscribing.clear()
+    def _complete_tokens(self, error: KprotoError | None) -> None:
+        self._core.actions.extend(Done(token, None, error) for token in self._unsubscribe_tokens)
+        self._unsubscribe_tokens.clear()
 
-    # ---- for good
+    # ---- close
 
     def close(self, event: ev.Close) -> None:
+        """Start to close; a second call completes immediately."""
         core = self._core
-        if self._closing is not None or self.closed:
+        if self._close_event is not None or self.closed:
             core.actions.append(Done(event.token, None, None))
             return
-        self._closing = event
-        self.close_at = core.now + event.timeout_ms
+        self._close_event = event
+        self.close_ends_at = core.now + event.timeout_ms
         self._fetcher.stopped = True
-        self._committer.hurry()
-        self._group.uncommitted = None
+        self._committer.prepare_close()
+        self._group.commit_error = None
         if event.processed:
             core.partitions.mark_processed()
-        self._placed = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
-        # The deadline before the last one, so that leaving is said even when a callback or a commit hangs.
-        timeout = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
-        if self._standing.in_group:
-            self._group.close(event.leave, timeout)
+        self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
+        # The member's deadline is earlier, so that it sends LeaveGroup even if a callback or a commit hangs.
+        timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
+        if self._status.in_group:
+            self._group.close(event.leave, timeout_ms)
             return
-        self._save(list(core.partitions), timeout, self.left)
+        self._commit_processed(list(core.partitions), timeout_ms, self.on_left)
 
-    def left(self) -> None:
-        """Nothing more is said to the group; the brokers keep fetch sessions for nobody."""
-        if self._closing is None or self._left or self.closed:
+    def on_left(self) -> None:
+        """The group has been left, or there is none: close the fetch sessions at the brokers."""
+        if self._close_event is None or self._has_left or self.closed:
             return
-        self._left = True
+        self._has_left = True
         core = self._core
-        assert self.close_at is not None
-        self.close_at = min(self.close_at, core.now + SESSIONS_CLOSE_MS)
-        self._end_commits()
+        assert self.close_ends_at is not None
+        self.close_ends_at = min(self.close_ends_at, core.now + CLOSE_SESSIONS_MS)
+        self._fail_commits()
         core.partitions.clear()
-        self._fetcher.close(self._end, max(1, self.close_at - core.now))
+        self._fetcher.close(self._finish, max(1, self.close_ends_at - core.now))
 
-    def _end_commits(self) -> None:
-        """Time is over: for commits that are under way, and for what was processed and not even sent, as a
-        callback took it, or there was none. Before the partitions go, as nobody else has taken them."""
+    def _fail_commits(self) -> None:
+        """Fail the commits in flight, and report processed offsets that were not sent.
+
+        This precedes the drop of the partitions, as no other member has taken them over.
+        """
         core = self._core
         self._committer.close()
-        left = core.partitions.to_commit(self._placed) if core.options.enable_auto_commit else {}
-        if left and self._closing is not None and not self._group.saving and not self._group.uncommitted:
-            why = "the consumer was closed before this was sent"
-            self._group.not_committed(left, RequestTimedOut("OffsetCommit", self._closing.timeout_ms, why))
+        states = core.partitions.to_commit(self._positioned) if core.options.enable_auto_commit else {}
+        is_reported = self._group.is_committing_revoked or self._group.commit_error is not None
+        if states and self._close_event is not None and not is_reported:
+            why = "the consumer was closed before the commit was sent"
+            error = RequestTimedOut("OffsetCommit", self._close_event.timeout_ms, why)
+            self._group.report_uncommitted(states, error)
 
-    def look_at_clock(self) -> None:
-        if self.close_at is not None and self.close_at <= self._core.now:
-            self._end()
+    def end_if_late(self) -> None:
+        """End close if its timeout has passed."""
+        if self.close_ends_at is not None and self.close_ends_at <= self._core.now:
+            self._finish()
 
-    def _end(self) -> None:
-        if self._closing is None or self.closed:
+    def _finish(self) -> None:
+        if self._close_event is None or self.closed:
             return
         self.closed = True
-        self.close_at = None
+        self.close_ends_at = None
         core = self._core
-        self._end_commits()
+        self._fail_commits()
         core.partitions.clear()
         self._runner.end(IllegalState("this consumer was closed meanwhile"))
         core.report("closed")
         core.actions.extend(core.network.actions)
         core.network.actions.clear()
         core.network.close(core.now)
-        self._unsubscribed(None)
-        core.actions.append(Done(self._closing.token, None, self._group.uncommitted))
+        self._complete_tokens(None)
+        core.actions.append(Done(self._close_event.token, None, self._group.commit_error))

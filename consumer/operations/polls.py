@@ -99,7 +99,7 @@ class ConsumerDriver:
         )
 
     def loss(self) -> str:
-        if self.options.group_id is None or not self.engine.standing.in_group:
+        if self.options.group_id is None or not self.engine.group_status.in_group:
             return ""
         return (
             f": what it processed last is not committed, and the group {self.options.group_id!r} waits up to "

@@ -16,7 +16,7 @@ import pytest
 
 from consumer.engine.group.commits import Committer
 from consumer.engine.positions.partition_states import PartitionState
-from consumer.engine.shutdown import Leaving
+from consumer.engine.shutdown import ConsumerShutdown
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 from tests.consumer.world import Consumer, World, tp
@@ -230,11 +230,13 @@ def test_all_is_read_and_committed_and_nothing_says_otherwise() -> None:
 
 
 def commits_in_time_come_beside_that_of_close(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "hurry", lambda self: None)
+    patch.setattr(Committer, "prepare_close", lambda self: None)
 
 
 def nothing_is_saved(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Leaving, "_save", lambda self, partitions, timeout_ms, then: then())
+    patch.setattr(
+        ConsumerShutdown, "_commit_processed", lambda self, partitions, timeout_ms, proceed: proceed()
+    )
 
 
 def what_was_asked_for_stays_so(patch: pytest.MonkeyPatch) -> None:

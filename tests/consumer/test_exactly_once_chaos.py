@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.group.status import Standing
+from consumer.engine.group.status import GroupStatus
 from consumer.engine.positions import offset_lookup
 from consumer.engine.producer.transaction_states import PendingCall, TransactionState
 from consumer.records import GroupMetadata
@@ -110,7 +110,8 @@ class Worker:
                 if delivery is None:  # no metadata, or no room: it gives up, and begins anew
                     self.call("abort")
                     return
-            member_id, generation = self.reader.engine.standing.reads_as  # as `group_metadata` tells
+            # The same as the consumer's group_metadata().
+            member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:
             return  # it is spoiled, which the next look finds
@@ -259,7 +260,9 @@ def offsets_of_an_open_transaction_are_passed_over(patch: pytest.MonkeyPatch) ->
 
 
 def who_lost_its_partitions_is_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Standing, "reads_as", property(lambda self: self.who))
+    patch.setattr(
+        GroupStatus, "assigned_member_and_generation", property(lambda self: self.member_and_generation)
+    )
 
 
 def an_aborted_transaction_is_not_read_again(patch: pytest.MonkeyPatch) -> None:

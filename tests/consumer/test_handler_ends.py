@@ -124,7 +124,7 @@ def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
             seen.append((session.member_id, session.generation_id))
             if len(seen) == 1:
                 session.reset_offset("t", 0, 2)
-                while session._group.consumer._operations.engine.standing.who[1] >= 0:
+                while session._group.consumer._operations.engine.group_status.member_and_generation[1] >= 0:
                     time.sleep(0.02)
 
         def cleanup(self, session: Any) -> None:

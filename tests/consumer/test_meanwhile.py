@@ -292,7 +292,7 @@ def test_an_offset_is_not_stored_in_a_topic_that_was_created_anew() -> None:
     done = a.commit()  # as nothing has been heard of that yet
     assert world.run(until=lambda: len(a.records) == 13 and done in a.done)
     assert isinstance(a.done[done][1], UnknownTopic)
-    assert "created anew" in str(a.done[done][1])
+    assert "re-created" in str(a.done[done][1])
     assert world.committed("g", T0) is None
     after = a.commit()
     assert world.run(until=lambda: a.done.get(after) == (None, None))

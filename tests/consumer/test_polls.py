@@ -89,7 +89,7 @@ def a_callback_waits(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
     a.in_callback = ("", ())  # so that nobody looks for it
-    assert world.run(5000, until=lambda: a.engine.group.busy)
+    assert world.run(5000, until=lambda: a.engine.group.has_callbacks)
 
 
 def a_moment_has_come(world: World, a: Consumer) -> None:

@@ -369,7 +369,7 @@ def test_a_commit_whose_answer_leaves_a_partition_out_is_not_reported_as_committ
     world.run(3000)
     error = a.done[token][1]
     assert isinstance(error, RequestTimedOut)
-    assert "the coordinator's answer doesn't mention t-0" in str(error)
+    assert "the coordinator's response does not contain t-0" in str(error)
     world.tamper = None
     token = a.commit()
     world.run(3000)

@@ -17,7 +17,7 @@ import pytest
 
 from consumer.engine.fetch.fetcher import Fetcher
 from consumer.engine.group.commits import Committer
-from consumer.engine.group.coordinator import Coordinator
+from consumer.engine.group.coordinator import CoordinatorLookup
 from consumer.engine.group.membership import Membership
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.world import Consumer, World, tp
@@ -211,12 +211,12 @@ def a_lost_coordinator_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
     def again(self: Any, why: str) -> None:
         self._forget(why)
 
-    patch.setattr(Coordinator, "again", again)
-    patch.setattr(Coordinator, "want", lambda self: self.node)
+    patch.setattr(CoordinatorLookup, "look_up_again", again)
+    patch.setattr(CoordinatorLookup, "require", lambda self: self.node)
 
 
 def commits_are_forgotten_at_close(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "_again", lambda self, commit, why, error=None: None)
+    patch.setattr(Committer, "_retry", lambda self, commit, reason, error=None: None)
 
 
 def nothing_is_released(patch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_who_was_put_out_while_it_worked_commits_nothing(
         producer.begin()
         meanwhile(consumer, server)
         until = time.monotonic() + 10
-        while consumer._operations.engine.standing.who[1] >= 0:
+        while consumer._operations.engine.group_status.member_and_generation[1] >= 0:
             assert time.monotonic() < until
             time.sleep(0.01)
         assert consumer.group_metadata() == was

@@ -55,14 +55,14 @@ def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
 
 @mutant(claims.a_fenced_member_is_silent)
 def what_heartbeats_say_is_not_heard(patch: Patch) -> None:
-    original = Membership._answered
+    original = Membership._on_call_finished
 
     def answered(self: Membership, action: Any, call: Any) -> None:
         if type(call.response).__name__ == "HeartbeatResponse":
             call.response.error_code = 0
         original(self, action, call)
 
-    patch.setattr(Membership, "_answered", answered)
+    patch.setattr(Membership, "_on_call_finished", answered)
 
 
 @mutant(claims.nothing_of_a_revoked_partition_is_delivered)
@@ -79,7 +79,7 @@ def a_cooperative_member_joins_once_more_for_nothing(patch: Patch) -> None:
         original(self, action)
         if len(self._core.partitions) and not getattr(self, "_more", 0) > 3:
             self._more = getattr(self, "_more", 0) + 1  # type: ignore[attr-defined]
-            self.rejoin("for nothing")
+            self.request_rejoin("for nothing")
 
     patch.setattr(Membership, "_assign", assign)
 
@@ -184,21 +184,21 @@ def what_is_buffered_counts_as_processed(patch: Patch) -> None:
 
 @mutant(claims.what_commit_reported_is_committed)
 def a_commit_says_yes_before_it_was_sent(patch: Patch) -> None:
-    def commit(self: Committer, offsets: Any, timeout_ms: int, then: Any, once: bool = False) -> None:
-        then(None)
+    def commit(self: Committer, offsets: Any, timeout_ms: int, on_committed: Any, once: bool = False) -> None:
+        on_committed(None)
 
     patch.setattr(Committer, "commit", commit)
 
 
 @mutant(claims.what_commit_reported_is_committed)
 def a_refused_commit_says_yes(patch: Patch) -> None:
-    original = Committer._end
-    patch.setattr(Committer, "_end", lambda self, commit, error: original(self, commit, None))
+    original = Committer._complete
+    patch.setattr(Committer, "_complete", lambda self, commit, error: original(self, commit, None))
 
 
 @mutant(claims.a_clean_handover_loses_no_commit)
 def partitions_are_given_back_without_a_commit(patch: Patch) -> None:
-    patch.setattr(Membership, "_commit_then", lambda self, callback, then: then(callback))
+    patch.setattr(Membership, "_commit_then", lambda self, callback, proceed: proceed(callback))
 
 
 @mutant(claims.no_committed_offset_is_reset)
@@ -216,14 +216,14 @@ def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
 
 @mutant(claims.every_future_ends)
 def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
-    original = Committer._end
+    original = Committer._complete
 
     def end(self: Committer, commit: Any, error: Any) -> None:
         if isinstance(error, RequestTimedOut):
-            commit.then = lambda error: None
+            commit.on_committed = lambda error: None
         original(self, commit, error)
 
-    patch.setattr(Committer, "_end", end)
+    patch.setattr(Committer, "_complete", end)
 
 
 @mutant(claims.close_ends_in_time)
@@ -291,7 +291,7 @@ def a_member_never_comes_back_after_it_was_fenced(patch: Patch) -> None:
 
     def lose(self: Membership, action: Any) -> None:
         original(self, action)
-        self._letting_go = None
+        self._releasing = None
 
     patch.setattr(Membership, "_lose", lose)
 
@@ -315,14 +315,14 @@ def only_what_metadata_shows_is_taken(patch: Patch) -> None:
 @mutant(claims.a_commit_costs_no_partition)
 def a_commit_that_meets_a_rebalance_loses(patch: Patch) -> None:
     """librdkafka until 2.6."""
-    original = Membership.commit_answered
+    original = Membership.on_commit_error
 
     def answered(self: Membership, code: int, identity: Any) -> None:
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             code = ErrorCode.ILLEGAL_GENERATION
         original(self, code, identity)
 
-    patch.setattr(Membership, "commit_answered", answered)
+    patch.setattr(Membership, "on_commit_error", answered)
 
 
 @mutant(claims.a_commit_blocks_no_fetch)  # type: ignore[arg-type]

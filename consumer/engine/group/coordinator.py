@@ -1,14 +1,12 @@
-"""Who coordinates the group: looked up in one place, with one backoff.
+"""The coordinator of the group: one lookup at a time, with one backoff.
 
-Rules that hold here:
-
-* It is looked up when somebody wants it, and not otherwise: a consumer without a group never does.
-* A broker is the coordinator until it says that it isn't, or can't be reached; calls that were open on the
-  group's connection to it fail at once then (M26).
-* One that answers that it can't do it now is doubted: others are asked who it is, and only if it is somebody
-  else by now, calls that are open on it fail. So one that can't write offsets hears heartbeats all the while.
-* The wait between two look-ups grows with every failure, and a coordinator that was found counts as one until
-  it answers something: brokers that send a client round in circles are not asked faster and faster.
+* M28  The coordinator is looked up only when a part of the engine needs it. A consumer without a group never
+does. The wait between two lookups grows with every failure. A lookup counts as a failure until the
+coordinator that it found has answered a request, so that brokers which refer to each other are not asked
+faster and faster. * M26  A broker remains the coordinator until it denies that or cannot be reached.
+Requests in flight on the group's connection to it fail immediately then. * A coordinator that cannot write
+offsets at the moment is verified: another broker is asked who the coordinator is. Only if that is a
+different one do the requests in flight fail. Heartbeats continue meanwhile.
 """
 
 from __future__ import annotations
@@ -29,72 +27,74 @@ from ..network.connection import Call, Outcome, Prepared
 from ..requests import coordinator_of, coordinator_request
 
 
-class Coordinator:
-    """The node that coordinates this consumer's group, None while it isn't known.
+class CoordinatorLookup:
+    """The node of this consumer's group coordinator, None while it is unknown.
 
-    `found(node)` and `lost(why)` are called when that changes, `nobody()` when no broker answers.
+    `on_found(node)` and `on_lost(why)` are called when that changes, `on_unreachable()` when no broker
+    answers.
     """
 
     def __init__(
         self,
         core: ClientCore[ConsumerOptions],
-        found: Callable[[int], None],
-        lost: Callable[[str], None],
-        nobody: Callable[[], None],
+        on_found: Callable[[int], None],
+        on_lost: Callable[[str], None],
+        on_unreachable: Callable[[], None],
     ) -> None:
         self._core = core
-        self._found = found
-        self._lost = lost
-        self._nobody = nobody
+        self._on_found = on_found
+        self._on_lost = on_lost
+        self._on_unreachable = on_unreachable
         self.node: int | None = None
-        self._wanted = False
-        self.trouble = ""  # why the last look-up was in vain
+        # Why the last lookup failed.
+        self.lookup_error = ""
+        self._is_needed = False
         self._call: Call | None = None
-        self._asked_at = 0
-        self._not_before = 0
+        self._requested_at = 0
+        self._next_at = 0
         self._failures = 0
 
-    def want(self) -> int | None:
-        """The coordinator's node; looks for it when it isn't known."""
+    def require(self) -> int | None:
+        """Return the node. If it is unknown, look it up and return None."""
         if self.node is None:
-            self._wanted = True
+            self._is_needed = True
         return self.node
 
-    def again(self, why: str) -> None:
-        """Looks it up again, whoever it is: the member says so, and need not be told."""
-        self._wanted = True
+    def look_up_again(self, why: str) -> None:
+        """Forget the node and look it up again for the member, which is not notified."""
+        self._is_needed = True
         self._forget(why)
 
-    def lost(self, node: int | None, why: str) -> None:
-        """Somebody who talked to `node` says that it isn't the coordinator any more, or doesn't answer."""
+    def report_lost(self, node: int | None, why: str) -> None:
+        """Look the coordinator up again: `node` denies that it is the coordinator, or does not respond."""
         if node is None or node != self.node:
-            return  # that is known already
-        self._wanted = True
+            return  # it has been replaced already
+        self._is_needed = True
         self._forget(why)
-        self._lost(why)
+        self._on_lost(why)
 
-    def doubted(self, node: int | None, why: str) -> None:
-        """`node` says that it can't do this now: perhaps somebody else can."""
+    def verify(self, node: int | None, why: str) -> None:
+        """Ask another broker for the coordinator: `node` cannot handle a request at the moment."""
         core = self._core
-        if node is None or node != self.node or self._call is not None or self._not_before > core.now:
+        if node is None or node != self.node or self._call is not None or self._next_at > core.now:
             return
-        self._asked_at = core.now
-        self._not_before = core.now + core.backoff.after(self._failures)
+        self._requested_at = core.now
+        self._next_at = core.now + core.backoff.after(self._failures)
         self._failures += 1
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             if self.node is None:
-                self._answered(call)
+                self._on_response(call)
                 return
             self._call = None
             if isinstance(call.response, FindCoordinatorResponse):
-                found = coordinator_of(call.response, call.version)
-                if isinstance(found, BrokerAddress) and found.id != self.node:
-                    core.view.placed(found.id, found.host, found.port)
-                    self.lost(self.node, why)
-                    self._found_at(found.id)
+                result = coordinator_of(call.response, call.version)
+                if isinstance(result, BrokerAddress) and result.id != self.node:
+                    core.view.placed(result.id, result.host, result.port)
+                    self.report_lost(self.node, why)
+                    self._set_node(result.id)
 
-        self._call = core.send(self._request(), answered)
+        self._call = core.send(self._request(), on_response)
 
     def _request(self) -> Prepared:
         group = self._core.options.group_id
@@ -106,62 +106,66 @@ class Coordinator:
         if node is None:
             return
         self.node = None
-        # A coordinator that is lost after it worked is looked up at once.
-        self._not_before = max(core.now, self._asked_at + core.backoff.after(self._failures))
+        # A coordinator that is lost after it has worked is looked up at once.
+        self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)
 
     def learn(self, node: int) -> None:
-        """Somebody else who asked was told that it is this one."""
+        """Use the result of a lookup that another part of the client has made."""
         if self.node is None and self._call is None:
-            self._found_at(node)
+            self._set_node(node)
 
-    def heard(self) -> None:
-        """It answered as a coordinator does."""
+    def confirm(self) -> None:
+        """End the backoff: the node has answered as a coordinator."""
         self._failures = 0
 
     def due(self) -> int | None:
-        waits = self._wanted and self._call is None and self.node is None
-        return self._not_before if waits else None
+        """Return when the next lookup is due (ms), or None."""
+        waits = self._is_needed and self._call is None and self.node is None
+        return self._next_at if waits else None
 
     def pump(self) -> None:
+        """Send FindCoordinator if it is due."""
         core = self._core
-        if not self._wanted or self.node is not None or self._call is not None:
+        if not self._is_needed or self.node is not None or self._call is not None:
             return
-        if self._not_before > core.now:
+        if self._next_at > core.now:
             return
-        self._asked_at = core.now
-        self._call = core.send(self._request(), self._answered)
+        self._requested_at = core.now
+        self._call = core.send(self._request(), self._on_response)
 
-    def _answered(self, call: Call) -> None:
+    def _on_response(self, call: Call) -> None:
+        """Use the node (M30), retry (M31, M33), or raise the error to the application (M32, M34)."""
         core = self._core
         self._call = None
         error: KprotoError | None = call.error
-        told = call.outcome is not Outcome.NO_RESPONSE
+        is_raised = call.outcome is not Outcome.NO_RESPONSE
         why = ""
         if isinstance(call.response, FindCoordinatorResponse):
-            found = coordinator_of(call.response, call.version)
-            if isinstance(found, BrokerAddress):
+            result = coordinator_of(call.response, call.version)
+            if isinstance(result, BrokerAddress):
                 # Metadata may not list this broker yet, or may have an old address.
-                core.view.placed(found.id, found.host, found.port)
-                self._found_at(found.id)
+                core.view.placed(result.id, result.host, result.port)
+                self._set_node(result.id)
                 return
-            code, words = found
+            code, message = result
             detail = f"group {core.options.group_id!r}"
-            error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
-            told, why = action_for(FIND_COORDINATOR, code) is ErrorAction.RAISE, describe(code)
-        self.trouble = str(error)
+            error = broker_error(code, "FindCoordinator", f"{detail}: {message}" if message else detail)
+            is_raised = action_for(FIND_COORDINATOR, code) is ErrorAction.RAISE
+            why = describe(code)
+        self.lookup_error = str(error)
         if call.outcome is Outcome.NO_RESPONSE:
-            self._nobody()
-        elif not told:
+            self._on_unreachable()
+        elif not is_raised:
             core.report_failure("FindCoordinator", why, again=self._failures > 0)
-        self._not_before = core.now + core.backoff.after(self._failures)
+        self._next_at = core.now + core.backoff.after(self._failures)
         self._failures += 1
-        if told and error is not None:
-            self._not_before = core.now + core.options.retry_backoff_max_ms
+        if is_raised and error is not None:
+            self._next_at = core.now + core.options.retry_backoff_max_ms
             core.queue_error(error)
 
-    def _found_at(self, node: int) -> None:
-        self.node, self._wanted, self.trouble = node, False, ""
+    def _set_node(self, node: int) -> None:
+        self.node, self._is_needed, self.lookup_error = node, False, ""
         self._core.report("coordinator", reason=f"node {node} coordinates the group")
-        self._found(node)
+        self._on_found(node)

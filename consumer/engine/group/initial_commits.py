@@ -1,12 +1,11 @@
-"""The start of a partition without a commit: it is committed before its first record is handed out.
+"""Initial commits: a partition without a commit gets one before its first record is returned.
 
-Rules that hold here:
-
-* So a crash before the first commit can't turn "the end then" into "the end now" (M203 c).
-* Those that are found together are saved together, by one commit.
-* What no coordinator answered, or what another generation was asked for, is tried again with a growing pause:
-  until it is safe, nothing of it is read. A start that is refused for good is told, and read from.
-* Who closes waits for no second try: whoever reads the partition next decides anew, and that is told.
+* M206 After a crash before the first commit of the application, "latest" would otherwise mean a later end,
+and the records between would be skipped (M203). Start offsets that are found together are committed
+together. * A commit without a response, or with the identity of another generation, is retried with a
+growing backoff. Until it succeeds no record of the partition is returned. After any other error the error is
+raised and the partition is read. * Close does not wait for a second attempt. Then the start is reported as
+uncommitted, and the next owner of the partition chooses it again.
 """
 
 from __future__ import annotations
@@ -21,81 +20,98 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..positions.partition_states import PartitionState
 
+# Partition -> offset, leader epoch, metadata.
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
-Then = Callable[[KprotoError | None], None]
+# Called once with None, or with the error of the commit.
+OnCommitted = Callable[[KprotoError | None], None]
 
-# Who ends so has no answer of the coordinator: no time, no word that can be read, or not let in just now.
-UNSAID = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
+# These errors mean that the coordinator has not responded.
+NO_RESPONSE = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 
 
-class Starts:
-    """The partitions whose start is to be saved; `commit(offsets, then)` does that."""
+class InitialCommits:
+    """The partitions whose start offsets have to be committed. `commit(offsets, on_committed)` does that."""
 
-    def __init__(self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, Then], None]) -> None:
+    def __init__(
+        self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, OnCommitted], None]
+    ) -> None:
         self._core = core
         self._commit = commit
         self._waiting: dict[TopicPartition, PartitionState] = {}
-        self._not_before = 0
-        self._open = False
+        self._retry_at = 0
+        self._in_flight = False
         self._failures = 0
-        self.closing = False
+        # Set by close: a commit that fails is not retried.
+        self.is_closing = False
 
-    def save(self, state: PartitionState) -> None:
-        """Commits the start of a partition that had no commit; it delivers when that is done."""
+    def add(self, state: PartitionState) -> None:
+        """Commit the position of this partition, which returns no records before."""
         state.start_uncommitted = True
         self._waiting[state.partition] = state
         state.mark_dirty()
 
     def due(self) -> int | None:
-        return self._not_before if self._waiting and not self._open else None
+        """Return when the next commit is due (ms), or None."""
+        return self._retry_at if self._waiting and not self._in_flight else None
 
     def pump(self) -> None:
-        if not self._waiting or self._open or self._not_before > self._core.now:
+        """Commit the start offsets that wait, in one commit."""
+        if not self._waiting or self._in_flight or self._retry_at > self._core.now:
             return
         waiting, self._waiting = self._waiting, {}
-        live = {p: s for p, s in waiting.items() if s.start_uncommitted and not s.released}
-        if not live:
+        states = {
+            partition: state
+            for partition, state in waiting.items()
+            if state.start_uncommitted and not state.released
+        }
+        if not states:
             return
-        epochs = {p: s.epoch for p, s in live.items()}
-        self._open = True
+        epochs = {partition: state.epoch for partition, state in states.items()}
+        self._in_flight = True
 
-        def done(error: KprotoError | None) -> None:
-            self._open = False
-            self._ended([s for p, s in live.items() if s.epoch == epochs[p] and not s.released], error)
+        def on_committed(error: KprotoError | None) -> None:
+            self._in_flight = False
+            current = [
+                state
+                for partition, state in states.items()
+                if state.epoch == epochs[partition] and not state.released
+            ]
+            self._on_committed(current, error)
 
-        self._commit({p: (s.position, s.leader_epoch, "") for p, s in live.items()}, done)
+        offsets = {partition: (state.position, state.leader_epoch, "") for partition, state in states.items()}
+        self._commit(offsets, on_committed)
 
-    def _ended(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
+    def _on_committed(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
         core = self._core
-        again: list[PartitionState] = []
-        left: list[TopicPartition] = []
+        retried: list[PartitionState] = []
+        uncommitted: list[TopicPartition] = []
         for state in states:
             if error is None or state.committed == state.position:
                 state.on_start_committed()
-            elif self.closing:
-                left.append(state.partition)
-            elif isinstance(error, UNSAID) or _by_another_generation(error):
-                again.append(state)
+            elif self.is_closing:
+                uncommitted.append(state.partition)
+            elif isinstance(error, NO_RESPONSE) or _is_of_other_generation(error):
+                retried.append(state)
             else:
                 state.on_start_committed()
                 core.queue_error(error)
-        if left:
-            core.report("uncommitted", left, reason=f"where they start was not saved: {error}")
-        if again:
+        if uncommitted:
+            core.report("uncommitted", uncommitted, reason=f"the start offset was not committed: {error}")
+        if retried:
             if error is not None and not isinstance(error, (RequestTimedOut, BrokerError)):
                 core.queue_error(error)
-            self._not_before = core.now + core.backoff.after(self._failures)
+            self._retry_at = core.now + core.backoff.after(self._failures)
             self._failures += 1
-            self._waiting.update({state.partition: state for state in again})
+            self._waiting.update({state.partition: state for state in retried})
         else:
             self._failures = 0
         core.wake_poll()
 
     def clear(self) -> None:
-        """Nothing is sent any more."""
+        """Drop everything: no commit can be sent any more."""
         self._waiting.clear()
 
 
-def _by_another_generation(error: KprotoError) -> bool:
+def _is_of_other_generation(error: KprotoError) -> bool:
     code = getattr(error, "code", None)
     return code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)

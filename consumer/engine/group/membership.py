@@ -1,29 +1,23 @@
-"""The consumer's side of its group: the member's actions done, its callbacks queued, its partitions kept.
+"""Group membership of the consumer: the member's actions, rebalance callbacks, owned partitions.
 
-Rules that hold here:
-
-* Callbacks run one at a time, in the order the group's life demands, and only while the application polls (or
-  closes, or unsubscribes). Until the callback has returned the member waits; heartbeats go on.
-* Inside poll the application is alive, however long it waits; inside a callback only for
-  max.poll.interval.ms (as Java's).
-* Revoked: nothing more is handed out of these; the callback runs; what was processed is committed, if commits
-  are automatic, and every commit that the application asked for is over; only then the partitions are given
-  back (so nobody else reads them before the commit arrived). A commit that fails doesn't stop the rebalance,
-  and is told. The partitions that stay are read on all the while.
-* Lost: the partitions are gone at once; nothing is committed; then the callback runs. Who leaves while it
-  joins loses them, too, but commits before.
-* Assigned: partitions are looked up and fetched at once, but handed out only after the callback returned,
-  so a seek inside it comes first.
-* As Java: what was processed is committed before the callback of a revocation, before each JoinGroup and when
-  closing, and not by unsubscribe.
+* M79  Callbacks run one at a time, in the order of the rebalances that caused them, and only while the
+application is in poll, close or unsubscribe. The member waits for a callback to return. Heartbeats continue
+meanwhile. * M112 A call to poll counts as progress for as long as it lasts. A callback counts for
+`max.poll.interval.ms`. * M75  Revoked: records of the partitions are no longer returned, and the callback
+runs. Then processed offsets are committed if auto commit is on, pending commits complete, and the partitions
+are released, so that no other member reads them before the commit has arrived. A failed commit does not stop
+the rebalance and is reported. Retained partitions are read throughout. * M76  Lost: the partitions are
+dropped immediately, nothing is committed, then the callback runs. * M97  A member that leaves during a
+rebalance loses its partitions: their owner in the next generation is unknown. It commits before, because the
+coordinator accepts commits of the previous generation until the next one begins. * M89  Assigned: positions
+are looked up and fetching starts immediately. Records are returned only after the callback has returned, so
+that a seek inside the callback takes effect first. * M99  With `policy="java"` processed offsets are
+committed before a revoked callback, before each JoinGroup and by close, but not by unsubscribe.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-
-import msgspec
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import KprotoError
@@ -43,85 +37,82 @@ from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..positions.seeks import Apply, PendingSeeks
 from ..timing import FIRST_RESPONSE_TIMEOUT_MS
+from .callbacks import CallbackQueue, RebalanceCallback
 from .commits import Committer, offsets_of
-from .coordinator import Coordinator
-from .status import Place
-from .subscription import Interests
+from .coordinator import CoordinatorLookup
+from .status import AssignmentSource
+from .subscription import TopicSubscription
 
-# What coordinators answer to commits of a generation when the next one begins.
-NEXT_BEGINS = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-
-
-class _Callback(msgspec.Struct, eq=False):
-    kind: str
-    partitions: tuple[TopicPartition, ...]
-    reason: str
-    # Commit and tell the member when the callback has returned.
-    release: bool = False
-    # As Java: what is to be committed is committed before the callback.
-    committed: bool = False
-    # Its commit is on its way, and tells what becomes of it.
-    saving: bool = False
+# The errors of a commit that arrives after the next generation has begun.
+NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+# The name under which assignments that the member cannot use are reported as failures.
+ASSIGNMENT = "Assignment"
 
 
 class Membership:
-    """The member, and the callbacks that wait for the application. `left()` is called when it has left."""
+    """The member of the group and the application's callbacks. `on_left()` is called after it has left."""
 
     def __init__(
         self,
         core: ClientCore[ConsumerOptions],
         metadata: MetadataUpdater,
-        coordinator: Coordinator,
-        finder: OffsetLookup,
+        coordinator: CoordinatorLookup,
+        offset_lookup: OffsetLookup,
         committer: Committer,
-        left: Callable[[], None],
+        on_left: Callable[[], None],
         group_protocol: str,
     ) -> None:
         self._core = core
-        self._standing = core.standing
+        self._status = core.group_status
         self._metadata = metadata
         self._coordinator = coordinator
-        self._finder = finder
+        self._offset_lookup = offset_lookup
         self._committer = committer
-        self._left = left
+        self._on_left = on_left
         self._group_protocol = group_protocol
-        self.interests = Interests(core, metadata, self.feed)
-        # Why the last commit before a revocation or the end failed; told by close.
-        self.uncommitted: KprotoError | None = None
-        self._callbacks: deque[_Callback] = deque()
-        self._running: _Callback | None = None
-        self._failure: KprotoError | None = None  # why the membership ended last
-        self._letting_go: _Callback | None = None
+        self.subscription = TopicSubscription(core, metadata, self.apply_event)
+        # Why the last commit before a revocation or the end failed. Close and unsubscribe raise it.
+        self.commit_error: KprotoError | None = None
+        self._callbacks = CallbackQueue()
+        # The callback after which the member expects `Released`.
+        self._releasing: RebalanceCallback | None = None
         self._in_poll = False
-        # The member's next deadline, as long as nothing has happened to it since it was asked.
-        self._due_at: int | None = None
-        self._due_known = False
-        self._in_vain: set[str] = set()  # requests that were refused last, and assignments that were none
+        # The last error that ended the membership.
+        self._last_error: KprotoError | None = None
+        # The member's next deadline, until the next event changes it.
+        self._deadline: int | None = None
+        self._deadline_is_known = False
+        # The kinds of requests whose last attempt failed, and ASSIGNMENT.
+        self._failing: set[str] = set()
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
-        self._unsubscribed = False  # from what was assigned by hand, before there was a member
-        self._before = False  # a commit is under way, behind which the group is left
+        # The application has unsubscribed from a manual assignment before it ever subscribed.
+        self._has_unsubscribed = False
+        # A commit is in flight after which the member leaves.
+        self._commits_before_leaving = False
 
     @property
     def member(self) -> ClientMember | None:
-        return self._standing.member
+        """The member; None before the first subscribe."""
+        return self._status.member
 
     # ---- the application
 
     def subscribe(self, topics: frozenset[str], pattern: str | None) -> None:
+        """Join the group, or change the subscription."""
         if self.member is None:
-            self._standing.member = self._made()
+            self._status.member = self._create_member()
             if self._coordinator.node is not None:
-                self.feed(protocol.CoordinatorFound(self._coordinator.node))
-            if self._unsubscribed:
-                self.feed(protocol.Unsubscribe())
-        self._standing.place = Place.group
-        self.interests.become(topics, pattern)
-        self._committer.start_timer()
+                self.apply_event(protocol.CoordinatorFound(self._coordinator.node))
+            if self._has_unsubscribed:
+                self.apply_event(protocol.Unsubscribe())
+        self._status.source = AssignmentSource.GROUP
+        self.subscription.replace(topics, pattern)
+        self._committer.auto_commit.start()
         if self._in_poll:
-            self._alive()
-        self.interests.tell()
+            self._update_poll_state()
+        self.subscription.update_member()
 
-    def _made(self) -> ClientMember:
+    def _create_member(self) -> ClientMember:
         options = self._core.options
         assert options.group_id is not None
         return create_member(
@@ -142,148 +133,154 @@ class Membership:
             ),
         )
 
-    def unsubscribe_by_hand(self) -> None:
-        """There was no group to leave, but a member says so when it joins."""
-        self._unsubscribed = True
+    def note_manual_unsubscribe(self) -> None:
+        """Remember that the application has unsubscribed without a group: the first JoinGroup says so."""
+        self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Starts letting go; `settled` says when it is over."""
+        """Start to release all partitions and to leave; `is_settled` says when that is finished."""
 
-        def go() -> None:
-            self.feed(protocol.Unsubscribe())
-            if self.interests.any:  # subscribed again meanwhile
-                self.interests.tell()
+        def leave() -> None:
+            self.apply_event(protocol.Unsubscribe())
+            if self.subscription.is_active:  # subscribed again meanwhile
+                self.subscription.update_member()
 
         self._seeks.clear()
-        self.interests.become(frozenset(), None)
-        self._save_before(go, min(self._core.options.request_timeout_ms, FIRST_RESPONSE_TIMEOUT_MS))
+        self.subscription.replace(frozenset(), None)
+        timeout_ms = min(self._core.options.request_timeout_ms, FIRST_RESPONSE_TIMEOUT_MS)
+        self._commit_before_leaving(leave, timeout_ms)
 
     @property
-    def settled(self) -> bool:
-        """True when nothing is left to be told, committed or given back."""
-        if self._callbacks or self._running is not None or self._letting_go is not None or self._before:
+    def is_settled(self) -> bool:
+        """Whether no callback, commit or release is outstanding."""
+        if not self._callbacks.is_empty or self._releasing is not None or self._commits_before_leaving:
             return False
-        if self.member is None or self._standing.over is not None:
+        if self.member is None or self._status.final_error is not None:
             return True
         return not self.member.is_unsubscribing
 
-    @property
-    def wanted(self) -> bool:
-        """True when topics are subscribed (again)."""
-        return self.interests.any
-
     def close(self, leave: bool, timeout_ms: int) -> None:
-        until = self._core.now + timeout_ms
-        self._save_before(
-            lambda: self.feed(protocol.Close(leave, max(1, until - self._core.now))),
+        """Start to release all partitions and, if `leave`, to leave the group; then call `on_left`."""
+        ends_at = self._core.now + timeout_ms
+        self._commit_before_leaving(
+            lambda: self.apply_event(protocol.Close(leave, max(1, ends_at - self._core.now))),
             min(timeout_ms // 2, FIRST_RESPONSE_TIMEOUT_MS),
         )
 
-    def _save_before(self, leave: Callable[[], None], timeout_ms: int) -> None:
-        """Who leaves while it joins loses what it kept over that, as nobody knows whose it is in the next
-        generation. Until that begins a coordinator takes the commits of the one before."""
+    def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
+        """Commit processed offsets during a rebalance, then call `leave`.
+
+        A member that leaves during a rebalance loses the partitions that it has kept: their owner in the next
+        generation is unknown. Until that begins the coordinator accepts commits of the previous one.
+        """
         member, options = self.member, self._core.options
-        may = options.enable_auto_commit and not options.as_java and member is not None
-        who = None if member is None else member.joined_identity
-        if not may or who is None or self._standing.identity is not None:
+        commits = options.enable_auto_commit and not options.as_java
+        identity = None if member is None else member.joined_identity
+        if not commits or identity is None or self._status.identity is not None:
             leave()
             return
-        states = self._committer.consumed(tuple(self._core.partitions))
+        states = self._committer.states_to_commit(tuple(self._core.partitions))
         if not states:
             leave()
             return
-        self._before, until = True, self._core.now + timeout_ms
+        self._commits_before_leaving, ends_at = True, self._core.now + timeout_ms
 
-        def overtaken(error: KprotoError | None) -> None:
-            if getattr(error, "code", None) in NEXT_BEGINS and until > self._core.now:
-                # The answer that makes this a member of the next one is under way.
-                self._committer.commit(offsets_of(states), until - self._core.now, done)
+        def on_committed(error: KprotoError | None) -> None:
+            if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
+                # The response that makes this client a member of the next generation is on its way.
+                self._committer.commit(offsets_of(states), ends_at - self._core.now, finish)
             else:
-                done(error)
+                finish(error)
 
-        def done(error: KprotoError | None) -> None:
-            self._before = False
-            if error is not None and self._standing.identity is None:  # else it is committed with that
-                self.not_committed(states, error)
+        def finish(error: KprotoError | None) -> None:
+            self._commits_before_leaving = False
+            if error is not None and self._status.identity is None:
+                # With an identity the revocation that follows commits again.
+                self.report_uncommitted(states, error)
             leave()
 
-        self._committer.commit_as(who, offsets_of(states), timeout_ms, overtaken)
+        self._committer.commit_with_identity(identity, offsets_of(states), timeout_ms, on_committed)
 
-    def rejoin(self, reason: str) -> None:
-        self.feed(protocol.RequestRejoin(reason))
+    def request_rejoin(self, reason: str) -> None:
+        """Start a rebalance for the application."""
+        self.apply_event(protocol.RequestRejoin(reason))
 
-    def poll_began(self) -> None:
+    def on_poll_began(self) -> None:
+        """Stop max.poll.interval.ms."""
         self._in_poll = True
-        self._alive()
+        self._update_poll_state()
 
-    def poll_ended(self) -> None:
+    def on_poll_ended(self) -> None:
+        """Start max.poll.interval.ms."""
         self._in_poll = False
-        self._alive()
+        self._update_poll_state()
 
-    def polled(self) -> None:
-        """Restart max.poll.interval.ms after a poll that returned at once. Only while `steady`."""
+    def on_poll(self) -> None:
+        """Restart max.poll.interval.ms after a poll that returned at once. Only while `is_steady`."""
         if self._in_poll:
-            self.poll_ended()
-        elif self._standing.member is not None:
-            self._standing.member.on_poll(self._core.now)
+            self.on_poll_ended()
+        elif self._status.member is not None:
+            self._status.member.on_poll(self._core.now)
 
-    def _alive(self) -> None:
-        """Tells the member whether the application waits in poll, and in no callback of its own.
+    def _update_poll_state(self) -> None:
+        """Tell the member whether the application waits in poll, outside callbacks.
 
-        The poll that raises why the membership ended is none: what it raises may be a reason to stop.
+        A poll that raises why the membership ended does not count: the application may stop because of it.
         """
-        failure = self._failure
-        untold = failure is not None and (type(failure), str(failure)) in self._core.errors
-        waits = self._in_poll and self._running is None and not untold and self._standing.over is None
-        self.feed(protocol.PollBegan() if waits else protocol.PollEnded())
+        error = self._last_error
+        is_unreported = error is not None and (type(error), str(error)) in self._core.errors
+        has_ended = is_unreported or self._status.final_error is not None
+        waits = self._in_poll and self._callbacks.running is None and not has_ended
+        self.apply_event(protocol.PollBegan() if waits else protocol.PollEnded())
 
     @property
-    def undecided(self) -> bool:
-        """Whether the group may be about to assign something."""
+    def may_assign(self) -> bool:
+        """Whether the next assignment may add partitions."""
         return self.member is None or not self.member.is_stable
 
-    def later(self, partition: TopicPartition, seek: Apply) -> None:
-        """A seek for a partition that is not assigned yet."""
+    def defer_seek(self, partition: TopicPartition, seek: Apply) -> None:
+        """Seek in a partition as soon as it is assigned."""
         self._seeks.put(partition, seek)
 
     # ---- callbacks
 
-    def next_callback(self) -> CallListener | None:
-        """The callback to run now; None when there is none, or one is running."""
-        if self._running is not None or not self._callbacks:
+    def start_callback(self) -> CallListener | None:
+        """Return the callback to run now. None if there is none, or if one runs."""
+        callback = self._callbacks.start_next()
+        if callback is None:
             return None
-        self._running = self._callbacks.popleft()
         if self._in_poll:
-            self._alive()
-        if self._running.kind != "assigned":
-            # A seek from before this was told meant what is over now, not the next assignment.
-            self._seeks.forget(self._running.partitions)
-        return CallListener(self._running.kind, self._running.partitions, self._running.reason)
+            self._update_poll_state()
+        if callback.kind != "assigned":
+            # Earlier seeks referred to the partitions that are taken away, not to a later assignment.
+            self._seeks.forget(callback.partitions)
+        return CallListener(callback.kind, callback.partitions, callback.reason)
 
     @property
-    def busy(self) -> bool:
-        """True while a callback runs, or waits to: nothing is handed out before it returned."""
-        return self._running is not None or bool(self._callbacks)
+    def has_callbacks(self) -> bool:
+        """Whether a callback waits or runs. Records are returned only after it."""
+        return not self._callbacks.is_empty
 
     @property
-    def steady(self) -> bool:
-        """Nothing waits for the application, and a poll means no more to the member than that it is alive."""
-        if self._running is not None or self._callbacks:
+    def is_steady(self) -> bool:
+        """Whether no callback waits or runs, and the member is stable: a poll only restarts its timer."""
+        if not self._callbacks.is_empty:
             return False
-        member = self._standing.member
+        member = self._status.member
         return member is None or member.is_stable
 
     @property
-    def losing(self) -> bool:
-        """True until the application was told of a loss. Thread-safe."""
-        return any(one is not None and one.kind == "lost" for one in (self._running, *self._callbacks))
+    def has_unreported_loss(self) -> bool:
+        """Whether partitions were lost and the application has not been notified. Thread-safe."""
+        return self._callbacks.has_loss
 
-    def callback_returned(self) -> None:
-        callback, self._running = self._running, None
+    def on_callback_returned(self) -> None:
+        """Return records of assigned partitions; commit and release revoked ones."""
+        callback = self._callbacks.finish()
         if callback is None:
             return
         if self._in_poll:
-            self._alive()
+            self._update_poll_state()
         if callback.kind == "assigned":
             for partition in callback.partitions:
                 state = self._core.partitions.get(partition)
@@ -291,62 +288,66 @@ class Membership:
                     state.announce()
             self._core.wake_poll()
         elif callback.kind == "lost":
-            self._committer.forget_lost()
-        if callback.release and callback is self._letting_go:
-            if callback.kind == "lost" or callback.committed:
+            self._committer.forget_losses()
+        if callback.releases and callback is self._releasing:
+            if callback.kind == "lost" or callback.is_committed:
                 self._release(callback)
             else:
                 self._commit_then(callback, self._release)
 
-    # ---- letting go
+    # ---- revoking and losing
 
     def _revoke(self, action: protocol.Revoke) -> None:
         for partition in action.partitions:
             if (state := self._core.partitions.get(partition)) is not None:
                 state.revoke()
-        callback = _Callback("revoked", action.partitions, action.reason, release=True)
-        self._letting_go = callback
+        callback = RebalanceCallback("revoked", action.partitions, action.reason, releases=True)
+        self._releasing = callback
         if not self._core.options.as_java:
-            self._call(callback)
+            self._add_callback(callback)
             return
-        callback.committed = True
+        callback.is_committed = True
         if action.precedes_join_or_close:
-            self._commit_then(callback, self._call)
+            self._commit_then(callback, self._add_callback)
         else:
-            self._call(callback)  # Java's unsubscribe, and its second step of a cooperative rebalance
+            # Java does not commit in unsubscribe, nor before the second revocation of a cooperative
+            # rebalance.
+            self._add_callback(callback)
 
-    def _commit_then(self, callback: _Callback, then: Callable[[_Callback], None]) -> None:
-        """Commits what was processed of these, waits for every commit that is under way, then goes on."""
-        callback.saving = True
+    def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
+        """Commit the processed offsets of the partitions, wait for all commits, then proceed."""
+        callback.is_committing = True
         options = self._core.options
-        timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
+        timeout_ms = min(options.request_timeout_ms, options.max_poll_interval_ms)
         states: dict[TopicPartition, PartitionState] = {}
         if options.enable_auto_commit:
-            states = self._committer.consumed(callback.partitions)
+            states = self._committer.states_to_commit(callback.partitions)
 
-        def done(error: KprotoError | None) -> None:
-            if error is not None and callback is self._letting_go:  # else "lost" has said it
-                self.not_committed(states, error)
-            then(callback)
+        def on_committed(error: KprotoError | None) -> None:
+            # If the partitions were lost meanwhile, that has been reported.
+            if error is not None and callback is self._releasing:
+                self.report_uncommitted(states, error)
+            proceed(callback)
 
         if states:
-            self._committer.commit(offsets_of(states), timeout, done)
+            self._committer.commit(offsets_of(states), timeout_ms, on_committed)
         else:
-            self._committer.drain(timeout, lambda error: then(callback))
+            self._committer.wait_for_pending(timeout_ms, lambda error: proceed(callback))
 
     @property
-    def saving(self) -> bool:
-        """Whether the commit of what is given back is under way."""
-        return self._letting_go is not None and self._letting_go.saving
+    def is_committing_revoked(self) -> bool:
+        """Whether the commit of revoked partitions has been requested: it reports its own failure."""
+        return self._releasing is not None and self._releasing.is_committing
 
-    def not_committed(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
-        self.uncommitted = error
+    def report_uncommitted(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
+        """Report that the processed offsets of these partitions were not committed."""
+        self.commit_error = error
         self._core.report("uncommitted", partitions, owned=self._core.partitions, reason=str(error))
 
-    def _release(self, callback: _Callback) -> None:
-        if callback is not self._letting_go:
-            return  # a Lose took its place meanwhile
-        self._letting_go = None
+    def _release(self, callback: RebalanceCallback) -> None:
+        if callback is not self._releasing:
+            return  # the partitions were lost meanwhile
+        self._releasing = None
         if callback.kind == "revoked":
             for partition in callback.partitions:
                 self._core.partitions.drop(partition)
@@ -354,60 +355,63 @@ class Membership:
                 self._core.report(
                     "revoked", callback.partitions, owned=self._core.partitions, reason=callback.reason
                 )
-        self.feed(protocol.Released())
+        self.apply_event(protocol.Released())
 
     def _lose(self, action: protocol.Lose) -> None:
         core = self._core
         for partition in action.partitions:
             if (state := core.partitions.drop(partition)) is not None:
-                self._committer.lost(state)
+                self._committer.record_loss(state)
         core.report("lost", action.partitions, owned=core.partitions, reason=action.reason)
-        if self._letting_go is not None and self._letting_go in self._callbacks:
-            self._callbacks.remove(self._letting_go)
-        self._letting_go = _Callback("lost", action.partitions, action.reason, release=True)
-        self._call(self._letting_go)
+        if self._releasing is not None:
+            self._callbacks.discard(self._releasing)
+        self._releasing = RebalanceCallback("lost", action.partitions, action.reason, releases=True)
+        self._add_callback(self._releasing)
 
-    def _call(self, callback: _Callback) -> None:
-        if not callback.release or callback is self._letting_go:
-            self._callbacks.append(callback)
+    def _add_callback(self, callback: RebalanceCallback) -> None:
+        """Queue the callback, unless a loss has replaced it."""
+        if not callback.releases or callback is self._releasing:
+            self._callbacks.add(callback)
             self._core.wake_poll()
 
     # ---- the member
 
-    def feed(self, event: protocol.MemberEvent) -> None:
+    def apply_event(self, event: protocol.MemberEvent) -> None:
+        """Apply an event to the member and perform its actions."""
         if self.member is None:
             return
-        self._due_known = False
+        self._deadline_is_known = False
         actions = self.member.step(event, self._core.now)
         for action in actions:
-            self._do(action)
+            self._perform(action)
         if actions:
-            self.interests.watch()
+            self.subscription.track_topics()
 
     def tick(self) -> None:
-        at = self.due()
-        if at is not None and at <= self._core.now:
-            self.feed(protocol.Tick())
+        """Apply a Tick if the member's deadline has been reached."""
+        deadline = self.due()
+        if deadline is not None and deadline <= self._core.now:
+            self.apply_event(protocol.Tick())
 
-    def lost_at(self) -> int | None:
-        """When the partitions are lost if neither the coordinator nor the application is heard of again."""
+    def assignment_deadline(self) -> int | None:
+        """Return when the partitions are lost unless coordinator and application are active before (ms)."""
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
-        """Asked several times in each step, and another one only after `feed`."""
-        if not self._due_known and self.member is not None:
-            self._due_at, self._due_known = self.member.next_deadline(), True
-        return self._due_at
+        """Return the member's next deadline (ms), or None. It is computed once after each event."""
+        if not self._deadline_is_known and self.member is not None:
+            self._deadline, self._deadline_is_known = self.member.next_deadline(), True
+        return self._deadline
 
-    def _do(self, action: protocol.MemberAction) -> None:
+    def _perform(self, action: protocol.MemberAction) -> None:
         core = self._core
         match action:
             case protocol.Send(purpose=Purpose.JOIN):
-                self._join(action)
+                self._send_join(action)
             case protocol.Send():
                 self._send(action)
             case protocol.FindCoordinator():
-                self._coordinator.again("the coordinator is looked up again")
+                self._coordinator.look_up_again("the member looks up the coordinator again")
             case protocol.Revoke():
                 self._revoke(action)
             case protocol.Lose():
@@ -415,95 +419,100 @@ class Membership:
             case protocol.Assign():
                 self._assign(action)
             case protocol.WantMetadata():
-                self.interests.watch()
+                self.subscription.track_topics()
                 self._metadata.need()
-            case protocol.Rejoining(reason=reason, after_unusable_assignment=unusable):
-                if unusable:
-                    core.report_failure("Assignment", reason, again="Assignment" in self._in_vain)
-                    self._in_vain.add("Assignment")
+            case protocol.Rejoining(reason=reason, after_unusable_assignment=is_unusable):
+                if is_unusable:
+                    core.report_failure(ASSIGNMENT, reason, again=ASSIGNMENT in self._failing)
+                    self._failing.add(ASSIGNMENT)
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case protocol.Fatal(error=error, final=final):
                 error = helpful(error)
                 if final:
-                    self._standing.over = error
-                self._failure = error
+                    self._status.final_error = error
+                self._last_error = error
                 core.queue_error(error)
             case protocol.Left():
                 core.report("left")
-                self._left()
+                self._on_left()
 
     def _assign(self, action: protocol.Assign) -> None:
+        """Own the assigned partitions; retained ones keep their state (M88)."""
         core = self._core
         assert self.member is not None
         if not self.member.is_rejoining_repeatedly:
-            self._in_vain.discard("Assignment")
-        self._finder.first = action.first
-        self._finder.existed = action.initial_counts
+            self._failing.discard(ASSIGNMENT)
+        self._offset_lookup.first = action.first
+        self._offset_lookup.existed = action.initial_counts
         owned = set(action.owned)
-        if over := self._seeks.over(owned, core.now, last=not self.member.cooperative):
-            core.report("unsought", over, owned=action.owned, reason="the group gave them to another member")
+        if dropped := self._seeks.over(owned, core.now, last=not self.member.cooperative):
+            reason = "the group assigned them to another member"
+            core.report("unsought", dropped, owned=action.owned, reason=reason)
         for partition in [partition for partition in core.partitions if partition not in owned]:
             core.partitions.drop(partition)
         for partition in action.owned:
             if partition not in core.partitions:
-                state = core.partitions.add(
-                    partition, core.topic_ids.get(partition.topic), new=partition in action.new
-                )
-                self._seeks.apply(state)
-        self._committer.restart_timer()
+                topic_id = core.topic_ids.get(partition.topic)
+                self._seeks.apply(core.partitions.add(partition, topic_id, new=partition in action.new))
+        self._committer.auto_commit.restart()
         core.report("assigned", action.added, owned=action.owned)
-        self._call(_Callback("assigned", action.added, ""))
+        self._add_callback(RebalanceCallback("assigned", action.added, ""))
 
-    def _join(self, action: protocol.Send) -> None:
-        """As Java: who keeps partitions over the join commits first, and joins when that is over."""
+    # ---- requests of the member
+
+    def _send_join(self, action: protocol.Send) -> None:
+        """Send JoinGroup. With `policy="java"` and auto commit, commit the kept partitions before (M75)."""
         core, member = self._core, self.member
         assert member is not None
-        states, who = core.partitions.processed_at_all(), member.joined_identity
+        states, identity = core.partitions.processed_at_all(), member.joined_identity
         options = core.options
-        if not (options.as_java and options.enable_auto_commit and states and who is not None):
+        commits = options.as_java and options.enable_auto_commit
+        if not (commits and states and identity is not None):
             self._send(action)
             return
-        timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
+        timeout_ms = min(options.request_timeout_ms, options.max_poll_interval_ms)
 
-        def done(error: KprotoError | None) -> None:
+        def on_committed(error: KprotoError | None) -> None:
             if error is not None:
-                self.not_committed(states, error)
+                self.report_uncommitted(states, error)
             if member.is_pending(action.request):
                 self._send(action)
 
-        self._committer.commit_as(who, offsets_of(states), timeout, done)
+        self._committer.commit_with_identity(identity, offsets_of(states), timeout_ms, on_committed)
 
     def _send(self, action: protocol.Send) -> None:
         core, request, member = self._core, action.request, self.member
         assert member is not None
         node = self._coordinator.node
         if node is None:
-            self.feed(protocol.Failed(request, "the coordinator is not known"))
+            self.apply_event(protocol.Failed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
-            core.network.connect(node, core.now)  # where the commits of what it gets are looked up
+            # Open the connection on which the committed offsets of the assignment will be looked up.
+            core.network.connect(node, core.now)
         core.send(
             Prepared(type(request), lambda version: member.in_version(request, version)),
-            lambda call: self._answered(action, call),
+            lambda call: self._on_call_finished(action, call),
             node=node,
             lane=MAIN if action.urgent else GROUP,
             timeout_ms=max(core.options.request_timeout_ms, action.timeout_ms or 0),
         )
 
-    def _answered(self, action: protocol.Send, call: Call) -> None:
-        self._note(action, call)
+    def _on_call_finished(self, action: protocol.Send, call: Call) -> None:
+        self._report_failure(action, call)
         if call.response is not None:
-            self.feed(protocol.Received(action.request, call.response))
+            self.apply_event(protocol.Received(action.request, call.response))
         elif call.outcome is Outcome.NO_RESPONSE or call.error is None:
-            self.feed(protocol.Failed(action.request, str(call.error)))
-        elif action.purpose is Purpose.HEARTBEAT:  # which ends no membership; the next one may be answered
+            self.apply_event(protocol.Failed(action.request, str(call.error)))
+        elif action.purpose is Purpose.HEARTBEAT:
+            # The membership continues: the next heartbeat may be answered.
             self._core.queue_error(call.error)
-            self.feed(protocol.Failed(action.request, str(call.error)))
+            self.apply_event(protocol.Failed(action.request, str(call.error)))
         else:
-            self.feed(protocol.Refused(action.request, call.error))
+            self.apply_event(protocol.Refused(action.request, call.error))
 
-    def _note(self, action: protocol.Send, call: Call) -> None:
-        """Whether joining, or staying, is in vain."""
+    def _report_failure(self, action: protocol.Send, call: Call) -> None:
+        """Report a request after which the member only tries again, or note that it has succeeded."""
         assert self.member is not None
         why = ""
         if call.response is not None:
@@ -517,17 +526,19 @@ class Membership:
         else:
             return
         if why:
-            self._core.report_failure(call.name, why, again=call.name in self._in_vain)
-            self._in_vain.add(call.name)
+            self._core.report_failure(call.name, why, again=call.name in self._failing)
+            self._failing.add(call.name)
         else:
-            self._in_vain.discard(call.name)
+            self._failing.discard(call.name)
 
-    def commit_answered(self, code: int, identity: Identity) -> None:
-        self.feed(protocol.CommitAnswered(code, identity.generation, identity.member_id))
+    def on_commit_error(self, code: int, identity: Identity) -> None:
+        """Pass the error of a commit to the member."""
+        self.apply_event(protocol.CommitAnswered(code, identity.generation, identity.member_id))
 
-    def coordinator_found(self, node: int) -> None:
-        # Also when nobody is subscribed just now: the member has asked, and waits for it.
-        self.feed(protocol.CoordinatorFound(node))
+    def on_coordinator_found(self, node: int) -> None:
+        """Pass the coordinator to the member, which may wait for it even while nothing is subscribed."""
+        self.apply_event(protocol.CoordinatorFound(node))
 
-    def coordinator_lost(self, why: str) -> None:
-        self.feed(protocol.CoordinatorLost(why))
+    def on_coordinator_lost(self, why: str) -> None:
+        """Tell the member that the coordinator is unknown."""
+        self.apply_event(protocol.CoordinatorLost(why))

@@ -1,7 +1,7 @@
-"""Whether this consumer is in a group, reads partitions that were chosen by hand, or neither: kept once.
+"""Where this consumer's partitions come from, and what it is in its group.
 
-Everybody asks here; only the engine (what the application wants) and the membership (what became of it)
-change it.
+All parts of the engine read this state. Only the engine sets the source, and only `membership` and `commits`
+the rest.
 """
 
 from __future__ import annotations
@@ -12,36 +12,40 @@ from kproto.errors import IllegalState, KprotoError
 from kproto.group.protocol import ClientMember, Identity
 
 
-class Place(Enum):
-    """Where this consumer's partitions come from."""
+class AssignmentSource(Enum):
+    """Where the partitions come from (Java's SubscriptionType)."""
 
-    nowhere = "nowhere"
-    hand = "hand"  # assign()
-    group = "group"  # subscribe(), until everything is given back after unsubscribe()
+    NONE = "none"
+    # assign()
+    MANUAL = "manual"
+    # subscribe(), until everything is released after unsubscribe()
+    GROUP = "group"
 
 
-class Standing:
-    """Where the partitions come from, and who this consumer is in its group."""
+class GroupStatus:
+    """The source of the partitions and the membership in the group."""
 
     def __init__(self) -> None:
-        self.place = Place.nowhere
+        self.source = AssignmentSource.NONE
         self.member: ClientMember | None = None
-        # Why the member will never join again, or commit (as Java); every poll says so, as silence would look
-        # like an empty topic.
-        self.over: KprotoError | None = None
+        # Why the member never joins or commits again. Every poll raises it: without records and without an
+        # error the topics would seem to be empty.
+        self.final_error: KprotoError | None = None
 
     @property
     def in_group(self) -> bool:
-        return self.place is Place.group
+        """Whether the group assigns the partitions."""
+        return self.source is AssignmentSource.GROUP
 
     @property
-    def by_hand(self) -> bool:
-        return self.place is Place.hand
+    def is_manual(self) -> bool:
+        """Whether the application has assigned the partitions."""
+        return self.source is AssignmentSource.MANUAL
 
     @property
-    def hopeless(self) -> KprotoError | None:
-        """Why nothing comes any more, where it would come from the group."""
-        return self.over if self.in_group else None
+    def group_error(self) -> KprotoError | None:
+        """The final error, if the partitions would come from the group."""
+        return self.final_error if self.in_group else None
 
     @property
     def identity(self) -> Identity | None:
@@ -49,21 +53,24 @@ class Standing:
         return self.member.identity if self.member is not None and self.in_group else None
 
     @property
-    def who(self) -> tuple[str, int]:
-        """(member id, generation) for reports, ("", -1) outside of any."""
+    def member_and_generation(self) -> tuple[str, int]:
+        """The current member id and generation for reports; ("", -1) without a membership."""
         member = self.member
         if member is None:
             return "", -1
         return member.member_id, -1 if member.generation is None else member.generation
 
     @property
-    def reads_as(self) -> tuple[str, int]:
-        """(member id, generation) as which it was last given partitions, also when these are lost: the group
-        refuses whom it put out, and asks nobody who names no member. ("", -1) before, and by hand."""
-        identity = None if self.member is None or self.by_hand else self.member.assigned_identity
+    def assigned_member_and_generation(self) -> tuple[str, int]:
+        """The member id and generation of the last assignment, for the offsets of a transaction.
+
+        They are kept after the partitions are lost: then the coordinator rejects the offsets, which it would
+        accept without a member id. ("", -1) before the first assignment, and with assign().
+        """
+        identity = None if self.member is None or self.is_manual else self.member.assigned_identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)
 
-    def must_be_somewhere(self) -> None:
-        """Raises IllegalState when there is nothing to read."""
-        if self.place is Place.nowhere:
-            raise IllegalState("nothing to poll: subscribe() or assign() first")
+    def require_source(self) -> None:
+        """Raise IllegalState if the consumer has neither subscribed nor assigned anything."""
+        if self.source is AssignmentSource.NONE:
+            raise IllegalState("there is nothing to poll; call subscribe() or assign() first")

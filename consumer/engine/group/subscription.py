@@ -1,11 +1,9 @@
-"""Which topics the application wants, by their names or by a pattern, and what the member hears of them.
+"""The subscription of the application: topics or a pattern, and what the member learns about them.
 
-Rules that hold here:
-
-* A pattern means whole names, and none of Kafka's own. It is matched against each answer that tells of
-  topics, but not before all were told once.
-* The member hears how many partitions the topics have, their ids, and (for who has a rack) where these are.
-* Metadata are asked for what the application wants, and for what the others in the group do.
+* M201 A pattern has to match whole topic names. It is matched again after every Metadata response, as soon
+as one response has listed all topics. Internal topics do not match unless `exclude_internal_topics` is off.
+* M92  The member receives the partition counts and ids of the topics, and with `client_rack` their replicas'
+racks. * M200 Metadata is kept for the subscription, and for a leader also for the topics of all members.
 """
 
 from __future__ import annotations
@@ -20,65 +18,70 @@ from ..core import ClientCore
 from ..metadata.updater import MetadataUpdater
 
 
-class Interests:
-    """What was subscribed; `feed` tells the member."""
+class TopicSubscription:
+    """The subscribed topics or pattern. `apply_event` passes events to the member."""
 
     def __init__(
         self,
         core: ClientCore[ConsumerOptions],
         metadata: MetadataUpdater,
-        feed: Callable[[protocol.MemberEvent], None],
+        apply_event: Callable[[protocol.MemberEvent], None],
     ) -> None:
         self._core = core
-        self._standing = core.standing
+        self._status = core.group_status
         self._metadata = metadata
-        self._feed = feed
+        self._apply_event = apply_event
         self.pattern: str | None = None
         self.topics: frozenset[str] = frozenset()
 
     @property
-    def any(self) -> bool:
+    def is_active(self) -> bool:
+        """Whether topics or a pattern are subscribed."""
         return bool(self.topics) or self.pattern is not None
 
-    def become(self, topics: frozenset[str], pattern: str | None) -> None:
+    def replace(self, topics: frozenset[str], pattern: str | None) -> None:
+        """Set the subscription; `update_member` passes it on."""
         self.pattern = pattern
         self.topics = topics
 
-    def tell(self) -> None:
-        """The member hears of what is wanted now."""
+    def update_member(self) -> None:
+        """Pass the subscription to the member."""
         if self.pattern is None:
-            self._feed(protocol.Subscribe(self.topics))
-            self.watch()
+            self._apply_event(protocol.Subscribe(self.topics))
+            self.track_topics()
         else:
             self._metadata.watch(frozenset(), everything=True)
-            self._match()
+            self._match_pattern()
 
-    def watch(self) -> None:
-        member = self._standing.member
-        if member is not None and self._standing.in_group and self.pattern is None:
+    def track_topics(self) -> None:
+        """Keep the metadata of the topics that the member needs."""
+        member = self._status.member
+        if member is not None and self._status.in_group and self.pattern is None:
             self._metadata.watch(member.topics_of_interest | self.topics)
 
-    def metadata_changed(self, asked: frozenset[str] | None) -> None:
+    def on_metadata(self, requested: frozenset[str] | None) -> None:
+        """Pass metadata to the member. `requested` are the topics of the request, None for all."""
         core = self._core
-        if self._standing.member is None or not self._standing.in_group:
+        if self._status.member is None or not self._status.in_group:
             return
         known = core.view.topics
-        names = frozenset(known) if asked is None else asked
+        names = frozenset(known) if requested is None else requested
         racks: dict[str, tuple[frozenset[str], ...]] = {}
         if core.options.client_rack:
             racks = {name: self._racks(name) for name in names if name in known}
-        self._match()
-        self._feed(
+        self._match_pattern()
+        self._apply_event(
             protocol.Metadata(
                 core.view.counts(names),
-                asked=asked,
-                complete=asked is None,
+                asked=requested,
+                complete=requested is None,
                 ids={name: known[name].id for name in names if name in known and known[name].id is not None},
                 racks=racks,
             )
         )
 
     def _racks(self, topic: str) -> tuple[frozenset[str], ...]:
+        """Return the racks of the replicas of each partition."""
         view = self._core.view
         partitions = view.topics[topic].partitions
         return tuple(
@@ -90,19 +93,19 @@ class Interests:
             for index in sorted(partitions)
         )
 
-    def _match(self) -> None:
-        """Which topics the pattern means now."""
-        view, member = self._core.view, self._standing.member
+    def _match_pattern(self) -> None:
+        """Subscribe the member to the topics that match the pattern now, if they have changed."""
+        view, member = self._core.view, self._status.member
         if self.pattern is None or not self._metadata.complete:
             return
-        wanted = compiled(self.pattern)
-        hide = self._core.options.exclude_internal_topics
+        pattern = compiled(self.pattern)
+        hides_internal = self._core.options.exclude_internal_topics
         topics = frozenset(
             name
             for name, topic in view.topics.items()
-            if topic.partitions and not (hide and topic.internal) and wanted.fullmatch(name)
+            if topic.partitions and not (hides_internal and topic.internal) and pattern.fullmatch(name)
         )
         assert member is not None
         if (topics, self.pattern) != (self.topics, member.pattern):
             self.topics = topics
-            self._feed(protocol.Subscribe(topics, self.pattern))
+            self._apply_event(protocol.Subscribe(topics, self.pattern))

@@ -33,7 +33,7 @@ from ..error_actions import (
     action_for,
 )
 from ..group.commits import LAST_WITH_NAMES, Committer
-from ..group.coordinator import Coordinator
+from ..group.coordinator import CoordinatorLookup
 from ..metadata.updater import MetadataUpdater
 from ..network.client import FETCH as FETCH_LANE
 from ..network.connection import Call, Outcome
@@ -66,7 +66,7 @@ class OffsetLookup:
         self,
         core: ClientCore[ConsumerOptions],
         metadata: MetadataUpdater,
-        coordinator: Coordinator,
+        coordinator: CoordinatorLookup,
         committer: Committer,
     ) -> None:
         self._core = core
@@ -111,7 +111,7 @@ class OffsetLookup:
 
     def _ask_group(self) -> None:
         core = self._core
-        node = self._coordinator.want()
+        node = self._coordinator.require()
         if node is None:
             return
         group = core.options.group_id
@@ -166,7 +166,7 @@ class OffsetLookup:
         if not isinstance(call.response, OffsetFetchResponse):
             self._refused(states.values(), "OffsetFetch", str(call.error))
             if call.outcome is Outcome.NO_RESPONSE:
-                self._coordinator.lost(call.node, str(call.error))
+                self._coordinator.report_lost(call.node, str(call.error))
             elif call.error is not None:
                 self._seldom(states.values())
                 core.queue_error(call.error)
@@ -181,12 +181,14 @@ class OffsetLookup:
         if do is not ErrorAction.USE:
             self._refused(states.values(), "OffsetFetch", describe(code))
             if do is ErrorAction.FIND_COORDINATOR:
-                self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
+                self._coordinator.report_lost(
+                    call.node, f"OffsetFetch was answered with {ErrorCode(code).name}"
+                )
             elif do is ErrorAction.RAISE:
                 self._seldom(states.values())
                 core.queue_error(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
-        self._coordinator.heard()
+        self._coordinator.confirm()
         committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
         told: dict[TopicPartition, int] = {}
         for partition, state in states.items():
@@ -246,10 +248,10 @@ class OffsetLookup:
 
     def _saves(self) -> bool:
         options = self._core.options
-        return self._core.standing.in_group and options.group_id is not None and not options.as_java
+        return self._core.group_status.in_group and options.group_id is not None and not options.as_java
 
     def _is_new(self, state: PartitionState, others: bool) -> bool:
-        if not self._core.standing.in_group:
+        if not self._core.group_status.in_group:
             return False
         if state.is_new:
             return True
@@ -284,7 +286,7 @@ class OffsetLookup:
         """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
-        ours = self._core.standing.in_group
+        ours = self._core.group_status.in_group
         if ours and (state.state is FetchState.INITIALIZING or (unread and policy != "none")):
             # It may be new to us alone: whoever had it before us knew, and committed where we go on.
             state.on_topic_recreated()
@@ -372,5 +374,5 @@ class OffsetLookup:
                 "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before
             )
         if reset.save:
-            self._committer.starts.save(state)
+            self._committer.initial_commits.add(state)
         self._core.wake_poll()

@@ -107,7 +107,7 @@ class Consumer(EngineClient):
     @property
     def is_over(self) -> bool:
         """It will never join again, and every poll says why."""
-        return self.engine.standing.over is not None
+        return self.engine.group_status.final_error is not None
 
     @property
     def is_closing(self) -> bool:

@@ -1,0 +1,84 @@
+"""Automatic commits: every `auto_commit_interval_ms` the offsets of the processed records (M122).
+
+* A record counts as processed when poll is called again after poll has returned it. Nothing is sent if no
+offset has changed. * M123 Any error is reported once, and the next interval tries again. One that does not
+go away by itself is also raised by the next poll. Java logs errors, and retries a retriable one after
+retry.backoff.ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kproto.errors import BrokerError, CommitFailed, Fenced, KprotoError, Retriable
+from kproto.group.subscription import TopicPartition
+
+from ...options import ConsumerOptions
+from ..core import ClientCore
+from ..positions.partition_states import PartitionState
+from .initial_commits import OnCommitted
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+class AutoCommit:
+    """The timer of automatic commits. `commit(states, on_committed)` sends one."""
+
+    def __init__(
+        self,
+        core: ClientCore[ConsumerOptions],
+        states_to_commit: Callable[[], States],
+        commit: Callable[[States, OnCommitted], None],
+    ) -> None:
+        self._core = core
+        self._status = core.group_status
+        self._states_to_commit = states_to_commit
+        self._commit = commit
+        # When the interval ends (ms); None while the timer is stopped.
+        self._next_at: int | None = None
+        self._in_flight = False
+        self._last_error: str | None = None
+
+    def start(self) -> None:
+        """Start the timer, unless it runs."""
+        if self._next_at is None:
+            self.restart()
+
+    def restart(self) -> None:
+        """Start a new interval, as Java does after each assignment (M87, M125)."""
+        if self._core.options.enable_auto_commit:
+            self._next_at = self._core.now + max(1, self._core.options.auto_commit_interval_ms)
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        self._next_at = None
+
+    def due(self) -> int | None:
+        """Return when the interval ends (ms), or None."""
+        return None if self._in_flight else self._next_at
+
+    def pump(self) -> None:
+        """Commit if the interval has ended. Partitions that are being revoked have a commit of their own."""
+        core = self._core
+        if self._next_at is None or self._in_flight or self._next_at > core.now:
+            return
+        states = {
+            partition: state for partition, state in self._states_to_commit().items() if not state.revoking
+        }
+        self._next_at = core.now + max(1, core.options.auto_commit_interval_ms)
+        has_no_generation = self._status.in_group and self._status.identity is None
+        if not states or has_no_generation or self._status.group_error is not None:
+            return
+        self._in_flight = True
+        self._commit(states, self._on_committed)
+
+    def _on_committed(self, error: KprotoError | None) -> None:
+        self._in_flight = False
+        if error is None:
+            self._last_error = None
+        elif str(error) != self._last_error:
+            # The same error is not reported again at the next interval.
+            self._last_error = str(error)
+            self._core.report("uncommitted", reason=str(error))
+            if isinstance(error, BrokerError) and not isinstance(error, (CommitFailed, Fenced, Retriable)):
+                self._core.queue_error(error)

@@ -1,0 +1,65 @@
+"""The rebalance callbacks that wait for the application, and the one that runs."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from kproto.group.subscription import TopicPartition
+
+
+class RebalanceCallback(msgspec.Struct, eq=False):
+    """One call of the application's rebalance listener."""
+
+    # "assigned", "revoked" or "lost".
+    kind: str
+    partitions: tuple[TopicPartition, ...]
+    reason: str
+    # The member waits for `Released` until the callback has returned and its commit is complete.
+    releases: bool = False
+    # The commit precedes the callback (Java).
+    is_committed: bool = False
+    # The commit of the partitions has been requested. It reports its own failure.
+    is_committing: bool = False
+
+
+class CallbackQueue:
+    """Callbacks in the order of their rebalances. They run one at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[RebalanceCallback] = deque()
+        self.running: RebalanceCallback | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no callback waits or runs."""
+        return self.running is None and not self._waiting
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the application has not been notified of a loss yet. Thread-safe."""
+        return any(
+            callback is not None and callback.kind == "lost" for callback in (self.running, *self._waiting)
+        )
+
+    def add(self, callback: RebalanceCallback) -> None:
+        """Add a callback at the end."""
+        self._waiting.append(callback)
+
+    def discard(self, callback: RebalanceCallback) -> None:
+        """Remove a callback that has not started."""
+        if callback in self._waiting:
+            self._waiting.remove(callback)
+
+    def start_next(self) -> RebalanceCallback | None:
+        """Start the next callback. None if there is none, or if one runs."""
+        if self.running is not None or not self._waiting:
+            return None
+        self.running = self._waiting.popleft()
+        return self.running
+
+    def finish(self) -> RebalanceCallback | None:
+        """End the callback that runs, and return it."""
+        callback, self.running = self.running, None
+        return callback
