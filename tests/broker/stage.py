@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import socket
+import struct
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
@@ -18,6 +21,7 @@ from kproto.broker.broker import (
     TransactionCoordinatorStep,
 )
 from kproto.broker.call import Node
+from kproto.broker.cluster import Cluster
 from kproto.broker.log import Log
 from kproto.broker.machine import (
     Connected,
@@ -58,7 +62,11 @@ from kproto.messages.produce import (
 )
 from kproto.records import encode_batch, rows
 from kproto.records.record import Record
+from kproto.wire.frame import frame
 from kproto.wire.message import Message
+
+_CONNS = count(1)
+PATIENCE = 20.0
 
 M = TypeVar("M", bound=Message)
 
@@ -222,7 +230,7 @@ def batch_of(
     return encode_batch(records, compression=compression, **fields)
 
 
-def wanted(
+def fetch_topic(
     offset: int = 0,
     partition: int = 0,
     *,
@@ -243,7 +251,7 @@ def wanted(
     return FetchTopic(topic=topic, topic_id=topic_id, partitions=[asked])
 
 
-def fetching(
+def fetch_request(
     *topics: FetchTopic,
     wait: int = 500,
     min_bytes: int = 1,
@@ -264,7 +272,7 @@ def fetching(
     )
 
 
-def joining(member_id: str = "", *, group: str = "g", session: int = 10_000) -> JoinGroupRequest:
+def join_request(member_id: str = "", *, group: str = "g", session: int = 10_000) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session,
@@ -275,11 +283,159 @@ def joining(member_id: str = "", *, group: str = "g", session: int = 10_000) -> 
     )
 
 
-def answered(response: FetchResponse) -> list[PartitionData]:
+def partitions_of(response: FetchResponse) -> list[PartitionData]:
     """The answers of all partitions, in order."""
     topics: list[FetchableTopicResponse] = response.responses
     return [data for topic in topics for data in topic.partitions]
 
 
-def values(data: PartitionData) -> list[bytes | None]:
+def values_of(data: PartitionData) -> list[bytes | None]:
     return [record.value for record in rows(data.records or b"")]
+
+
+class TwoBrokers:
+    """Two brokers of one cluster, and a connection to each."""
+
+    def __init__(self) -> None:
+        settings = Settings.from_properties({"group.initial.rebalance.delay.ms": "0"})
+        nodes = [Node(1, "one", 9092), Node(2, "two", 9092)]
+        self.cluster = Cluster(settings, nodes)
+        self.brokers = {node.id: Broker(settings, node, served(), cluster=self.cluster) for node in nodes}
+        self.conns: dict[int, int] = {}
+        self.answers: dict[int, Message] = {}
+        self.asked: dict[int, tuple[int, int]] = {}
+        self.now = 1000
+        for node, broker in self.brokers.items():
+            self.conns[node] = next(_CONNS)
+            step(broker, Connected(self.conns[node], "client"), self.now)
+        self.step(1, CreateTopic("t", 2, UUID(int=7)))
+
+    def step(self, node: int, event: Event) -> None:
+        for action in step(self.brokers[node], event, self.now):
+            if isinstance(action, Reply):
+                key, version = self.asked[action.conn]
+                _, self.answers[action.conn] = decode_response(action.frame, response_class(key), version)
+
+    def ask(self, node: int, request: Message, version: int) -> Message | None:
+        """The answer; None while it is waited for."""
+        conn = next(_CONNS)
+        step(self.brokers[node], Connected(conn, "client"), self.now)
+        key = type(request).__api_key__
+        assert key is not None
+        self.asked[conn] = (key, version)
+        self.step(node, Received(conn, encode_request(request, version, 1, "c"), UUID(int=conn)))
+        self.conns[node] = conn
+        return self.answers.get(conn)
+
+
+class Socket:
+    """A client with a plain blocking socket."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+    def send(self, request: Message, version: int, client_id: str | None = "me") -> None:
+        self.socket.sendall(frame(encode_request(request, version, 1, client_id)))
+
+    def receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the broker closed the connection")
+            data += more
+        return data
+
+    def answer(self, kind: type[Message], version: int) -> Any:
+        (size,) = struct.unpack(">i", self.receive(4))
+        return decode_response(self.receive(size), kind, version)[1]
+
+    def ask(self, request: Message, version: int) -> Any:
+        self.send(request, version)
+        assert request.__api_key__ is not None
+        return self.answer(response_class(request.__api_key__), version)
+
+    def closed_by_broker(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@contextmanager
+def connected(bootstrap: str) -> Generator[Socket]:
+    client = Socket(bootstrap)
+    with client.socket:
+        yield client
+
+
+# Values of topic configs that Kafka 4.3 accepts.
+VALID_TOPIC_CONFIGS = (
+    ("retention.ms", " 5 "),
+    ("retention.ms", "+5"),
+    ("retention.ms", "-1"),
+    ("retention.ms", "\u0663"),  # a digit of another script
+    ("retention.ms", "9223372036854775807"),
+    ("retention.bytes", "-5"),
+    ("max.message.bytes", "2147483647"),
+    ("message.timestamp.type", " LogAppendTime"),
+    ("compression.type", " gzip"),
+    ("compression.gzip.level", "-1"),
+    ("compression.lz4.level", "17"),
+    ("compression.zstd.level", "-131072"),
+    ("preallocate", " TRUE "),
+    ("cleanup.policy", ""),
+    ("cleanup.policy", " "),
+    ("cleanup.policy", "compact , delete"),
+    ("cleanup.policy", "delete,delete"),
+    ("min.cleanable.dirty.ratio", "5e-1"),
+    ("min.cleanable.dirty.ratio", "1."),
+    ("min.cleanable.dirty.ratio", "-0"),
+    ("min.cleanable.dirty.ratio", "NaN"),
+    ("min.cleanable.dirty.ratio", "0.5f"),
+    ("min.cleanable.dirty.ratio", "1d"),
+    ("min.cleanable.dirty.ratio", "0x1p-1"),
+    ("leader.replication.throttled.replicas", "*"),
+    ("leader.replication.throttled.replicas", "1:1,2:1"),
+    ("leader.replication.throttled.replicas", ",1:1 , 1:1,"),
+    ("leader.replication.throttled.replicas", "*,"),
+)
+
+# Values of topic configs that Kafka 4.3 rejects.
+INVALID_TOPIC_CONFIGS = (
+    ("no.such.config", "1"),
+    ("retention.ms", ""),
+    ("retention.ms", "soon"),
+    ("retention.ms", "-2"),
+    ("retention.ms", "--5"),
+    ("retention.ms", "\u00b2"),  # superscript two: Python takes it for a digit, and for no number
+    ("retention.ms", "1_000"),
+    ("retention.ms", "9" * 5000),
+    ("retention.ms", "9223372036854775808"),
+    ("max.message.bytes", "2147483648"),
+    ("min.insync.replicas", "99999999999"),
+    ("segment.bytes", "1000"),
+    ("message.timestamp.type", "logappendtime"),
+    ("compression.type", "GZIP"),
+    ("compression.gzip.level", "0"),
+    ("compression.gzip.level", "10"),
+    ("compression.lz4.level", "0"),
+    ("compression.zstd.level", "23"),
+    ("preallocate", "yes"),
+    ("cleanup.policy", "shred"),
+    ("cleanup.policy", "delete,"),
+    ("cleanup.policy", ","),
+    ("cleanup.policy", "Delete"),
+    ("min.cleanable.dirty.ratio", "1.1"),
+    ("min.cleanable.dirty.ratio", "half"),
+    ("min.cleanable.dirty.ratio", "nan"),
+    ("min.cleanable.dirty.ratio", "Infinity"),
+    ("min.cleanable.dirty.ratio", "0x1"),
+    ("min.cleanable.dirty.ratio", "0_1"),
+    ("min.cleanable.dirty.ratio", "\u0661"),
+    ("leader.replication.throttled.replicas", "x"),
+    ("leader.replication.throttled.replicas", "1:1,*"),
+    ("leader.replication.throttled.replicas", "*,*"),
+    ("remote.storage.enable", "true"),
+)

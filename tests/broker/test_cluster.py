@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
-from uuid import UUID
 
 import pytest
 
-from kproto.broker.apis.table import served
-from kproto.broker.broker import Broker, Reply
-from kproto.broker.call import Node
-from kproto.broker.cluster import Cluster
 from kproto.broker.machine import (
-    Connected,
-    CreateTopic,
     ElectLeader,
-    Event,
     MoveCoordinator,
-    Received,
     Tick,
-    step,
 )
-from kproto.broker.settings import Settings
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -35,9 +23,7 @@ from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
-from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
-from kproto.messages.index import response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.list_transactions import ListTransactionsRequest
@@ -50,101 +36,59 @@ from kproto.messages.offset_commit import (
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.wire.message import Message
-from tests.broker.stage import answered, batch_of, fetching, joining, wanted
-
-IDS = count(1)
+from tests.broker.stage import TwoBrokers, batch_of, fetch_request, fetch_topic, join_request, partitions_of
 
 
-class Two:
-    """Two brokers of one cluster, and a connection to each."""
-
-    def __init__(self) -> None:
-        settings = Settings.from_properties({"group.initial.rebalance.delay.ms": "0"})
-        nodes = [Node(1, "one", 9092), Node(2, "two", 9092)]
-        self.cluster = Cluster(settings, nodes)
-        self.brokers = {node.id: Broker(settings, node, served(), cluster=self.cluster) for node in nodes}
-        self.conns: dict[int, int] = {}
-        self.answers: dict[int, Message] = {}
-        self.asked: dict[int, tuple[int, int]] = {}
-        self.now = 1000
-        for node, broker in self.brokers.items():
-            self.conns[node] = next(IDS)
-            step(broker, Connected(self.conns[node], "client"), self.now)
-        self.step(1, CreateTopic("t", 2, UUID(int=7)))
-
-    def step(self, node: int, event: Event) -> None:
-        for action in step(self.brokers[node], event, self.now):
-            if isinstance(action, Reply):
-                key, version = self.asked[action.conn]
-                _, self.answers[action.conn] = decode_response(action.frame, response_class(key), version)
-
-    def ask(self, node: int, request: Message, version: int) -> Message | None:
-        """The answer; None while it is waited for."""
-        conn = next(IDS)
-        step(self.brokers[node], Connected(conn, "client"), self.now)
-        key = type(request).__api_key__
-        assert key is not None
-        self.asked[conn] = (key, version)
-        self.step(node, Received(conn, encode_request(request, version, 1, "c"), UUID(int=conn)))
-        self.conns[node] = conn
-        return self.answers.get(conn)
-
-
-@pytest.fixture
-def two() -> Two:
-    return Two()
-
-
-def test_both_brokers_tell_the_same_of_the_cluster(two: Two) -> None:
-    told = [two.ask(node, MetadataRequest(topics=None), 12) for node in (1, 2)]
+def test_both_brokers_tell_the_same_of_the_cluster(two_brokers: TwoBrokers) -> None:
+    told = [two_brokers.ask(node, MetadataRequest(topics=None), 12) for node in (1, 2)]
     assert told[0] == told[1]
     assert [(one.node_id, one.host) for one in told[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
     assert [one.leader_id for one in told[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
 
 
-def test_only_the_leader_takes_records_and_gives_them(two: Two) -> None:
+def test_only_the_leader_takes_records_and_gives_them(two_brokers: TwoBrokers) -> None:
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     codes = []
     for node in (2, 1):
-        stored = two.ask(node, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 9)
+        stored = two_brokers.ask(node, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 9)
         codes.append(stored.responses[0].partition_responses[0].error_code)  # type: ignore[union-attr]
-        fetched = two.ask(node, fetching(wanted(), wait=0), 12)
-        codes.append(answered(fetched)[0].error_code)  # type: ignore[arg-type]
+        fetched = two_brokers.ask(node, fetch_request(fetch_topic(), wait=0), 12)
+        codes.append(partitions_of(fetched)[0].error_code)  # type: ignore[arg-type]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]
 
 
-def test_a_fetch_that_waits_hears_that_the_leader_moved(two: Two) -> None:
-    assert two.ask(1, fetching(wanted(epoch=0), wait=10_000), 12) is None
-    two.step(1, ElectLeader("t", 0, 2))
-    answer = two.answers[two.conns[1]]
-    assert answered(answer)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[arg-type]
-    assert two.cluster.topics.named("t").partitions[0].log.leader_epoch == 1  # type: ignore[union-attr]
+def test_a_fetch_that_waits_hears_that_the_leader_moved(two_brokers: TwoBrokers) -> None:
+    assert two_brokers.ask(1, fetch_request(fetch_topic(epoch=0), wait=10_000), 12) is None
+    two_brokers.step(1, ElectLeader("t", 0, 2))
+    answer = two_brokers.answers[two_brokers.conns[1]]
+    assert partitions_of(answer)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[arg-type]
+    assert two_brokers.cluster.topics.named("t").partitions[0].log.leader_epoch == 1  # type: ignore[union-attr]
 
 
-def test_a_group_is_looked_up_where_it_is_now(two: Two) -> None:
+def test_a_group_is_looked_up_where_it_is_now(two_brokers: TwoBrokers) -> None:
     def place() -> int:
-        found = two.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
+        found = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
         return found.coordinators[0].node_id  # type: ignore[union-attr]
 
     before = place()
-    two.step(1, MoveCoordinator("f", 2))
+    two_brokers.step(1, MoveCoordinator("f", 2))
     assert (before, place()) == (1, 2)
 
 
-def test_a_broker_that_is_not_the_coordinator_says_so(two: Two) -> None:
+def test_a_broker_that_is_not_the_coordinator_says_so(two_brokers: TwoBrokers) -> None:
     beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
-    assert two.ask(2, beat, 4).error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[union-attr]
+    assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("version", [1, 5, 8])
-def test_offsets_are_refused_by_who_is_not_the_coordinator(two: Two, version: int) -> None:
+def test_offsets_are_refused_by_who_is_not_the_coordinator(two_brokers: TwoBrokers, version: int) -> None:
     """Empty offsets would be read as "never committed"."""
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (
         OffsetFetchRequest(group_id="f", topics=topics),
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="f", topics=None)]),
     )
-    answer = two.ask(2, old if version < 8 else new, version)
+    answer = two_brokers.ask(2, old if version < 8 else new, version)
     code = ErrorCode.NOT_COORDINATOR
     if version == 1:
         assert answer.topics[0].partitions[0].error_code == code  # type: ignore[union-attr]
@@ -154,23 +98,23 @@ def test_offsets_are_refused_by_who_is_not_the_coordinator(two: Two, version: in
         assert answer.groups[0].error_code == code  # type: ignore[union-attr]
 
 
-def test_a_new_coordinator_has_to_load_the_group_first(two: Two) -> None:
-    two.step(1, MoveCoordinator("f", 2, 50))
+def test_a_new_coordinator_has_to_load_the_group_first(two_brokers: TwoBrokers) -> None:
+    two_brokers.step(1, MoveCoordinator("f", 2, 50))
     beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
-    assert two.ask(2, beat, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[union-attr]
-    two.now += 50
-    assert two.ask(2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # type: ignore[union-attr]
+    assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[union-attr]
+    two_brokers.now += 50
+    assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # type: ignore[union-attr]
 
 
-def test_members_that_wait_hear_that_the_coordinator_moved(two: Two) -> None:
-    assert two.ask(1, joining("", group="f"), 3) is None
-    two.step(1, Tick())
-    first = two.answers[two.conns[1]]
-    assert two.ask(1, joining("", group="f"), 3) is None
-    two.step(1, MoveCoordinator("f", 2))
-    assert two.answers[two.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
-    again = joining(first.member_id, group="f")  # type: ignore[attr-defined]
-    assert two.ask(2, again, 3) is None  # the one that waits is still a member
+def test_members_that_wait_hear_that_the_coordinator_moved(two_brokers: TwoBrokers) -> None:
+    assert two_brokers.ask(1, join_request("", group="f"), 3) is None
+    two_brokers.step(1, Tick())
+    first = two_brokers.answers[two_brokers.conns[1]]
+    assert two_brokers.ask(1, join_request("", group="f"), 3) is None
+    two_brokers.step(1, MoveCoordinator("f", 2))
+    assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
+    again = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
+    assert two_brokers.ask(2, again, 3) is None  # the one that waits is still a member
 
 
 # Groups.
@@ -178,20 +122,22 @@ def test_members_that_wait_hear_that_the_coordinator_moved(two: Two) -> None:
 FIRSTS, SECONDS = "f", "g"  # by the hashes of their names
 
 
-def founded(two: Two) -> None:
-    """A commit founds each of the two groups."""
+def founded(two_brokers: TwoBrokers) -> None:
+    """A commit founds each of the two_brokers groups."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     for node, name in ((1, FIRSTS), (2, SECONDS)):
-        answer = said(two, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
+        answer = said(two_brokers, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
         assert answer.topics[0].partitions[0].error_code == 0
 
 
-def test_groups_are_spread_over_the_brokers(two: Two) -> None:
+def test_groups_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
     asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS, SECONDS])
-    assert [one.node_id for one in said(two, 1, asked, 4).coordinators] == [1, 2]
+    assert [one.node_id for one in said(two_brokers, 1, asked, 4).coordinators] == [1, 2]
     codes = {
-        (node, name): said(two, node, HeartbeatRequest(group_id=name, generation_id=1, member_id="m"), 4)
+        (node, name): said(
+            two_brokers, node, HeartbeatRequest(group_id=name, generation_id=1, member_id="m"), 4
+        )
         for node in (1, 2)
         for name in (FIRSTS, SECONDS)
     }
@@ -201,44 +147,44 @@ def test_groups_are_spread_over_the_brokers(two: Two) -> None:
     }  # fmt: skip
 
 
-def test_each_broker_lists_its_own_groups(two: Two) -> None:
-    founded(two)
+def test_each_broker_lists_its_own_groups(two_brokers: TwoBrokers) -> None:
+    founded(two_brokers)
     for node, mine in ((1, FIRSTS), (2, SECONDS)):
-        listed = said(two, node, ListGroupsRequest(), 5)
+        listed = said(two_brokers, node, ListGroupsRequest(), 5)
         assert (listed.error_code, [one.group_id for one in listed.groups]) == (0, [mine])
 
 
-def test_a_broker_that_still_reads_a_group_lists_none(two: Two) -> None:
-    founded(two)
-    two.step(1, MoveCoordinator(FIRSTS, 2, 50))
-    assert said(two, 2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert said(two, 1, ListGroupsRequest(), 5).groups == []
-    two.now += 50
-    assert len(said(two, 2, ListGroupsRequest(), 5).groups) == 2
+def test_a_broker_that_still_reads_a_group_lists_none(two_brokers: TwoBrokers) -> None:
+    founded(two_brokers)
+    two_brokers.step(1, MoveCoordinator(FIRSTS, 2, 50))
+    assert said(two_brokers, 2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert said(two_brokers, 1, ListGroupsRequest(), 5).groups == []
+    two_brokers.now += 50
+    assert len(said(two_brokers, 2, ListGroupsRequest(), 5).groups) == 2
 
 
-def test_of_several_groups_each_is_done_where_it_is(two: Two) -> None:
-    founded(two)
+def test_of_several_groups_each_is_done_where_it_is(two_brokers: TwoBrokers) -> None:
+    founded(two_brokers)
     both, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
-    described = said(two, 1, DescribeGroupsRequest(groups=both), 5).groups
+    described = said(two_brokers, 1, DescribeGroupsRequest(groups=both), 5).groups
     assert {one.group_id: (one.error_code, one.group_state) for one in described} == {
         FIRSTS: (0, "Empty"), SECONDS: (refused, ""),
     }  # fmt: skip
     wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in both]
-    fetched = said(two, 1, OffsetFetchRequest(groups=wanted), 8).groups
+    fetched = said(two_brokers, 1, OffsetFetchRequest(groups=wanted), 8).groups
     assert {one.group_id: (one.error_code, len(one.topics)) for one in fetched} == {
         FIRSTS: (0, 1), SECONDS: (refused, 0),
     }  # fmt: skip
-    deleted = said(two, 1, DeleteGroupsRequest(groups_names=both), 2).results
+    deleted = said(two_brokers, 1, DeleteGroupsRequest(groups_names=both), 2).results
     assert {one.group_id: one.error_code for one in deleted} == {FIRSTS: 0, SECONDS: refused}
-    assert list(two.cluster.classic_coordinator.groups) == [SECONDS]
+    assert list(two_brokers.cluster.classic_coordinator.groups) == [SECONDS]
 
 
-def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two: Two) -> None:
-    two.cluster.move_coordinators(1, 2)
-    del two.cluster.nodes[1]
+def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two_brokers: TwoBrokers) -> None:
+    two_brokers.cluster.move_coordinators(1, 2)
+    del two_brokers.cluster.nodes[1]
     asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
-    assert said(two, 2, asked, 4).coordinators[0].node_id == 2
+    assert said(two_brokers, 2, asked, 4).coordinators[0].node_id == 2
 
 
 # Transactions.
@@ -250,15 +196,15 @@ def naming(name: str | None) -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
 
 
-def said(two: Two, node: int, request: Message, version: int) -> Any:
-    return two.ask(node, request, version)
+def said(two_brokers: TwoBrokers, node: int, request: Message, version: int) -> Any:
+    return two_brokers.ask(node, request, version)
 
 
-def test_transactional_ids_are_spread_over_the_brokers(two: Two) -> None:
+def test_transactional_ids_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
     asked = FindCoordinatorRequest(key_type=1, coordinator_keys=[ON_ONE, ON_TWO])
-    assert [one.node_id for one in said(two, 2, asked, 4).coordinators] == [1, 2]
+    assert [one.node_id for one in said(two_brokers, 2, asked, 4).coordinators] == [1, 2]
     codes = {
-        (node, name): said(two, node, naming(name), 4).error_code
+        (node, name): said(two_brokers, node, naming(name), 4).error_code
         for node in (1, 2)
         for name in (ON_ONE, ON_TWO, None)
     }
@@ -269,13 +215,13 @@ def test_transactional_ids_are_spread_over_the_brokers(two: Two) -> None:
     }  # fmt: skip
 
 
-def test_each_broker_tells_of_its_own_transactions(two: Two) -> None:
-    said(two, 1, naming(ON_ONE), 4)
-    said(two, 2, naming(ON_TWO), 4)
+def test_each_broker_tells_of_its_own_transactions(two_brokers: TwoBrokers) -> None:
+    said(two_brokers, 1, naming(ON_ONE), 4)
+    said(two_brokers, 2, naming(ON_TWO), 4)
     for node, mine in ((1, ON_ONE), (2, ON_TWO)):
-        listed = said(two, node, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
+        listed = said(two_brokers, node, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
         assert [one.transactional_id for one in listed.transaction_states] == [mine]
-        told = said(two, node, DescribeTransactionsRequest(transactional_ids=[ON_ONE, ON_TWO, ""]), 0)
+        told = said(two_brokers, node, DescribeTransactionsRequest(transactional_ids=[ON_ONE, ON_TWO, ""]), 0)
         assert [one.error_code for one in told.transaction_states] == [
             0 if mine == ON_ONE else ErrorCode.NOT_COORDINATOR,
             0 if mine == ON_TWO else ErrorCode.NOT_COORDINATOR,
@@ -283,33 +229,33 @@ def test_each_broker_tells_of_its_own_transactions(two: Two) -> None:
         ]
 
 
-def test_another_broker_takes_over_the_transactions_of_one(two: Two) -> None:
-    said(two, 1, naming(ON_ONE), 4)
-    two.cluster.move_coordinators(1, 2)
-    assert said(two, 2, naming(ON_ONE), 4).producer_epoch == 1
-    assert said(two, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
+def test_another_broker_takes_over_the_transactions_of_one(two_brokers: TwoBrokers) -> None:
+    said(two_brokers, 1, naming(ON_ONE), 4)
+    two_brokers.cluster.move_coordinators(1, 2)
+    assert said(two_brokers, 2, naming(ON_ONE), 4).producer_epoch == 1
+    assert said(two_brokers, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_marker_wakes_who_reads_at_another_broker(two: Two) -> None:
-    named = said(two, 1, naming(ON_ONE), 4)
+def test_a_marker_wakes_who_reads_at_another_broker(two_brokers: TwoBrokers) -> None:
+    named = said(two_brokers, 1, naming(ON_ONE), 4)
     producer = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
     batch = batch_of(b"a", base_sequence=0, is_transactional=True, **producer)
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
     written = ProduceRequest(transactional_id=ON_ONE, acks=-1, timeout_ms=1, topic_data=[data])
-    assert said(two, 2, written, 12).responses[0].partition_responses[0].error_code == 0
-    assert two.ask(2, fetching(wanted(partition=1), wait=10_000, isolation=1), 12) is None
-    reader = two.conns[2]
+    assert said(two_brokers, 2, written, 12).responses[0].partition_responses[0].error_code == 0
+    assert two_brokers.ask(2, fetch_request(fetch_topic(partition=1), wait=10_000, isolation=1), 12) is None
+    reader = two_brokers.conns[2]
     end = EndTxnRequest(transactional_id=ON_ONE, committed=True, **producer)
-    assert said(two, 1, end, 4).error_code == 0
-    (read,) = answered(two.answers[reader])  # type: ignore[arg-type]
+    assert said(two_brokers, 1, end, 4).error_code == 0
+    (read,) = partitions_of(two_brokers.answers[reader])  # type: ignore[arg-type]
     assert (read.last_stable_offset, bool(read.records)) == (2, True)
 
 
-def test_who_writes_at_the_wrong_broker_hears_who_leads(two: Two) -> None:
+def test_who_writes_at_the_wrong_broker_hears_who_leads(two_brokers: TwoBrokers) -> None:
     """KIP-951."""
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     for version in (9, 10, 12):
-        told = said(two, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
+        told = said(two_brokers, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
         leader = told.responses[0].partition_responses[0].current_leader
         if version < 10:
             assert (leader.leader_id, told.node_endpoints) == (-1, [])
@@ -334,45 +280,47 @@ def creating(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[made])
 
 
-def placed(two: Two) -> list[tuple[int, list[int], list[int], list[int]]]:
-    (topic,) = said(two, 1, MetadataRequest(topics=[MetadataRequestTopic(name="r")]), 9).topics
+def placed(two_brokers: TwoBrokers) -> list[tuple[int, list[int], list[int], list[int]]]:
+    (topic,) = said(two_brokers, 1, MetadataRequest(topics=[MetadataRequestTopic(name="r")]), 9).topics
     return [
         (one.leader_id, one.replica_nodes, one.isr_nodes, one.offline_replicas) for one in topic.partitions
     ]
 
 
-def test_a_topic_has_as_many_replicas_as_it_was_made_with(two: Two) -> None:
-    made = said(two, 1, creating(2), 7)
+def test_a_topic_has_as_many_replicas_as_it_was_made_with(two_brokers: TwoBrokers) -> None:
+    made = said(two_brokers, 1, creating(2), 7)
     assert (made.topics[0].error_code, made.topics[0].replication_factor) == (0, 2)
-    assert placed(two) == [(1, [1, 2], [1, 2], []), (2, [2, 1], [2, 1], []), (1, [1, 2], [1, 2], [])]
-    two.step(1, ElectLeader("r", 0, 2))
-    assert placed(two)[0] == (2, [1, 2], [1, 2], [])
-    del two.cluster.nodes[1]
-    assert placed(two)[0] == (2, [1, 2], [2], [1])
+    assert placed(two_brokers) == [(1, [1, 2], [1, 2], []), (2, [2, 1], [2, 1], []), (1, [1, 2], [1, 2], [])]
+    two_brokers.step(1, ElectLeader("r", 0, 2))
+    assert placed(two_brokers)[0] == (2, [1, 2], [1, 2], [])
+    del two_brokers.cluster.nodes[1]
+    assert placed(two_brokers)[0] == (2, [1, 2], [2], [1])
 
 
-def test_there_are_no_more_replicas_than_brokers(two: Two) -> None:
-    made = said(two, 1, creating(3), 7)
+def test_there_are_no_more_replicas_than_brokers(two_brokers: TwoBrokers) -> None:
+    made = said(two_brokers, 1, creating(3), 7)
     assert made.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "2 brokers" in made.topics[0].error_message
 
 
 @pytest.mark.parametrize("assigned", [([1, 1],), ([1, 3],), ([1], [1, 2]), ([],)])
 def test_replicas_are_brokers_each_once_and_as_many_for_all(
-    two: Two, assigned: tuple[list[int], ...]
+    two_brokers: TwoBrokers, assigned: tuple[list[int], ...]
 ) -> None:
-    made = said(two, 1, creating(-1, *assigned), 7)
+    made = said(two_brokers, 1, creating(-1, *assigned), 7)
     assert made.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_replicas_that_a_client_chose_are_taken_and_new_partitions_have_as_many(two: Two) -> None:
-    made = said(two, 1, creating(-1, [2, 1]), 7)
-    assert (made.topics[0].error_code, placed(two)) == (0, [(2, [2, 1], [2, 1], [])])
+def test_replicas_that_a_client_chose_are_taken_and_new_partitions_have_as_many(
+    two_brokers: TwoBrokers,
+) -> None:
+    made = said(two_brokers, 1, creating(-1, [2, 1]), 7)
+    assert (made.topics[0].error_code, placed(two_brokers)) == (0, [(2, [2, 1], [2, 1], [])])
     for total, chosen in ((2, None), (3, [[1, 2]]), (4, [[1]])):
         added = [CreatePartitionsAssignment(broker_ids=ids) for ids in chosen or ()]
         grown = CreatePartitionsTopic(name="r", count=total, assignments=added if chosen else None)
         request = CreatePartitionsRequest(topics=[grown], timeout_ms=1, validate_only=False)
-        code = said(two, 1, request, 3).results[0].error_code
+        code = said(two_brokers, 1, request, 3).results[0].error_code
         assert code == (ErrorCode.INVALID_REPLICA_ASSIGNMENT if total == 4 else 0)
-    assert [leader for leader, *_ in placed(two)] == [2, 2, 1]
-    assert [replicas for _, replicas, *_ in placed(two)] == [[2, 1], [2, 1], [1, 2]]
+    assert [leader for leader, *_ in placed(two_brokers)] == [2, 2, 1]
+    assert [replicas for _, replicas, *_ in placed(two_brokers)] == [[2, 1], [2, 1], [1, 2]]

@@ -18,8 +18,8 @@ from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicP
 from kproto.records import Batch, batches, encode_batch, rows
 from kproto.records.crc32c import crc32c
 from kproto.records.record import Record
-from tests.broker.stage import Client, Stage, fetching, wanted
-from tests.broker.transactions import Producer
+from tests.broker.behaviour.stage import TransactionalProducer
+from tests.broker.stage import Client, Stage, fetch_request, fetch_topic
 
 POLICY = "compact"
 Pair = tuple[str, str | None]
@@ -28,11 +28,6 @@ Pair = tuple[str, str | None]
 @pytest.fixture
 def stage() -> Stage:
     return compacted()
-
-
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
 
 
 def compacted() -> Stage:
@@ -99,7 +94,7 @@ def test_a_batch_with_nothing_left_is_gone_and_a_fetch_goes_on_behind_it(
     stage.step(CleanLogs())
     assert held(stage) == [(2, "a", "3"), (3, "b", "1")]
     for offset in (0, 1, 2):
-        data = client.fetch(fetching(wanted(offset))).responses[0].partitions[0]
+        data = client.fetch(fetch_request(fetch_topic(offset))).responses[0].partitions[0]
         assert data.error_code == 0
         assert [one.offset for one in rows(data.records or b"")] == [2, 3]
 
@@ -223,7 +218,7 @@ def test_records_without_a_key_go(stage: Stage, client: Client) -> None:
     assert held(stage) == [(1, "a", "1")]
 
 
-def transacted(stage: Stage, producer: Producer, *values: str, commits: bool) -> None:
+def transacted(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
     """A transaction with a batch for each value of the key a."""
     for number, value in enumerate(values):
         made = keyed(
@@ -271,7 +266,7 @@ def test_what_is_not_stable_is_left_alone(stage: Stage, client: Client) -> None:
 
 def test_what_was_aborted_goes_and_hides_nothing(stage: Stage, client: Client) -> None:
     write(client, ("a", "1"))
-    transacted(stage, Producer(stage), "2", "3", commits=False)
+    transacted(stage, TransactionalProducer(stage), "2", "3", commits=False)
     write(client, ("b", "1"))
     stage.step(CleanLogs())
     assert shape(stage) == [(0, "data"), (3, "marker"), (4, "data")]
@@ -281,7 +276,7 @@ def test_what_was_aborted_goes_and_hides_nothing(stage: Stage, client: Client) -
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_marker_goes_a_while_after_its_transaction(stage: Stage, client: Client, commits: bool) -> None:
     configured(stage, delete_retention_ms=1_000)
-    producer = Producer(stage)
+    producer = TransactionalProducer(stage)
     transacted(stage, producer, "1", commits=commits)
     write(client, ("a", "2"))
     stage.step(CleanLogs())
@@ -299,7 +294,7 @@ def test_a_marker_goes_a_while_after_its_transaction(stage: Stage, client: Clien
 
 def test_a_cut_behind_compacted_markers_finds_what_is_open(stage: Stage, client: Client) -> None:
     configured(stage, delete_retention_ms=0)
-    transacted(stage, Producer(stage), "1", commits=False)
+    transacted(stage, TransactionalProducer(stage), "1", commits=False)
     for _ in range(3):
         stage.step(CleanLogs())
     write(client, ("a", "2"))

@@ -30,11 +30,6 @@ def stage() -> Stage:
     return Stage({"t": 1}, message_max_bytes=5000)
 
 
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
-
-
 def altered(
     client: Client, name: str, value: str | None, *, broker: str = "1", how: int = SET, only: bool = False
 ) -> tuple[int, str]:

@@ -9,17 +9,12 @@ from kproto.broker.machine import Changed, CreateTopic, Truncate
 from kproto.error_codes import ErrorCode
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchResponse, ForgottenTopic
-from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, partitions_of, values_of
 
 
 @pytest.fixture
 def stage() -> Stage:
     return Stage({"t": 3})
-
-
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
 
 
 @pytest.fixture
@@ -29,23 +24,29 @@ def producer(stage: Stage) -> Client:
 
 def opened(client: Client, *partitions: int) -> int:
     """A session that follows these partitions from offset 0; its id."""
-    response = client.fetch(fetching(*[wanted(partition=p) for p in partitions], session=(0, 0), wait=0))
-    assert (response.error_code, len(answered(response))) == (0, len(partitions))
+    response = client.fetch(
+        fetch_request(*[fetch_topic(partition=p) for p in partitions], session=(0, 0), wait=0)
+    )
+    assert (response.error_code, len(partitions_of(response))) == (0, len(partitions))
     assert response.session_id > 0
     return response.session_id
 
 
 def said(response: FetchResponse) -> list[int]:
-    return [data.partition_index for data in answered(response)]
+    return [data.partition_index for data in partitions_of(response)]
 
 
 def test_a_fetch_without_a_session_opens_none(stage: Stage, client: Client) -> None:
-    assert client.fetch(fetching(wanted(), wait=0)).session_id == 0
+    assert client.fetch(fetch_request(fetch_topic(), wait=0)).session_id == 0
     assert len(stage.broker.fetch_sessions) == 0
 
 
 def test_the_first_answer_of_a_session_speaks_of_every_partition(client: Client) -> None:
-    assert said(client.fetch(fetching(wanted(partition=0), wanted(partition=1), session=(0, 0), wait=0))) == [
+    assert said(
+        client.fetch(
+            fetch_request(fetch_topic(partition=0), fetch_topic(partition=1), session=(0, 0), wait=0)
+        )
+    ) == [
         0,
         1,
     ]
@@ -54,31 +55,31 @@ def test_the_first_answer_of_a_session_speaks_of_every_partition(client: Client)
 def test_later_requests_need_not_name_the_partitions(client: Client, producer: Client) -> None:
     session = opened(client, 0, 1)
     producer.produce(batch_of(b"a"), partition=1)
-    response = client.fetch(fetching(session=(session, 1)))
+    response = client.fetch(fetch_request(session=(session, 1)))
     assert response.session_id == session
-    assert [(data.partition_index, values(data)) for data in answered(response)] == [(1, [b"a"])]
+    assert [(data.partition_index, values_of(data)) for data in partitions_of(response)] == [(1, [b"a"])]
 
 
 def test_partitions_without_news_are_left_out(client: Client) -> None:
     session = opened(client, 0, 1)
-    assert said(client.fetch(fetching(session=(session, 1), wait=0))) == []
+    assert said(client.fetch(fetch_request(session=(session, 1), wait=0))) == []
 
 
 def test_a_new_position_counts_from_then_on(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     producer.produce(batch_of(b"b"))
     session = opened(client, 0)
-    [data] = answered(client.fetch(fetching(wanted(1), session=(session, 1))))
-    assert values(data) == [b"b"]
-    assert said(client.fetch(fetching(wanted(2), session=(session, 2), wait=0))) == []
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(1), session=(session, 1))))
+    assert values_of(data) == [b"b"]
+    assert said(client.fetch(fetch_request(fetch_topic(2), session=(session, 2), wait=0))) == []
 
 
 def test_records_are_sent_again_until_the_position_moves(client: Client, producer: Client) -> None:
     session = opened(client, 0)
     producer.produce(batch_of(b"a"))
     for epoch in (1, 2):
-        [data] = answered(client.fetch(fetching(session=(session, epoch))))
-        assert values(data) == [b"a"]
+        [data] = partitions_of(client.fetch(fetch_request(session=(session, epoch))))
+        assert values_of(data) == [b"a"]
 
 
 def test_who_read_what_was_cut_off_is_told_where_to_go(
@@ -88,12 +89,12 @@ def test_who_read_what_was_cut_off_is_told_where_to_go(
     for _ in range(2):
         producer.produce(batch_of(b"a"))
     session = opened(client, 0)
-    known = [wanted(2, fetched_epoch=0)]
-    assert said(client.fetch(fetching(*known, session=(session, 1), wait=0))) == []
+    known = [fetch_topic(2, fetched_epoch=0)]
+    assert said(client.fetch(fetch_request(*known, session=(session, 1), wait=0))) == []
     stage.step(Truncate("t", 0, 1))
     producer.produce(batch_of(b"b"))
     for epoch in (2, 3):
-        [data] = answered(client.fetch(fetching(session=(session, epoch))))
+        [data] = partitions_of(client.fetch(fetch_request(session=(session, epoch))))
         assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
 
 
@@ -103,37 +104,37 @@ def test_a_topic_that_goes_is_known_by_its_name_to_who_fetches_by_its_id(
 ) -> None:
     """Kafka reads a topic's name when a fetch or its session first names the id, and keeps it."""
     first = stage.topic("t").id
-    named, beyond = wanted(topic_id=first), wanted(topic_id=first, partition=1)
+    named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)
     if session == 0:
-        session = client.fetch(fetching(named, beyond, session=(0, 0), wait=0), 13).session_id
-        client.send(fetching(session=(session, 1), wait=500), 13)
+        session = client.fetch(fetch_request(named, beyond, session=(0, 0), wait=0), 13).session_id
+        client.send(fetch_request(session=(session, 1), wait=500), 13)
     else:
-        client.send(fetching(named, wait=500), 13)
+        client.send(fetch_request(named, wait=500), 13)
     operator = stage.client()
     operator.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
     gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert set(codes(client.answer())) == {gone}
     if session > 0:
         stage.step(CreateTopic("t", 1, stage.random_id()))
-        anew = client.fetch(fetching(session=(session, 2)), 13)
+        anew = client.fetch(fetch_request(session=(session, 2)), 13)
         assert codes(anew) == [ErrorCode.INCONSISTENT_TOPIC_ID, gone]
-    assert codes(client.fetch(fetching(named), 13)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert codes(client.fetch(fetch_request(named), 13)) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 def codes(response: FetchResponse) -> list[int]:
-    return [data.error_code for data in answered(response)]
+    return [data.error_code for data in partitions_of(response)]
 
 
 def test_a_partition_can_join_later(client: Client, producer: Client) -> None:
     session = opened(client, 0)
     producer.produce(batch_of(b"a"), partition=2)
-    assert said(client.fetch(fetching(wanted(partition=2), session=(session, 1)))) == [2]
+    assert said(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1)))) == [2]
 
 
 def test_a_partition_that_joined_is_spoken_of_once_even_when_it_is_empty(client: Client) -> None:
     session = opened(client, 0)
-    assert said(client.fetch(fetching(wanted(partition=2), session=(session, 1), wait=0))) == [2]
-    assert said(client.fetch(fetching(session=(session, 2), wait=0))) == []
+    assert said(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1), wait=0))) == [2]
+    assert said(client.fetch(fetch_request(session=(session, 2), wait=0))) == []
 
 
 def test_a_forgotten_partition_is_not_read_any_more(client: Client, producer: Client) -> None:
@@ -141,7 +142,7 @@ def test_a_forgotten_partition_is_not_read_any_more(client: Client, producer: Cl
     for partition in (0, 1):
         producer.produce(batch_of(b"a"), partition=partition)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
-    assert said(client.fetch(fetching(session=(session, 1), forget=forget))) == [1]
+    assert said(client.fetch(fetch_request(session=(session, 1), forget=forget))) == [1]
 
 
 def test_a_fetch_that_waits_while_a_later_one_forgets_its_partition_is_answered_without_it(
@@ -149,9 +150,9 @@ def test_a_fetch_that_waits_while_a_later_one_forgets_its_partition_is_answered_
 ) -> None:
     """The client's connection broke, unseen by the broker, and it goes on with its session on another one."""
     session = opened(client, 0, 1)
-    client.send(fetching(session=(session, 1), wait=500), 12)
+    client.send(fetch_request(session=(session, 1), wait=500), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
-    again = stage.client().fetch(fetching(session=(session, 2), forget=forget, wait=0))
+    again = stage.client().fetch(fetch_request(session=(session, 2), forget=forget, wait=0))
     assert again.error_code == ErrorCode.NONE
     stage.wait(500)
     assert said(client.answer()) == []
@@ -160,7 +161,7 @@ def test_a_fetch_that_waits_while_a_later_one_forgets_its_partition_is_answered_
 def test_a_session_that_forgets_everything_ends(stage: Stage, client: Client) -> None:
     session = opened(client, 0)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
-    response = client.fetch(fetching(session=(session, 1), forget=forget))
+    response = client.fetch(fetch_request(session=(session, 1), forget=forget))
     assert (response.error_code, response.session_id, said(response)) == (0, 0, [])
     assert len(stage.broker.fetch_sessions) == 0
 
@@ -168,73 +169,75 @@ def test_a_session_that_forgets_everything_ends(stage: Stage, client: Client) ->
 def test_a_moved_log_start_is_news(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     session = opened(client, 0)
-    client.fetch(fetching(wanted(1), session=(session, 1), wait=0))
+    client.fetch(fetch_request(fetch_topic(1), session=(session, 1), wait=0))
     stage.log("t").delete_before(1)
     stage.step(Changed("t", 0))
-    [data] = answered(client.fetch(fetching(session=(session, 2), wait=0)))
+    [data] = partitions_of(client.fetch(fetch_request(session=(session, 2), wait=0)))
     assert data.log_start_offset == 1
 
 
 def test_an_error_is_said_in_every_answer(client: Client) -> None:
     session = opened(client, 0)
     for epoch in (1, 2):
-        request = fetching(wanted(partition=9), session=(session, epoch), wait=10_000)
-        [data] = answered(client.fetch(request))
+        request = fetch_request(fetch_topic(partition=9), session=(session, epoch), wait=10_000)
+        [data] = partitions_of(client.fetch(request))
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_session_nobody_knows_is_not_found(client: Client) -> None:
-    response = client.fetch(fetching(session=(77, 1)))
+    response = client.fetch(fetch_request(session=(77, 1)))
     assert (response.error_code, response.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
 @pytest.mark.parametrize("epoch", [2, 7])
 def test_an_epoch_out_of_turn_is_refused(client: Client, epoch: int) -> None:
-    response = client.fetch(fetching(session=(opened(client, 0), epoch)))
+    response = client.fetch(fetch_request(session=(opened(client, 0), epoch)))
     assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_after_a_refused_epoch_the_right_one_still_counts(client: Client) -> None:
     session = opened(client, 0)
-    client.fetch(fetching(session=(session, 5)))
-    assert client.fetch(fetching(session=(session, 1), wait=0)).error_code == 0
+    client.fetch(fetch_request(session=(session, 5)))
+    assert client.fetch(fetch_request(session=(session, 1), wait=0)).error_code == 0
 
 
 def test_the_final_epoch_ends_the_session(stage: Stage, client: Client) -> None:
     session = opened(client, 0)
-    assert client.fetch(fetching(session=(session, -1))).error_code == 0
-    assert client.fetch(fetching(session=(session, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.fetch(fetch_request(session=(session, -1))).error_code == 0
+    assert (
+        client.fetch(fetch_request(session=(session, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
 
 
 def test_epoch_zero_replaces_the_session_that_it_names(stage: Stage, client: Client) -> None:
     first = opened(client, 0)
-    second = client.fetch(fetching(wanted(), session=(first, 0), wait=0)).session_id
+    second = client.fetch(fetch_request(fetch_topic(), session=(first, 0), wait=0)).session_id
     assert second not in (0, first)
     assert len(stage.broker.fetch_sessions) == 1
 
 
 def test_a_session_of_names_cant_go_on_with_ids(client: Client) -> None:
     session = opened(client, 0)
-    response = client.fetch(fetching(session=(session, 1)), 13)
+    response = client.fetch(fetch_request(session=(session, 1)), 13)
     assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_a_session_of_ids_names_topics_by_id(stage: Stage, client: Client, producer: Client) -> None:
     topic_id = stage.topic("t").id
-    request = fetching(wanted(topic_id=topic_id), session=(0, 0), wait=0)
+    request = fetch_request(fetch_topic(topic_id=topic_id), session=(0, 0), wait=0)
     session = client.fetch(request, 18).session_id
     producer.produce(batch_of(b"a"))
-    response = client.fetch(fetching(session=(session, 1)), 18)
+    response = client.fetch(fetch_request(session=(session, 1)), 18)
     assert [topic.topic_id for topic in response.responses] == [topic_id]
     forget = [ForgottenTopic(topic_id=topic_id, partitions=[0])]
-    assert client.fetch(fetching(session=(session, 2), forget=forget), 18).session_id == 0
+    assert client.fetch(fetch_request(session=(session, 2), forget=forget), 18).session_id == 0
 
 
 def test_without_a_free_slot_the_fetch_goes_without_a_session() -> None:
     stage = Stage({"t": 1}, max_incremental_fetch_session_cache_slots=1)
     client = stage.client()
     opened(client, 0)
-    response = client.fetch(fetching(wanted(), session=(0, 0), wait=0))
+    response = client.fetch(fetch_request(fetch_topic(), session=(0, 0), wait=0))
     assert (response.error_code, response.session_id, said(response)) == (0, 0, [0])
 
 
@@ -244,15 +247,15 @@ def test_a_session_that_nobody_used_for_long_makes_room() -> None:
     first = opened(client, 0)
     stage.wait(IDLE_MS)
     opened(client, 0)
-    assert client.fetch(fetching(session=(first, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.fetch(fetch_request(session=(first, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_partition_that_gave_records_goes_to_the_end_of_the_line(client: Client, producer: Client) -> None:
     for partition in (0, 1, 0, 1):
         producer.produce(batch_of(b"a" * 100), partition=partition)
     size = len(batch_of(b"a" * 100))
-    both = [wanted(partition=p) for p in (0, 1)]
-    first = client.fetch(fetching(*both, session=(0, 0), max_bytes=size))
-    assert [bool(data.records) for data in answered(first)] == [True, False]
-    second = client.fetch(fetching(session=(first.session_id, 1), max_bytes=size))
-    assert [data.partition_index for data in answered(second) if data.records] == [1]
+    both = [fetch_topic(partition=p) for p in (0, 1)]
+    first = client.fetch(fetch_request(*both, session=(0, 0), max_bytes=size))
+    assert [bool(data.records) for data in partitions_of(first)] == [True, False]
+    second = client.fetch(fetch_request(session=(first.session_id, 1), max_bytes=size))
+    assert [data.partition_index for data in partitions_of(second) if data.records] == [1]

@@ -12,7 +12,7 @@ from kproto.broker.call import Call
 from kproto.broker.fetch_sessions import FetchSession
 from kproto.broker.purgatory import Purgatory
 from kproto.broker.topics import Partition
-from tests.broker.stage import Stage, batch_of, fetching, wanted
+from tests.broker.stage import Stage, batch_of, fetch_request, fetch_topic
 
 
 class Request:
@@ -71,7 +71,7 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
 def test_a_record_elsewhere_looks_at_no_fetch_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage({"t": 2})
     reader, producer = stage.client(), stage.client()
-    reader.send(fetching(wanted(partition=0)), 12)
+    reader.send(fetch_request(fetch_topic(partition=0)), 12)
 
     def looked_at(*_: Any, **__: Any) -> None:
         raise AssertionError("a fetch of another partition was looked at")

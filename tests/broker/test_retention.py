@@ -10,20 +10,10 @@ from kproto.broker.machine import CleanLogs
 from kproto.broker.topics import Topic
 from kproto.error_codes import ErrorCode
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from tests.broker.stage import Client, Stage, batch_of, fetching, wanted
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 
 HOUR = 3_600_000
 LARGE = b"x" * 700_000  # of which each gets a segment of its own, with segment.bytes at its least
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage({"t": 1})
-
-
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
 
 
 def configured(stage: Stage, **configs: object) -> Topic:
@@ -205,7 +195,7 @@ def test_who_waits_before_the_new_start_hears_of_it(client: Client, stage: Stage
     configured(stage, retention_ms=1_000)
     write(client, 2_000)
     reader = stage.client()
-    reader.send(fetching(wanted(0), min_bytes=10_000, wait=60_000), 12)
+    reader.send(fetch_request(fetch_topic(0), min_bytes=10_000, wait=60_000), 12)
     stage.step(CleanLogs())
     data = reader.answer().responses[0].partitions[0]
     assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)

@@ -33,8 +33,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
 from kproto.testing.certificates import certificates
 from kproto.wire.frame import frame
-from tests.broker.sockets import PATIENCE, Socket, connected
-from tests.broker.stage import batch_of, fetching, joining, wanted
+from tests.broker.stage import PATIENCE, Socket, batch_of, connected, fetch_request, fetch_topic, join_request
 
 
 def works(bootstrap: str) -> bool:
@@ -70,7 +69,7 @@ def test_requests_that_come_all_at_once_are_answered_in_order() -> None:
 def test_a_deadline_comes_without_any_traffic() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         began = time.monotonic()
-        assert client.ask(fetching(wanted(), wait=200), 12).error_code == 0
+        assert client.ask(fetch_request(fetch_topic(), wait=200), 12).error_code == 0
         assert time.monotonic() - began >= 0.2
 
 
@@ -124,7 +123,7 @@ def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
         reader.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as lazy:
             lazy.socket.setblocking(False)
-            asked = frame(encode_request(fetching(wanted(), wait=0), 12, 1, "me")) * 1000
+            asked = frame(encode_request(fetch_request(fetch_topic(), wait=0), 12, 1, "me")) * 1000
             sent, idle = 0, time.monotonic() + 1
             while time.monotonic() < idle and sent < 64 << 20:
                 try:
@@ -229,8 +228,8 @@ def test_observers_see_what_the_coordinator_did() -> None:
         connected(server.bootstrap) as client,
     ):
         server.observe(lambda *step: seen.append(step))
-        member = client.ask(joining(), 9).member_id
-        client.ask(joining(member), 9)
+        member = client.ask(join_request(), 9).member_id
+        client.ask(join_request(member), 9)
     requests = [
         type(event.request).__name__ for event, _, _ in seen if isinstance(event, coordinator.RequestReceived)
     ]
@@ -270,7 +269,7 @@ def test_observers_see_transactions() -> None:
 def test_a_failing_observer_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
     with running() as server, connected(server.bootstrap) as client:
         server.observe(lambda *_: 1 / 0)
-        assert client.ask(joining(), 9).member_id
+        assert client.ask(join_request(), 9).member_id
     assert "an observer failed" in caplog.text
 
 
@@ -314,7 +313,7 @@ def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.Warn
         async with Server(topics={"t": 1}) as server:
             host, port = server.bootstrap.rsplit(":", 1)
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(frame(encode_request(fetching(wanted(), wait=60_000), 12, 1, "me")))
+            writer.write(frame(encode_request(fetch_request(fetch_topic(), wait=60_000), 12, 1, "me")))
             while not next_deadline(server.broker):
                 await asyncio.sleep(0.001)
             await server.stop()
@@ -402,10 +401,63 @@ def test_a_broker_that_comes_back_has_no_fetch_sessions() -> None:
     """They are its memory's, as Kafka's; and who had one is not on the connection that it had."""
     with running(topics={"t": 1}) as server:
         with connected(server.bootstrap) as client:
-            session = client.ask(fetching(wanted(), session=(0, 0), wait=0), 12).session_id
-            assert client.ask(fetching(session=(session, 1), wait=0), 12).error_code == 0
+            session = client.ask(fetch_request(fetch_topic(), session=(0, 0), wait=0), 12).session_id
+            assert client.ask(fetch_request(session=(session, 1), wait=0), 12).error_code == 0
         server.down()
         server.up()
         with connected(server.bootstrap) as client:
-            again = client.ask(fetching(session=(session, 2), wait=0), 12)
+            again = client.ask(fetch_request(session=(session, 2), wait=0), 12)
             assert again.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("topics", ["a"]),
+        ("topics", {"a": "3"}),
+        ("topics", "a"),
+        ("settings", [1]),
+        ("settings", {"num.partitions": None}),
+        ("host", 5),
+        ("port", -1),
+        ("port", 65536),
+        ("port", "9092"),
+        ("listen", "PLAINTEXT://127.0.0.1:0"),
+        ("listen", ["FOO://127.0.0.1:0"]),
+        ("users", {"ann": 5}),
+        ("users", "ann"),
+        ("tls", "server.pem"),
+        ("highest", {"Fetch": "11"}),
+    ],
+)
+def test_a_server_that_cannot_be_is_refused(name: str, given: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server(**{name: given})
+    assert refused.value.option == name
+    with pytest.raises(ConfigError), running(**{name: given}):
+        pass
+
+
+def test_a_refusal_shows_no_password() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server(users={"ann": "swordfish", "bob": 5})  # type: ignore[dict-item]
+    assert "swordfish" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ("create_topic", ("u", "3")),
+        ("create_topic", ("u", True)),
+        ("create_topic", ("u", 1, {"retention.ms": 5})),
+        ("create_topic", ("u", 1, "x")),
+        ("create_topic", (None,)),
+        ("grow_topic", ("t", "9")),
+        ("elect_leader", ("t", "0")),
+        ("truncate", ("t", 0, "0")),
+        ("observe", (5,)),
+    ],
+)
+def test_what_an_operator_cannot_ask_for_is_refused(call: str, given: tuple[Any, ...]) -> None:
+    with running(topics={"t": 3}) as server, pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
+        getattr(server, call)(*given)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from kproto.broker.topic_configs import TOPIC_CONFIGS, check_topic_config
-from tests.broker.configs import REFUSED, TAKEN
-from tests.broker.stage import Stage, batch_of
+from tests.broker.stage import INVALID_TOPIC_CONFIGS, VALID_TOPIC_CONFIGS, Stage, batch_of
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [*TAKEN, *((name, config.default) for name, config in TOPIC_CONFIGS.items())]
+    ("name", "value"),
+    [*VALID_TOPIC_CONFIGS, *((name, config.default) for name, config in TOPIC_CONFIGS.items())],
 )
 def test_what_kafka_takes_is_allowed(name: str, value: str) -> None:
     assert check_topic_config(name, value) is None
 
 
-@pytest.mark.parametrize(("name", "value"), REFUSED)
+@pytest.mark.parametrize(("name", "value"), INVALID_TOPIC_CONFIGS)
 def test_what_kafka_refuses_is_not_allowed(name: str, value: str) -> None:
     why = check_topic_config(name, value)
     assert why is not None

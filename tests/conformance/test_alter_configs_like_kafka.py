@@ -13,7 +13,7 @@ from kproto.messages.alter_configs import AlterableConfig, AlterConfigsRequest, 
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from tests.broker.sockets import PATIENCE, Socket, connected
+from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 from tests.conformance.programs import eventually
 

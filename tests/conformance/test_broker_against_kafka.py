@@ -48,8 +48,7 @@ from kproto.messages.offset_for_leader_epoch import (
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
 from kproto.wire.message import Message
-from tests.broker.sockets import Socket
-from tests.broker.stage import batch_of, fetching, wanted
+from tests.broker.stage import Socket, batch_of, fetch_request, fetch_topic
 from tests.conformance import judges
 
 pytestmark = pytest.mark.kafka
@@ -92,7 +91,7 @@ class Both:
         """A fetch in the session that each broker gave to its own client."""
         got = []
         for index, broker in enumerate(self.brokers):
-            request = fetching(*topics, wait=0, session=(self.sessions[index], epoch), forget=forget)
+            request = fetch_request(*topics, wait=0, session=(self.sessions[index], epoch), forget=forget)
             got.append(broker.ask(request, 12))
             self.sessions[index] = got[-1].session_id or self.sessions[index]
         assert seen(got[1]) == seen(got[0])
@@ -347,38 +346,38 @@ def test_fetches_are_answered_alike(both: Both) -> None:
     both.answers(producing(both.topic, fresh(b"a", b"b")), 12)
     name = both.topic
     for topic in (
-        wanted(topic=name),
-        wanted(1, topic=name),
-        wanted(2, topic=name),
-        wanted(3, topic=name),
-        wanted(-5, topic=name),
-        wanted(topic=name, partition=1),
-        wanted(topic=name, partition=9),
-        wanted(topic="none-such"),
-        wanted(topic=name, epoch=9),
-        wanted(topic=name, fetched_epoch=0),
-        wanted(topic=name, fetched_epoch=5),
-        wanted(topic=name, max_bytes=1),
+        fetch_topic(topic=name),
+        fetch_topic(1, topic=name),
+        fetch_topic(2, topic=name),
+        fetch_topic(3, topic=name),
+        fetch_topic(-5, topic=name),
+        fetch_topic(topic=name, partition=1),
+        fetch_topic(topic=name, partition=9),
+        fetch_topic(topic="none-such"),
+        fetch_topic(topic=name, epoch=9),
+        fetch_topic(topic=name, fetched_epoch=0),
+        fetch_topic(topic=name, fetched_epoch=5),
+        fetch_topic(topic=name, max_bytes=1),
     ):
         for isolation in (0, 1):
-            both.agree(fetching(topic, wait=0, isolation=isolation), 12)
-    both.agree(fetching(wait=0), 12)
-    both.agree(fetching(wanted(topic_id=SOME_ID), wait=0), 13)
+            both.agree(fetch_request(topic, wait=0, isolation=isolation), 12)
+    both.agree(fetch_request(wait=0), 12)
+    both.agree(fetch_request(fetch_topic(topic_id=SOME_ID), wait=0), 13)
     for version in range(4, 13):
-        both.agree(fetching(wanted(topic=name), wait=0), version)
+        both.agree(fetch_request(fetch_topic(topic=name), wait=0), version)
 
 
 def test_fetch_sessions_are_kept_alike(both: Both) -> None:
     both.create(3)
     name = both.topic
-    both.agree(fetching(session=(123456, 1)), 12)
-    both.agree_in_session(0, wanted(topic=name), wanted(topic=name, partition=1))
+    both.agree(fetch_request(session=(123456, 1)), 12)
+    both.agree_in_session(0, fetch_topic(topic=name), fetch_topic(topic=name, partition=1))
     both.agree_in_session(1)
     both.answers(producing(name, fresh(b"a")), 12)
     both.agree_in_session(2)
     both.agree_in_session(3)
-    both.agree_in_session(4, wanted(1, topic=name), wanted(topic=name, partition=2))
-    both.agree_in_session(5, wanted(topic=name, partition=9))
+    both.agree_in_session(4, fetch_topic(1, topic=name), fetch_topic(topic=name, partition=2))
+    both.agree_in_session(5, fetch_topic(topic=name, partition=9))
     both.agree_in_session(6)
     both.agree_in_session(9)
     both.agree_in_session(7, forget=(ForgottenTopic(topic=name, partitions=[9, 2]),))

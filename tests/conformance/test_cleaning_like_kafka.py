@@ -28,8 +28,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, batches, encode_batch
-from tests.broker.sockets import Socket
-from tests.broker.stage import fetching, wanted
+from tests.broker.stage import Socket, fetch_request, fetch_topic
 from tests.conformance import judges
 from tests.conformance.plays import SEED
 
@@ -144,7 +143,7 @@ class Side:
         aborted: list[int] = []
         at = start
         while True:
-            request = fetching(wanted(at, topic=self.topic), wait=0, isolation=1)
+            request = fetch_request(fetch_topic(at, topic=self.topic), wait=0, isolation=1)
             data = self.socket.ask(request, 12).responses[0].partitions[0]
             assert data.error_code == 0
             got = list(batches(data.records or b""))

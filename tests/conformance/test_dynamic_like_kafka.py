@@ -18,7 +18,7 @@ from kproto.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.broker.sockets import PATIENCE, Socket, connected
+from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 
 SET, DELETE, APPEND = 0, 1, 2

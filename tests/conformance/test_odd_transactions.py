@@ -31,7 +31,7 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kproto.records import Record, encode_batch
-from tests.broker.sockets import Socket
+from tests.broker.stage import Socket
 from tests.conformance import judges
 from tests.conformance.plays import SEED
 from tests.conformance.test_odd_requests import ALL, SETTINGS

@@ -24,7 +24,7 @@ from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
 from kproto.testing.proxy import Proxy
-from tests.broker.sockets import Socket, connected
+from tests.broker.stage import Socket, connected
 from tests.conformance.secured_members import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured")

@@ -27,7 +27,7 @@ from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient
 from kproto.testing import brokers
 from kproto.testing.issuer import Issuer, issuing
-from tests.broker.sockets import connected
+from tests.broker.stage import connected
 from tests.conformance import judges
 
 jwt: Any = pytest.importorskip("jwt")

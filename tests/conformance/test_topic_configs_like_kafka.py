@@ -9,7 +9,7 @@ import pytest
 from kproto import Cluster
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from tests.broker.configs import REFUSED, TAKEN
+from tests.broker.stage import INVALID_TOPIC_CONFIGS, VALID_TOPIC_CONFIGS
 from tests.conformance import judges
 
 pytestmark = pytest.mark.kafka
@@ -28,11 +28,11 @@ def made_with(kafka: Cluster, name: str, value: str) -> ErrorCode:
     return ErrorCode(answer.topics[0].error_code)
 
 
-@pytest.mark.parametrize(("name", "value"), TAKEN)
+@pytest.mark.parametrize(("name", "value"), VALID_TOPIC_CONFIGS)
 def test_kafka_takes_it(kafka: Cluster, name: str, value: str) -> None:
     assert made_with(kafka, name, value) is ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("name", "value"), REFUSED)
+@pytest.mark.parametrize(("name", "value"), INVALID_TOPIC_CONFIGS)
 def test_kafka_refuses_it(kafka: Cluster, name: str, value: str) -> None:
     assert made_with(kafka, name, value) is ErrorCode.INVALID_CONFIG

@@ -39,8 +39,7 @@ from kproto.messages.txn_offset_commit import (
 )
 from kproto.records import batches
 from kproto.wire.message import Message
-from tests.broker.sockets import Socket
-from tests.broker.stage import batch_of, fetching, wanted
+from tests.broker.stage import Socket, batch_of, fetch_request, fetch_topic
 
 PATIENCE = 30.0
 NOT_READY = (
@@ -273,8 +272,10 @@ class Side:
     def fetch(
         self, partition: int = 0, *, committed: bool = True, offset: int = 0, max_bytes: int = 1 << 20
     ) -> Any:
-        request = fetching(
-            wanted(offset, partition, topic=self.topic, max_bytes=max_bytes), wait=0, isolation=int(committed)
+        request = fetch_request(
+            fetch_topic(offset, partition, topic=self.topic, max_bytes=max_bytes),
+            wait=0,
+            isolation=int(committed),
         )
         (data,) = self.ask(request, 12).responses[0].partitions
         aborted = data.aborted_transactions

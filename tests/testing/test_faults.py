@@ -16,7 +16,7 @@ from kproto.errors import ConfigError, IllegalState
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.testing import proxy
 from kproto.testing.faults import Proxy
-from tests.broker.sockets import Socket, connected
+from tests.broker.stage import Socket, connected
 
 WRONG: list[Any] = ["localhost", "localhost:x", "localhost:99999", "localhost:\u00b2", ":9", "", "a:1,b:2", 5]
 

@@ -18,7 +18,7 @@ from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from kproto.testing.brokers import free_port
 from kproto.testing.certificates import certificates
 from kproto.testing.proxy import Proxy
-from tests.broker.sockets import Socket
+from tests.broker.stage import Socket
 
 
 def test_a_group_lives_behind_the_proxy() -> None:

@@ -17,11 +17,6 @@ def stage() -> Stage:
     return Stage({"t": 1}, message_max_bytes=5000)
 
 
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
-
-
 def replaced(
     client: Client,
     configs: dict[str, str | None],

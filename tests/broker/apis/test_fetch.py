@@ -9,17 +9,12 @@ from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_topics import DeleteTopicsRequest
-from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, partitions_of, values_of
 
 
 @pytest.fixture
 def stage() -> Stage:
     return Stage({"t": 2})
-
-
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
 
 
 @pytest.fixture
@@ -32,93 +27,93 @@ def test_records_are_sent_in_every_version(
     stage: Stage, client: Client, producer: Client, version: int
 ) -> None:
     producer.produce(batch_of(b"a", b"b"))
-    [data] = answered(client.fetch(fetching(wanted(topic_id=stage.topic("t").id)), version))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(topic_id=stage.topic("t").id)), version))
     assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 2, 2)
-    assert values(data) == [b"a", b"b"]
+    assert values_of(data) == [b"a", b"b"]
 
 
 def test_a_fetch_within_a_batch_gets_the_whole_batch(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
-    [data] = answered(client.fetch(fetching(wanted(1))))
-    assert values(data) == [b"a", b"b", b"c"]
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(1))))
+    assert values_of(data) == [b"a", b"b", b"c"]
 
 
 def test_a_fetch_at_the_end_waits_for_the_next_record(stage: Stage, client: Client, producer: Client) -> None:
-    client.send(fetching(wanted()), 12)
+    client.send(fetch_request(fetch_topic()), 12)
     stage.wait(100)
     assert client.answers == []
     producer.produce(batch_of(b"a"))
-    assert values(answered(client.answer())[0]) == [b"a"]
+    assert values_of(partitions_of(client.answer())[0]) == [b"a"]
 
 
 def test_a_record_elsewhere_doesnt_wake_a_fetch(client: Client, producer: Client) -> None:
-    client.send(fetching(wanted(partition=0)), 12)
+    client.send(fetch_request(fetch_topic(partition=0)), 12)
     producer.produce(batch_of(b"a"), partition=1)
     assert client.answers == []
 
 
 def test_a_fetch_without_news_is_answered_empty_after_its_wait(stage: Stage, client: Client) -> None:
-    client.send(fetching(wanted(), wait=500), 12)
+    client.send(fetch_request(fetch_topic(), wait=500), 12)
     stage.wait(499)
     assert client.answers == []
     stage.wait(1)
-    [data] = answered(client.answer())
+    [data] = partitions_of(client.answer())
     assert (data.error_code, data.records) == (0, b"")
 
 
 def test_a_fetch_that_may_not_wait_is_answered_at_once(client: Client) -> None:
-    [data] = answered(client.fetch(fetching(wanted(), wait=0)))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(), wait=0)))
     assert (data.error_code, data.records) == (0, b"")
 
 
 def test_a_fetch_of_nothing_is_answered_at_once(client: Client) -> None:
-    assert answered(client.fetch(fetching())) == []
+    assert partitions_of(client.fetch(fetch_request())) == []
 
 
 def test_a_fetch_waits_for_min_bytes_over_all_partitions(client: Client, producer: Client) -> None:
     size = len(batch_of(b"a"))
-    client.send(fetching(wanted(partition=0), wanted(partition=1), min_bytes=2 * size), 12)
+    client.send(fetch_request(fetch_topic(partition=0), fetch_topic(partition=1), min_bytes=2 * size), 12)
     producer.produce(batch_of(b"a"), partition=0)
     assert client.answers == []
     producer.produce(batch_of(b"b"), partition=1)
-    assert [values(data) for data in answered(client.answer())] == [[b"a"], [b"b"]]
+    assert [values_of(data) for data in partitions_of(client.answer())] == [[b"a"], [b"b"]]
 
 
 def test_a_fetch_that_waited_in_vain_gets_what_there_is(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    client.send(fetching(wanted(), min_bytes=1 << 20, wait=500), 12)
+    client.send(fetch_request(fetch_topic(), min_bytes=1 << 20, wait=500), 12)
     producer.produce(batch_of(b"a"))
     stage.wait(500)
-    assert values(answered(client.answer())[0]) == [b"a"]
+    assert values_of(partitions_of(client.answer())[0]) == [b"a"]
 
 
 def test_the_first_batch_is_sent_however_large_it_is(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a" * 1000))
     producer.produce(batch_of(b"b"))
-    [data] = answered(client.fetch(fetching(wanted(max_bytes=10), max_bytes=10)))
-    assert values(data) == [b"a" * 1000]
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(max_bytes=10), max_bytes=10)))
+    assert values_of(data) == [b"a" * 1000]
 
 
 def test_only_the_first_partition_may_exceed_the_limit(client: Client, producer: Client) -> None:
     for partition in (0, 1):
         producer.produce(batch_of(b"a" * 1000), partition=partition)
-    both = (wanted(partition=0, max_bytes=10), wanted(partition=1, max_bytes=10))
-    assert [len(values(data)) for data in answered(client.fetch(fetching(*both)))] == [1, 0]
+    both = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
+    assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*both)))] == [1, 0]
 
 
 def test_an_empty_partition_leaves_the_first_batch_to_the_next_one(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a" * 1000), partition=1)
-    both = (wanted(partition=0, max_bytes=10), wanted(partition=1, max_bytes=10))
-    assert [len(values(data)) for data in answered(client.fetch(fetching(*both)))] == [0, 1]
+    both = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
+    assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*both)))] == [0, 1]
 
 
 def test_a_partitions_limit_bounds_its_part(client: Client, producer: Client) -> None:
     for _ in range(5):
         producer.produce(batch_of(b"a" * 100))
     size = len(batch_of(b"a" * 100))
-    [data] = answered(client.fetch(fetching(wanted(max_bytes=3 * size))))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(max_bytes=3 * size))))
     assert len(data.records or b"") == 3 * size
 
 
@@ -126,8 +121,10 @@ def test_the_whole_limit_bounds_all_partitions_together(client: Client, producer
     for partition in (0, 0, 0, 1, 1, 1):
         producer.produce(batch_of(b"a" * 100), partition=partition)
     size = len(batch_of(b"a" * 100))
-    response = client.fetch(fetching(wanted(partition=0), wanted(partition=1), max_bytes=4 * size))
-    assert [len(data.records or b"") // size for data in answered(response)] == [3, 1]
+    response = client.fetch(
+        fetch_request(fetch_topic(partition=0), fetch_topic(partition=1), max_bytes=4 * size)
+    )
+    assert [len(data.records or b"") // size for data in partitions_of(response)] == [3, 1]
 
 
 def test_fetch_max_bytes_of_the_broker_bounds_every_fetch() -> None:
@@ -135,36 +132,39 @@ def test_fetch_max_bytes_of_the_broker_bounds_every_fetch() -> None:
     client = Stage({"t": 1}, fetch_max_bytes=2 * size).client()
     for _ in range(5):
         client.produce(batch_of(b"a" * 100))
-    [data] = answered(client.fetch(fetching(wanted())))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic())))
     assert len(data.records or b"") == 2 * size
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
 def test_an_offset_outside_the_log_is_out_of_range(client: Client, producer: Client, offset: int) -> None:
     producer.produce(batch_of(b"a", b"b"))
-    [data] = answered(client.fetch(fetching(wanted(offset))))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(offset))))
     assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
 def test_an_error_in_one_partition_keeps_no_other_from_its_records(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
-    good, bad = answered(client.fetch(fetching(wanted(), wanted(partition=9))))
-    assert values(good) == [b"a"]
+    good, bad = partitions_of(client.fetch(fetch_request(fetch_topic(), fetch_topic(partition=9))))
+    assert values_of(good) == [b"a"]
     assert bad.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_an_error_doesnt_wait(client: Client) -> None:
     codes = [
-        data.error_code for data in answered(client.fetch(fetching(wanted(), wanted(topic="u"), wait=10_000)))
+        data.error_code
+        for data in partitions_of(
+            client.fetch(fetch_request(fetch_topic(), fetch_topic(topic="u"), wait=10_000))
+        )
     ]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_an_unknown_topic_id_is_said_with_that_id(stage: Stage, client: Client) -> None:
     unknown = stage.random_id()
-    response = client.fetch(fetching(wanted(topic_id=unknown)), 13)
+    response = client.fetch(fetch_request(fetch_topic(topic_id=unknown)), 13)
     assert [topic.topic_id for topic in response.responses] == [unknown]
-    assert [data.error_code for data in answered(response)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [data.error_code for data in partitions_of(response)] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 def test_a_topic_made_anew_is_not_the_one_with_the_old_id(stage: Stage, client: Client) -> None:
@@ -174,26 +174,26 @@ def test_a_topic_made_anew_is_not_the_one_with_the_old_id(stage: Stage, client: 
     again = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     other.ask(CreateTopicsRequest(topics=[again]))
     assert stage.topic("t").id not in (old, NO_ID)
-    [data] = answered(client.fetch(fetching(wanted(topic_id=old)), 13))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(topic_id=old)), 13))
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_deleting_a_topic_ends_the_wait_of_its_fetches(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    client.send(fetching(wanted(), wait=10_000), 12)
+    client.send(fetch_request(fetch_topic(), wait=10_000), 12)
     producer.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
-    assert [d.error_code for d in answered(client.answer())] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [d.error_code for d in partitions_of(client.answer())] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_a_new_partition_can_be_fetched(stage: Stage, client: Client, producer: Client) -> None:
     stage.step(GrowTopic("t", 3))
     producer.produce(batch_of(b"a"), partition=2)
-    assert values(answered(client.fetch(fetching(wanted(partition=2))))[0]) == [b"a"]
+    assert values_of(partitions_of(client.fetch(fetch_request(fetch_topic(partition=2))))[0]) == [b"a"]
 
 
 def test_a_client_that_went_away_is_not_answered(stage: Stage, client: Client, producer: Client) -> None:
-    client.send(fetching(wanted(), wait=500), 12)
+    client.send(fetch_request(fetch_topic(), wait=500), 12)
     client.leave()
     producer.produce(batch_of(b"a"))
     stage.wait(1000)
@@ -203,7 +203,8 @@ def test_a_client_that_went_away_is_not_answered(stage: Stage, client: Client, p
 def test_read_committed_is_told_that_nothing_was_aborted(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     committed, uncommitted = (
-        answered(client.fetch(fetching(wanted(), isolation=isolation)))[0] for isolation in (1, 0)
+        partitions_of(client.fetch(fetch_request(fetch_topic(), isolation=isolation)))[0]
+        for isolation in (1, 0)
     )
     assert (committed.aborted_transactions, uncommitted.aborted_transactions) == ([], None)
 
@@ -211,20 +212,21 @@ def test_read_committed_is_told_that_nothing_was_aborted(client: Client, produce
 def test_an_older_leader_epoch_is_fenced_and_a_newer_one_unknown(stage: Stage, client: Client) -> None:
     stage.step(ElectLeader("t", 0))
     codes = [
-        answered(client.fetch(fetching(wanted(epoch=epoch), wait=0)))[0].error_code for epoch in (0, 1, 2, -1)
+        partitions_of(client.fetch(fetch_request(fetch_topic(epoch=epoch), wait=0)))[0].error_code
+        for epoch in (0, 1, 2, -1)
     ]
     assert codes == [ErrorCode.FENCED_LEADER_EPOCH, 0, ErrorCode.UNKNOWN_LEADER_EPOCH, 0]
 
 
 def test_an_election_ends_the_wait_of_a_fetch_with_the_old_epoch(stage: Stage, client: Client) -> None:
-    client.send(fetching(wanted(epoch=0), wait=10_000), 12)
+    client.send(fetch_request(fetch_topic(epoch=0), wait=10_000), 12)
     stage.step(ElectLeader("t", 0))
-    assert [d.error_code for d in answered(client.answer())] == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert [d.error_code for d in partitions_of(client.answer())] == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
 def test_an_epoch_that_never_was_puts_the_position_out_of_range(client: Client) -> None:
     """A diverging epoch of -1 would leave the client without a place to go back to."""
-    [data] = answered(client.fetch(fetching(wanted(fetched_epoch=5))))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
@@ -234,17 +236,17 @@ def test_a_client_that_read_beyond_an_epochs_end_is_told_where_it_diverged(
     producer.produce(batch_of(b"a", b"b"))
     stage.step(ElectLeader("t", 0))
     producer.produce(batch_of(b"c", b"d"))
-    [data] = answered(client.fetch(fetching(wanted(3, fetched_epoch=0))))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(3, fetched_epoch=0))))
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset, data.records) == (0, 2, b"")
-    [data] = answered(client.fetch(fetching(wanted(2, fetched_epoch=0))))
-    assert values(data) == [b"c", b"d"]
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(2, fetched_epoch=0))))
+    assert values_of(data) == [b"c", b"d"]
 
 
 def test_a_position_behind_a_cut_is_out_of_range(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     stage.step(Truncate("t", 0, 2))
-    [data] = answered(client.fetch(fetching(wanted(3))))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(3))))
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -255,15 +257,15 @@ def test_a_position_behind_a_cut_is_told_where_it_diverged_when_it_says_its_epoc
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     stage.step(Truncate("t", 0, 2))
-    [data] = answered(client.fetch(fetching(wanted(3, fetched_epoch=0))))
+    [data] = partitions_of(client.fetch(fetch_request(fetch_topic(3, fetched_epoch=0))))
     assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 2)
 
 
 def test_a_cut_ends_the_wait_of_a_fetch(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
-    client.send(fetching(wanted(1), wait=10_000), 12)
+    client.send(fetch_request(fetch_topic(1), wait=10_000), 12)
     stage.step(Truncate("t", 0, 0))
-    assert [d.error_code for d in answered(client.answer())] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert [d.error_code for d in partitions_of(client.answer())] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
 def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
@@ -276,14 +278,14 @@ def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
     lazy = [stage.client() for _ in range(3)]
     for one in lazy:
         one.reads = False
-        one.send(fetching(wanted()), 12)
-    batches = [len(values(answered(one.answer())[0])) for one in lazy]
+        one.send(fetch_request(fetch_topic()), 12)
+    batches = [len(values_of(partitions_of(one.answer())[0])) for one in lazy]
     assert batches == [4, 1, 1]
     held = stage.broker.cluster.unsent
     assert 6000 < held < 7000
     stage.step(Sent(lazy[0].conn))
     assert stage.broker.cluster.unsent < 3000
-    assert len(values(answered(producer.fetch(fetching(wanted())))[0])) > 1
+    assert len(values_of(partitions_of(producer.fetch(fetch_request(fetch_topic())))[0])) > 1
     for one in lazy:
         one.leave()
     assert stage.broker.cluster.unsent == 0

@@ -19,11 +19,6 @@ def stage() -> Stage:
     return Stage({"t": 2})
 
 
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
-
-
 def altered(client: Client, operation: int, name: str, value: str | None, topic: str = "t") -> int:
     change = AlterableConfig(name=name, config_operation=operation, value=value)
     resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])

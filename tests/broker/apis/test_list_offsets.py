@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch."""
+"""ListOffsets: the start, the end, and offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -6,21 +6,10 @@ import pytest
 
 from kproto.broker.machine import ElectLeader
 from kproto.error_codes import ErrorCode
-from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kproto.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from tests.broker.stage import Client, Stage, batch_of
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage({"t": 1})
 
 
 @pytest.fixture
@@ -90,53 +79,3 @@ def test_a_stale_epoch_is_fenced(stage: Stage, client: Client) -> None:
     stage.step(ElectLeader("t", 0))
     assert client.list_offsets(LATEST, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert client.list_offsets(LATEST, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-def delete(client: Client, offset: int, partition: int = 0) -> tuple[int, int]:
-    asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1)
-    [result] = client.ask(request).topics[0].partitions
-    return result.error_code, result.low_watermark
-
-
-def test_after_deleting_the_log_starts_there(client: Client) -> None:
-    assert delete(client, 3) == (0, 3)
-    assert client.list_offsets(EARLIEST).offset == 3
-    assert client.list_offsets(0).offset == 3
-
-
-def test_deleting_up_to_minus_one_deletes_everything(client: Client) -> None:
-    assert delete(client, -1) == (0, 4)
-    assert client.list_offsets(EARLIEST).offset == client.list_offsets(LATEST).offset == 4
-
-
-def test_deleting_beyond_the_end_is_out_of_range(client: Client) -> None:
-    assert delete(client, 5) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-
-
-def test_a_topic_that_is_only_compacted_keeps_its_records(stage: Stage, client: Client) -> None:
-    stage.topic("t").configs["cleanup.policy"] = "compact"
-    assert delete(client, 3) == (ErrorCode.POLICY_VIOLATION, -1)
-    stage.topic("t").configs["cleanup.policy"] = "compact, delete"
-    assert delete(client, 3) == (0, 3)
-
-
-def test_deleting_in_an_unknown_partition_is_refused(client: Client) -> None:
-    assert delete(client, 0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-
-
-def test_the_end_of_an_epoch_is_told(stage: Stage, client: Client) -> None:
-    stage.step(ElectLeader("t", 0))
-    client.produce(batch_of(b"e"))
-
-    def end(epoch: int, current: int = -1, partition: int = 0) -> tuple[int, int, int]:
-        asked = OffsetForLeaderPartition(
-            partition=partition, leader_epoch=epoch, current_leader_epoch=current
-        )
-        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])])
-        [answer] = client.ask(request).topics[0].partitions
-        return answer.error_code, answer.leader_epoch, answer.end_offset
-
-    assert [end(0), end(1), end(2)] == [(0, 0, 4), (0, 1, 5), (0, -1, -1)]
-    assert end(0, current=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
-    assert end(0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)

@@ -21,11 +21,6 @@ def stage() -> Stage:
     return Stage({"t": 2})
 
 
-@pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
-
-
 def stored(stage: Stage, topic: str = "t") -> list[Record]:
     return rows(b"".join(stage.log(topic).read(0, 1 << 20, at_least_one=True)))
 

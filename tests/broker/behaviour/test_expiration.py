@@ -14,7 +14,7 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.broker.stage import Client, Stage, batch_of, joining
+from tests.broker.stage import Client, Stage, batch_of, join_request
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -41,8 +41,8 @@ def test_what_came_and_went_is_forgotten() -> None:
         client = stage.client()
         name = f"n{number}"
         write(client, name, ends=number % 5 > 0)
-        member = client.ask(joining(group=name), 5).member_id
-        client.ask(joining(member, group=name), 5)
+        member = client.ask(join_request(group=name), 5).member_id
+        client.ask(join_request(member, group=name), 5)
         if number % 2:
             client.ask(LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=member)]))
         client.leave()

@@ -14,8 +14,7 @@ from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsReques
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.wire.frame import frame
-from tests.broker.sockets import PATIENCE, Socket, connected
-from tests.broker.stage import batch_of, fetching, wanted
+from tests.broker.stage import PATIENCE, Socket, batch_of, connected, fetch_request, fetch_topic
 
 
 def beat(group: str) -> bytes:
@@ -79,7 +78,7 @@ def test_what_a_client_wrote_before_it_closed_is_there() -> None:
 
 def test_what_came_behind_a_request_that_waited_is_served() -> None:
     """More than a turn of them, and an answer in between that nobody waits for."""
-    fetch = frame(encode_request(fetching(wanted(), wait=100), 12, 1, "me"))
+    fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         pieces = [fetch, silent_produce() * 3 * TURN, fetch, silent_produce() * 3 * TURN]
         client.socket.sendall(b"".join(pieces))

@@ -11,8 +11,7 @@ from kproto.broker.shell import Shell
 from kproto.messages.fetch import FetchResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.sockets import PATIENCE, connected
-from tests.broker.stage import batch_of, fetching, wanted
+from tests.broker.stage import PATIENCE, batch_of, connected, fetch_request, fetch_topic
 
 IDLE = {"connections.max.idle.ms": "150"}
 
@@ -58,7 +57,7 @@ def test_who_waits_for_an_answer_stays(slow: bool) -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         if slow:
             server.slow(0.1)
-        client.send(fetching(wanted(), wait=0 if slow else 100), 12)
+        client.send(fetch_request(fetch_topic(), wait=0 if slow else 100), 12)
         end = time.monotonic() + PATIENCE
         while not (server._shell and server._shell._held if slow else server.broker.purgatory):
             assert time.monotonic() < end
@@ -76,7 +75,7 @@ def test_who_does_not_take_an_answer_holds_no_memory_for_ever() -> None:
             writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as gone:
             for _ in range(2):  # what it has asked for behind that changes nothing
-                gone.send(fetching(wanted(), wait=0), 12)
+                gone.send(fetch_request(fetch_topic(), wait=0), 12)
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:
                 assert time.monotonic() < end

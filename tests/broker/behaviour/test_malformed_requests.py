@@ -40,7 +40,7 @@ from kproto.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, partitions_of, values_of
 
 
 @pytest.fixture
@@ -59,35 +59,37 @@ def client(stage: Stage) -> Client:
 @pytest.mark.parametrize("field", ["all", "partition"])
 def test_less_than_no_bytes_is_an_error_where_there_is_something_to_read(client: Client, field: str) -> None:
     least = {"max_bytes": -1} if field == "partition" else {}
-    request = fetching(wanted(**least), wait=0, max_bytes=-1 if field == "all" else 1 << 20)
-    (data,) = answered(client.fetch(request))
+    request = fetch_request(fetch_topic(**least), wait=0, max_bytes=-1 if field == "all" else 1 << 20)
+    (data,) = partitions_of(client.fetch(request))
     assert (data.error_code, data.high_watermark) == (E.UNKNOWN_SERVER_ERROR, -1)
-    end = fetching(wanted(3, **least), wait=0, max_bytes=request.max_bytes)
-    assert [one.error_code for one in answered(client.fetch(end))] == [0]
+    end = fetch_request(fetch_topic(3, **least), wait=0, max_bytes=request.max_bytes)
+    assert [one.error_code for one in partitions_of(client.fetch(end))] == [0]
 
 
 def test_no_bytes_at_all_is_the_first_batch(client: Client) -> None:
-    (data,) = answered(client.fetch(fetching(wanted(max_bytes=0), wait=0, max_bytes=0)))
-    assert values(data) == [b"a", b"b"]
+    (data,) = partitions_of(client.fetch(fetch_request(fetch_topic(max_bytes=0), wait=0, max_bytes=0)))
+    assert values_of(data) == [b"a", b"b"]
 
 
 def test_less_than_no_bytes_concern_the_first_partition_alone(client: Client) -> None:
-    first, second = answered(client.fetch(fetching(wanted(partition=1), wanted(), wait=0, max_bytes=-5)))
-    assert (first.error_code, second.error_code, values(second)) == (0, 0, [b"a", b"b"])
+    first, second = partitions_of(
+        client.fetch(fetch_request(fetch_topic(partition=1), fetch_topic(), wait=0, max_bytes=-5))
+    )
+    assert (first.error_code, second.error_code, values_of(second)) == (0, 0, [b"a", b"b"])
 
 
 def test_a_fetch_waits_for_no_more_than_it_may_bring(client: Client) -> None:
-    request = fetching(wanted(), wait=10_000, min_bytes=1 << 30, max_bytes=10)
-    assert values(answered(client.fetch(request))[0]) == [b"a", b"b"]
+    request = fetch_request(fetch_topic(), wait=10_000, min_bytes=1 << 30, max_bytes=10)
+    assert values_of(partitions_of(client.fetch(request))[0]) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("version", [4, 12, 13, 18])
 def test_a_level_of_isolation_that_there_is_not_is_an_error(
     stage: Stage, client: Client, version: int
 ) -> None:
-    topic = wanted(topic="t", topic_id=stage.topic("t").id)
-    answer = client.fetch(fetching(topic, wait=0, isolation=7), version)
-    codes = [data.error_code for data in answered(answer)]
+    topic = fetch_topic(topic="t", topic_id=stage.topic("t").id)
+    answer = client.fetch(fetch_request(topic, wait=0, isolation=7), version)
+    codes = [data.error_code for data in partitions_of(answer)]
     assert codes == ([E.UNKNOWN_SERVER_ERROR] if version < 13 else [])
     assert version < 7 or answer.error_code == E.UNKNOWN_SERVER_ERROR
     listed = ListOffsetsRequest(
@@ -101,7 +103,7 @@ def test_a_level_of_isolation_that_there_is_not_is_an_error(
 
 
 def test_a_leader_epoch_below_minus_one_is_none_for_a_fetch(client: Client) -> None:
-    (data,) = answered(client.fetch(fetching(wanted(epoch=-2), wait=0)))
+    (data,) = partitions_of(client.fetch(fetch_request(fetch_topic(epoch=-2), wait=0)))
     assert data.error_code == 0
 
 

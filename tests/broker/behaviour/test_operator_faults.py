@@ -26,8 +26,7 @@ from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.testing.faults import Proxy
 from kproto.testing.strategies import Drawn, requests
 from kproto.wire.message import Struct
-from tests.broker.sockets import connected
-from tests.broker.stage import Stage, batch_of, fetching, joining, wanted
+from tests.broker.stage import Stage, batch_of, connected, fetch_request, fetch_topic, join_request
 
 BUSY = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -75,9 +74,9 @@ def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
     me = stage.client()
     me.produce(batch_of(b"a", b"b"))
     stage.step(Fail(FAILING["Fetch"], ErrorCode.NOT_LEADER_OR_FOLLOWER, 1))
-    first = me.fetch(fetching(wanted(), session=(0, 0)))
+    first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     assert first.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    second = me.fetch(fetching(session=(first.session_id, 1)))
+    second = me.fetch(fetch_request(session=(first.session_id, 1)))
     assert second.responses[0].partitions[0].error_code == 0
     assert second.responses[0].partitions[0].records
 
@@ -85,8 +84,8 @@ def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
 @pytest.mark.parametrize(
     ("request_", "version"),
     [
-        (joining(), 3),
-        (joining(), 9),
+        (join_request(), 3),
+        (join_request(), 9),
         (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4),
         (FindCoordinatorRequest(key="g"), 3),
         (FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4),
@@ -214,7 +213,7 @@ def test_a_broker_that_is_back_begins_the_sessions_of_its_members_anew() -> None
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:
         with connected(server.bootstrap) as client:
-            client.send(joining(session=1_500), 1)
+            client.send(join_request(session=1_500), 1)
             member = client.answer(JoinGroupResponse, 1)
         server.down()
         time.sleep(1.6)

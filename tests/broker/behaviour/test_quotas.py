@@ -13,8 +13,7 @@ from kproto.errors import ConfigError
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
-from tests.broker.sockets import connected
-from tests.broker.stage import Client, Stage, answered, batch_of, fetching, wanted
+from tests.broker.stage import Client, Stage, batch_of, connected, fetch_request, fetch_topic, partitions_of
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 
@@ -47,24 +46,24 @@ def test_other_connections_and_apis_are_not_touched() -> None:
 
 def test_a_throttled_fetch_brings_nothing_and_opens_no_session() -> None:
     stage, me = throttled(FETCH)
-    first = me.fetch(fetching(wanted(), session=(0, 0)))
+    first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     assert (first.throttle_time_ms, first.session_id, first.error_code) == (2_000, 0, 0)
-    assert answered(first) == []
+    assert partitions_of(first) == []
     stage.step(Throttle(FETCH, 0))
     stage.wait(2_000)
-    again = me.fetch(fetching(wanted(), session=(0, 0)))
-    assert (again.throttle_time_ms, len(answered(again))) == (0, 1)
+    again = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
+    assert (again.throttle_time_ms, len(partitions_of(again))) == (0, 1)
 
 
 def test_a_fetch_session_goes_on_behind_a_throttled_fetch() -> None:
     stage, me = throttled(PRODUCE)
-    first = me.fetch(fetching(wanted(), session=(0, 0)))
+    first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     stage.step(Throttle(FETCH, 100))
-    throttled_one = me.fetch(fetching(session=(first.session_id, 1), wait=0))
-    assert (throttled_one.session_id, answered(throttled_one)) == (first.session_id, [])
+    throttled_one = me.fetch(fetch_request(session=(first.session_id, 1), wait=0))
+    assert (throttled_one.session_id, partitions_of(throttled_one)) == (first.session_id, [])
     stage.step(Throttle(FETCH, 0))
     stage.wait(100)
-    assert answered(me.fetch(fetching(session=(first.session_id, 2), wait=0)))
+    assert partitions_of(me.fetch(fetch_request(session=(first.session_id, 2), wait=0)))
 
 
 def test_what_a_throttled_client_brought_is_kept() -> None:
@@ -107,7 +106,7 @@ def test_a_session_that_a_throttled_client_does_not_hear_of_is_not_there() -> No
     """Each fetch left one behind, and soon nobody else got one."""
     stage, me = throttled(FETCH, 10)
     for _ in range(5):
-        me.fetch(fetching(wanted(), session=(0, 0)))
+        me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
         stage.wait(10)
     assert len(stage.broker.fetch_sessions) == 0
 
@@ -115,12 +114,12 @@ def test_a_session_that_a_throttled_client_does_not_hear_of_is_not_there() -> No
 def test_what_a_throttled_fetch_did_not_say_is_said_by_the_next() -> None:
     """A high watermark counted as told, and the client heard of it with the next record, or never."""
     stage, me = throttled(FETCH, 0)
-    first = me.fetch(fetching(wanted(2), session=(0, 0), wait=0))
+    first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))
     stage.client().produce(batch_of(b"c"))
-    ask = fetching(wanted(3), session=(first.session_id, 1), wait=0)
+    ask = fetch_request(fetch_topic(3), session=(first.session_id, 1), wait=0)
     stage.step(Throttle(FETCH, 10))
-    assert answered(me.fetch(ask)) == []
+    assert partitions_of(me.fetch(ask)) == []
     stage.step(Throttle(FETCH, 0))
     stage.wait(10)
-    [data] = answered(me.fetch(fetching(session=(first.session_id, 2), wait=0)))
+    [data] = partitions_of(me.fetch(fetch_request(session=(first.session_id, 2), wait=0)))
     assert data.high_watermark == 3

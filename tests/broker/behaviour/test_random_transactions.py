@@ -34,8 +34,13 @@ from kproto.transactions import (
     producer_ids,
 )
 from kproto.transactions.state import S, TransactionContext
+from tests.broker.behaviour.stage import (
+    TransactionalProducer,
+    committed_offset,
+    read_committed,
+    read_partition,
+)
 from tests.broker.stage import Stage, batch_of
-from tests.broker.transactions import Producer, committed, read, seen
 from tests.machines import Key, check_cells
 from tests.transactions.cells import codes_of
 
@@ -117,7 +122,7 @@ class Transacting(RuleBasedStateMachine):
         process = self.processes[who]
         before = self.owners.get(process.name)
         if process.producer is None:
-            process.producer = Producer(self.stage, process.name, timeout=TIMEOUT)
+            process.producer = TransactionalProducer(self.stage, process.name, timeout=TIMEOUT)
         else:
             assert process.producer.take() == E.NONE
         for one in (before, process):
@@ -226,7 +231,7 @@ class Transacting(RuleBasedStateMachine):
     @invariant()
     def only_what_is_committed_is_seen_each_once_in_order(self) -> None:
         for partition in PARTITIONS:
-            end = read(self.client, self.start[partition], partition=partition).last_stable_offset
+            end = read_partition(self.client, self.start[partition], partition=partition).last_stable_offset
             ends = sorted(
                 {self.start[partition], *(o for o in self.log[partition] if o >= self.start[partition])}
             )
@@ -236,12 +241,12 @@ class Transacting(RuleBasedStateMachine):
                     for at, one in sorted(self.log[partition].items())
                     if offset <= at < end and (one.fate is None or one.fate.committed)
                 ]
-                assert seen(self.client, offset=offset, partition=partition) == wanted
+                assert read_committed(self.client, offset=offset, partition=partition) == wanted
 
     @invariant()
     def the_last_stable_offset_passes_nothing_open_and_never_goes_back(self) -> None:
         for partition in PARTITIONS:
-            data = read(self.client, self.start[partition], partition=partition)
+            data = read_partition(self.client, self.start[partition], partition=partition)
             undecided = [
                 at
                 for at, one in self.log[partition].items()
@@ -254,13 +259,13 @@ class Transacting(RuleBasedStateMachine):
 
     @invariant()
     def offsets_are_committed_iff_their_transaction_is(self) -> None:
-        assert committed(self.client)[1] == self.offset
+        assert committed_offset(self.client)[1] == self.offset
 
     def teardown(self) -> None:
         """Every transaction ends: at the latest when its time is over."""
         self.wait(TIMEOUT + 1)
         for partition in PARTITIONS:
-            data = read(self.client, self.start[partition], partition=partition)
+            data = read_partition(self.client, self.start[partition], partition=partition)
             assert data.last_stable_offset == data.high_watermark, "a transaction never ends"
         self.only_what_is_committed_is_seen_each_once_in_order()
         self.offsets_are_committed_iff_their_transaction_is()

@@ -11,10 +11,9 @@ from kproto.broker.server import running
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import rows
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
-from tests.broker.logins import Stage as SaslAuthenticator
-from tests.broker.sockets import connected
-from tests.broker.stage import Stage, batch_of, fetching, joining, wanted
-from tests.broker.transactions import Producer
+from tests.broker.behaviour.stage import TransactionalProducer
+from tests.broker.security.stage import LoginStage
+from tests.broker.stage import Stage, batch_of, connected, fetch_request, fetch_topic, join_request
 
 HOUR = 3_600_000
 NIGHT = 9 * HOUR
@@ -56,7 +55,7 @@ def test_no_record_may_be_much_later_than_the_day(stage: Stage) -> None:
 
 def test_what_the_broker_dates_is_of_the_day(stage: Stage) -> None:
     stage.topic("t").configs["message.timestamp.type"] = "LogAppendTime"
-    producer = Producer(stage)
+    producer = TransactionalProducer(stage)
     assert producer.write(b"a").log_append_time_ms == morning(stage)
     assert producer.end() == 0
     data, marker = stage.log("t").all_batches()
@@ -79,12 +78,12 @@ def test_records_grow_old_in_the_night(stage: Stage) -> None:
 def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
     """Neither members nor transactions end because the machine slept: they slept as well."""
     stage.broker.cluster.wall_clock_offset = 0
-    producer, member = Producer(stage), stage.client()
+    producer, member = TransactionalProducer(stage), stage.client()
     assert producer.write(b"a").error_code == 0
-    member_id = member.ask(joining(session=10_000)).member_id
-    member.send(joining(member_id, session=10_000))
+    member_id = member.ask(join_request(session=10_000)).member_id
+    member.send(join_request(member_id, session=10_000))
     reader = stage.client()
-    reader.send(fetching(wanted(1), wait=1_000), 12)
+    reader.send(fetch_request(fetch_topic(1), wait=1_000), 12)
     stage.broker.cluster.wall_clock_offset = NIGHT
     stage.wait(500)
     assert not reader.answers
@@ -94,13 +93,13 @@ def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
 
 
 def test_a_token_lasts_by_the_day() -> None:
-    authenticator = SaslAuthenticator()
-    authenticator.broker.cluster.wall_clock_offset = NIGHT
-    authenticator.users.tokens = unsecured(lambda: authenticator.now + NIGHT)
-    authenticator.step(Connected(1, "10.0.0.7", "SASL_SSL"))
-    token = unsecured_token("alice", authenticator.now + NIGHT, 60_000)
-    answer = authenticator.log_in(OAuthBearerClient(token))
+    login = LoginStage()
+    login.broker.cluster.wall_clock_offset = NIGHT
+    login.users.tokens = unsecured(lambda: login.now + NIGHT)
+    login.step(Connected(1, "10.0.0.7", "SASL_SSL"))
+    token = unsecured_token("alice", login.now + NIGHT, 60_000)
+    answer = login.log_in(OAuthBearerClient(token))
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
-    assert authenticator.metadata().brokers
-    authenticator.now += 60_000
-    assert authenticator.metadata() is None
+    assert login.metadata().brokers
+    login.now += 60_000
+    assert login.metadata() is None

@@ -17,7 +17,6 @@ from kproto.error_codes import ErrorCode as E
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
@@ -26,8 +25,13 @@ from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import batches, rows
 from kproto.transactions import WriteMarkers
-from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
-from tests.broker.transactions import Producer, committed, read, seen
+from tests.broker.behaviour.stage import (
+    TransactionalProducer,
+    committed_offset,
+    read_committed,
+    read_partition,
+)
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, partitions_of, values_of
 
 
 @pytest.fixture
@@ -36,13 +40,8 @@ def stage() -> Stage:
 
 
 @pytest.fixture
-def client(stage: Stage) -> Client:
-    return stage.client()
-
-
-@pytest.fixture
-def producer(stage: Stage) -> Producer:
-    return Producer(stage)
+def producer(stage: Stage) -> TransactionalProducer:
+    return TransactionalProducer(stage)
 
 
 def latest(client: Client, *, isolation: int, timestamp: int = -1) -> int:
@@ -54,28 +53,27 @@ def latest(client: Client, *, isolation: int, timestamp: int = -1) -> int:
     return offset
 
 
-# Reading.
-
-
-def test_an_open_transaction_is_read_by_those_who_read_everything(client: Client, producer: Producer) -> None:
+def test_an_open_transaction_is_read_by_those_who_read_everything(
+    client: Client, producer: TransactionalProducer
+) -> None:
     client.produce(batch_of(b"before"))
     producer.write(b"a", b"b")
     client.produce(batch_of(b"behind"))
-    assert values(read(client)) == [b"before"]
-    assert values(read(client, isolation=0)) == [b"before", b"a", b"b", b"behind"]
-    data = read(client, 1)
+    assert values_of(read_partition(client)) == [b"before"]
+    assert values_of(read_partition(client, isolation=0)) == [b"before", b"a", b"b", b"behind"]
+    data = read_partition(client, 1)
     assert (data.error_code, data.high_watermark, data.last_stable_offset, data.records) == (0, 4, 1, b"")
     assert [latest(client, isolation=level) for level in (0, 1)] == [4, 1]
     assert latest(client, isolation=1, timestamp=1001) == -1  # it is there, and not for this reader
     assert latest(client, isolation=0, timestamp=1001) == 2
 
 
-def test_with_its_marker_a_transaction_is_read(client: Client, producer: Producer) -> None:
+def test_with_its_marker_a_transaction_is_read(client: Client, producer: TransactionalProducer) -> None:
     producer.write(b"a")
     producer.write(b"b", partition=1)
     producer.end()
-    assert [seen(client, partition=partition) for partition in (0, 1)] == [[b"a"], [b"b"]]
-    data = read(client)
+    assert [read_committed(client, partition=partition) for partition in (0, 1)] == [[b"a"], [b"b"]]
+    data = read_partition(client)
     assert (data.last_stable_offset, data.high_watermark, data.aborted_transactions) == (2, 2, [])
     *_, last = batches(data.records)
     assert (last.is_control, last.is_transactional, last.producer_epoch, last.base_offset) == (
@@ -87,83 +85,86 @@ def test_with_its_marker_a_transaction_is_read(client: Client, producer: Produce
 
 
 def test_what_was_aborted_is_told_to_those_who_need_it(
-    stage: Stage, client: Client, producer: Producer
+    stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
     producer.write(b"b")
     producer.end(committed=False)
     client.produce(batch_of(b"plain"))
-    other = Producer(stage, "y")
+    other = TransactionalProducer(stage, "y")
     other.write(b"c")
     other.end(committed=False)
-    assert seen(client) == [b"plain"]
-    told = [[one.first_offset for one in read(client, at).aborted_transactions] for at in range(7)]
+    assert read_committed(client) == [b"plain"]
+    told = [[one.first_offset for one in read_partition(client, at).aborted_transactions] for at in range(7)]
     assert told == [[0, 4], [0, 4], [0, 4], [4], [4], [4], []]
-    assert read(client, isolation=0).aborted_transactions is None
-    small = read(client, max_bytes=1)
+    assert read_partition(client, isolation=0).aborted_transactions is None
+    small = read_partition(client, max_bytes=1)
     assert [one.first_offset for one in small.aborted_transactions] == [0]
 
 
 def test_the_oldest_open_transaction_bounds_what_is_read(stage: Stage, client: Client) -> None:
-    first, second = Producer(stage, "x"), Producer(stage, "y")
+    first, second = TransactionalProducer(stage, "x"), TransactionalProducer(stage, "y")
     first.write(b"x")
     second.write(b"y")
     second.end()
-    assert seen(client) == []
+    assert read_committed(client) == []
     first.end()
-    assert seen(client) == [b"x", b"y"]
+    assert read_committed(client) == [b"x", b"y"]
 
 
-def test_a_marker_wakes_who_waits_for_committed_records(client: Client, producer: Producer) -> None:
+def test_a_marker_wakes_who_waits_for_committed_records(
+    client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
-    client.send(fetching(wanted(), wait=60_000, isolation=1), 12)
+    client.send(fetch_request(fetch_topic(), wait=60_000, isolation=1), 12)
     producer.write(b"b")
     assert client.answers == []
     producer.end()
-    assert values(answered(client.answer())[0])[:2] == [b"a", b"b"]
+    assert values_of(partitions_of(client.answer())[0])[:2] == [b"a", b"b"]
 
 
 def test_an_unclean_election_that_loses_a_marker_opens_the_transaction_again(
-    stage: Stage, client: Client, producer: Producer
+    stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     client.produce(batch_of(b"plain"))
     producer.write(b"a")
     producer.end(committed=False)
     stage.step(Truncate("t", 0, 2))
-    assert (read(client, isolation=0).last_stable_offset, stage.log("t").end_offset) == (1, 2)
+    assert (read_partition(client, isolation=0).last_stable_offset, stage.log("t").end_offset) == (1, 2)
     stage.step(Truncate("t", 0, 1))
-    assert read(client, isolation=0).last_stable_offset == 1
-    assert read(client).aborted_transactions == []
+    assert read_partition(client, isolation=0).last_stable_offset == 1
+    assert read_partition(client).aborted_transactions == []
 
 
-def test_an_unclean_election_keeps_what_was_aborted_before(client: Client, producer: Producer) -> None:
+def test_an_unclean_election_keeps_what_was_aborted_before(
+    client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
     producer.end(committed=False)
     producer.write(b"b")
     producer.stage.step(Truncate("t", 0, 2))
-    assert seen(client) == []
-    assert len(read(client).aborted_transactions) == 1
+    assert read_committed(client) == []
+    assert len(read_partition(client).aborted_transactions) == 1
 
 
-def test_deleted_records_are_never_the_last_stable_offset(client: Client, producer: Producer) -> None:
+def test_deleted_records_are_never_the_last_stable_offset(
+    client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
     producer.write(b"b")
     one = DeleteRecordsPartition(partition_index=0, offset=1)
     topics = [DeleteRecordsTopic(name="t", partitions=[one])]
     client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
-    assert read(client, 1).last_stable_offset == 1
+    assert read_partition(client, 1).last_stable_offset == 1
     producer.end(committed=False)
-    assert len(read(client, 1).aborted_transactions) == 1
+    assert len(read_partition(client, 1).aborted_transactions) == 1
     one.offset = -1
     client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
-    assert read(client, 3).aborted_transactions == []
-
-
-# Writing.
+    assert read_partition(client, 3).aborted_transactions == []
 
 
 def test_a_newer_client_takes_part_by_writing_and_an_older_one_says_so(
-    stage: Stage, producer: Producer
+    stage: Stage, producer: TransactionalProducer
 ) -> None:
     assert producer.write(version=11).error_code == E.TRANSACTION_ABORTABLE
     assert producer.write(version=9).error_code == E.INVALID_TXN_STATE
@@ -173,25 +174,29 @@ def test_a_newer_client_takes_part_by_writing_and_an_older_one_says_so(
     assert producer.write(partition=1).error_code == 0
 
 
-def test_a_write_without_a_name_is_forbidden(stage: Stage, client: Client, producer: Producer) -> None:
+def test_a_write_without_a_name_is_forbidden(
+    stage: Stage, client: Client, producer: TransactionalProducer
+) -> None:
     producer.name = None  # type: ignore[assignment]
     assert producer.write().error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert stage.log("t").end_offset == 0
 
 
-def test_who_was_fenced_writes_nothing(stage: Stage, client: Client, producer: Producer) -> None:
+def test_who_was_fenced_writes_nothing(stage: Stage, client: Client, producer: TransactionalProducer) -> None:
     producer.write(b"mine")
-    other = Producer(stage)
+    other = TransactionalProducer(stage)
     assert producer.write(b"late").error_code == E.INVALID_PRODUCER_EPOCH
     assert producer.write(b"late", partition=1, version=9).error_code == E.INVALID_PRODUCER_EPOCH
     assert producer.commit(9) == [E.INVALID_PRODUCER_EPOCH]
     assert producer.end() == E.PRODUCER_FENCED
     other.write(b"other's")
     other.end()
-    assert seen(client) == [b"other's"]
+    assert read_committed(client) == [b"other's"]
 
 
-def test_what_comes_late_from_an_ended_transaction_is_fenced(client: Client, producer: Producer) -> None:
+def test_what_comes_late_from_an_ended_transaction_is_fenced(
+    client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
     before = producer.epoch
     producer.end()
@@ -201,26 +206,30 @@ def test_what_comes_late_from_an_ended_transaction_is_fenced(client: Client, pro
     assert producer.write(b"b").error_code == 0
 
 
-def test_up_to_v4_of_end_txn_sequences_go_on(client: Client, producer: Producer) -> None:
+def test_up_to_v4_of_end_txn_sequences_go_on(client: Client, producer: TransactionalProducer) -> None:
     for value in (b"a", b"b"):
         producer.add(0)
         assert producer.write(value, version=9).error_code == 0
         assert producer.end(version=4) == 0
-    assert seen(client) == [b"a", b"b"]
+    assert read_committed(client) == [b"a", b"b"]
 
 
-def test_a_retried_batch_of_a_transaction_is_stored_once(client: Client, producer: Producer) -> None:
+def test_a_retried_batch_of_a_transaction_is_stored_once(
+    client: Client, producer: TransactionalProducer
+) -> None:
     assert producer.write(b"a").base_offset == 0
     assert producer.write(b"a", base_sequence=0).base_offset == 0
     producer.end()
-    assert seen(client) == [b"a"]
+    assert read_committed(client) == [b"a"]
 
 
-def test_a_first_batch_in_the_middle_is_out_of_order(producer: Producer) -> None:
+def test_a_first_batch_in_the_middle_is_out_of_order(producer: TransactionalProducer) -> None:
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_how_a_first_batch_was_tried_counts_until_one_is_there(client: Client, producer: Producer) -> None:
+def test_how_a_first_batch_was_tried_counts_until_one_is_there(
+    client: Client, producer: TransactionalProducer
+) -> None:
     """VerificationStateEntry: the first try says whether to begin with 0, the lowest one what may come."""
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
@@ -231,13 +240,13 @@ def test_how_a_first_batch_was_tried_counts_until_one_is_there(client: Client, p
     assert producer.write(b"a", base_sequence=0).error_code == 0
 
 
-def test_a_plain_batch_in_an_open_transaction_is_refused(producer: Producer) -> None:
+def test_a_plain_batch_in_an_open_transaction_is_refused(producer: TransactionalProducer) -> None:
     producer.write(b"a")
     assert producer.write(b"b", is_transactional=False).error_code == E.INVALID_TXN_STATE
 
 
 def test_two_producers_in_one_request_are_refused_and_with_them_all_that_is_in_it(
-    client: Client, producer: Producer
+    client: Client, producer: TransactionalProducer
 ) -> None:
     """Also where one of them has its transaction open already, and what belongs to none."""
     assert producer.write(b"x").error_code == 0
@@ -266,31 +275,30 @@ def test_two_producers_in_one_request_are_refused_and_with_them_all_that_is_in_i
 
 
 def test_a_topic_that_was_deleted_keeps_no_transaction_open(
-    stage: Stage, client: Client, producer: Producer
+    stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
     producer.write(b"b", partition=1)
     state = DeleteTopicState(name="t", topic_id=NO_ID)
     client.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000))
     assert producer.end() == 0
-    assert Producer(stage).epoch == 2
-
-
-# Offsets.
+    assert TransactionalProducer(stage).epoch == 2
 
 
 @pytest.mark.parametrize(("ends", "offset"), [(True, 5), (False, -1)])
 def test_offsets_count_with_the_transaction(
-    client: Client, producer: Producer, ends: bool, offset: int
+    client: Client, producer: TransactionalProducer, ends: bool, offset: int
 ) -> None:
     assert producer.commit(5) == [0]
-    assert committed(client) == (0, -1)
-    assert committed(client, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
+    assert committed_offset(client) == (0, -1)
+    assert committed_offset(client, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
     producer.end(committed=ends)
-    assert committed(client, stable=True) == (0, offset)
+    assert committed_offset(client, stable=True) == (0, offset)
 
 
-def test_offsets_need_an_open_transaction_that_has_the_group(client: Client, producer: Producer) -> None:
+def test_offsets_need_an_open_transaction_that_has_the_group(
+    client: Client, producer: TransactionalProducer
+) -> None:
     assert producer.commit(5, version=3) == [E.INVALID_TXN_STATE]
     assert producer.commit(5, version=4) == [E.TRANSACTION_ABORTABLE]
     assert producer.commit(5, partition=9) == [E.UNKNOWN_TOPIC_OR_PARTITION]
@@ -300,7 +308,7 @@ def test_offsets_need_an_open_transaction_that_has_the_group(client: Client, pro
 
 
 def test_a_partition_that_has_offsets_of_the_transaction_asks_no_more_whose_it_is(
-    client: Client, producer: Producer
+    client: Client, producer: TransactionalProducer
 ) -> None:
     """As Kafka 4.3.1, where only the first write of a transaction is looked up at its coordinator."""
     producer.name = "other"
@@ -314,24 +322,21 @@ def test_a_partition_that_has_offsets_of_the_transaction_asks_no_more_whose_it_i
     assert producer.commit(7) == [E.INVALID_PRODUCER_ID_MAPPING]
     producer.epoch, producer.name = producer.epoch - 1, "x"
     producer.end()
-    assert committed(client, stable=True) == (0, 6)
+    assert committed_offset(client, stable=True) == (0, 6)
     producer.name = "other"
     assert producer.commit(8) == [E.INVALID_PRODUCER_ID_MAPPING]
 
 
-# Time, and the operator.
-
-
 def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Client) -> None:
-    producer = Producer(stage, timeout=5_000)
+    producer = TransactionalProducer(stage, timeout=5_000)
     producer.write(b"a")
     producer.commit(7)
     stage.wait(5_000)
-    assert read(client).last_stable_offset == 0
+    assert read_partition(client).last_stable_offset == 0
     stage.wait(1)
-    assert seen(client) == []
-    assert read(client).last_stable_offset == 2
-    assert committed(client, stable=True) == (0, -1)
+    assert read_committed(client) == []
+    assert read_partition(client).last_stable_offset == 2
+    assert committed_offset(client, stable=True) == (0, -1)
     markers = [
         action
         for told in stage.told
@@ -342,40 +347,20 @@ def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Clien
     assert [(one.committed, one.reason) for one in markers] == [(False, "open for longer than 5000 ms")]
 
 
-def test_an_end_fails_when_the_operator_says_so(stage: Stage, client: Client, producer: Producer) -> None:
+def test_an_end_fails_when_the_operator_says_so(
+    stage: Stage, client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
     stage.step(Fail(26, E.COORDINATOR_LOAD_IN_PROGRESS, 1))
     assert producer.end() == E.COORDINATOR_LOAD_IN_PROGRESS
-    assert seen(client) == []
+    assert read_committed(client) == []
     assert producer.end() == 0
-    assert seen(client) == [b"a"]
+    assert read_committed(client) == [b"a"]
 
 
 @pytest.mark.parametrize("key", [22, 24, 25, 26, 28, 61, 65, 66])
 def test_every_request_of_transactions_can_fail(key: int) -> None:
     assert key in REFUSABLE
-
-
-# Looking.
-
-
-def test_producers_are_described_with_what_they_have_open(client: Client, producer: Producer) -> None:
-    asked = TopicRequest(name="t", partition_indexes=[0, 9])
-
-    def looked() -> list[tuple[int, ...]]:
-        found, missing = client.ask(DescribeProducersRequest(topics=[asked])).topics[0].partitions
-        assert missing.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-        return [
-            (one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
-            for one in found.active_producers
-        ]
-
-    assert looked() == []
-    client.produce(batch_of(b"plain"))
-    producer.write(b"a", b"b")
-    assert looked() == [(0, 1, -1, 1)]
-    producer.end()
-    assert looked() == [(1, -1, 0, -1)]
 
 
 def test_the_second_version_of_transactions_is_finalized_where_it_is_served() -> None:
@@ -389,7 +374,9 @@ def test_the_second_version_of_transactions_is_finalized_where_it_is_served() ->
     assert stage.client().ask(hello, 4).finalized_features == []
 
 
-def test_all_of_a_log_are_rows_but_its_markers(stage: Stage, client: Client, producer: Producer) -> None:
+def test_all_of_a_log_are_rows_but_its_markers(
+    stage: Stage, client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
     producer.end()
     stored = b"".join(stage.log("t").read(0, 1 << 20, at_least_one=True))

@@ -21,7 +21,7 @@ from kproto.errors import AuthenticationFailed, ConfigError, KprotoError
 from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.issuer import Issuer
-from tests.broker.logins import PASSWORD
+from tests.broker.security.stage import PASSWORD
 
 
 @pytest.mark.parametrize(

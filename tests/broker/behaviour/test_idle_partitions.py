@@ -15,8 +15,8 @@ from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permissio
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchTopic, ForgottenTopic
-from tests.broker.stage import Client, Stage, batch_of, fetching, wanted
-from tests.broker.transactions import Producer
+from tests.broker.behaviour.stage import TransactionalProducer
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 from tests.seeds import repeatable, seeds
 
 PARTITIONS = 4
@@ -47,9 +47,9 @@ class Reader:
         named: list[FetchTopic] = []
         for one in some if self.epoch else range(PARTITIONS):
             end = self.ends.get(one, 0)
-            named.append(wanted(random.choice([end, end, end, max(end - 1, 0), 0]), one))
+            named.append(fetch_topic(random.choice([end, end, end, max(end - 1, 0), 0]), one))
         forget = random.sample(range(PARTITIONS), 1) if self.epoch and random.random() < 0.1 else []
-        request = fetching(
+        request = fetch_request(
             *named,
             wait=random.choice([0, 50, 500]),
             min_bytes=random.choice([1, 1, 200]),
@@ -69,7 +69,7 @@ def told(seed: int) -> list[bytes]:
     acls = Acls(allow_everyone=True)
     stage.broker.acls = acls  # type: ignore[misc]
     heard: list[bytes] = []
-    writer, operator, readers = Producer(stage), stage.client(), [Reader(stage), Reader(stage)]
+    writer, operator, readers = TransactionalProducer(stage), stage.client(), [Reader(stage), Reader(stage)]
 
     def deleted() -> None:
         one = DeleteRecordsPartition(partition_index=random.randrange(PARTITIONS), offset=-1)
@@ -146,9 +146,9 @@ def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_fetch_looks_at_what_changed_and_at_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage({"t": 1000})
     client, producer = stage.client(), stage.client()
-    everything = [wanted(partition=one) for one in range(1000)]
-    session = client.fetch(fetching(*everything, session=(0, 0), wait=0)).session_id
-    client.fetch(fetching(session=(session, 1), wait=0))
+    everything = [fetch_topic(partition=one) for one in range(1000)]
+    session = client.fetch(fetch_request(*everything, session=(0, 0), wait=0)).session_id
+    client.fetch(fetch_request(session=(session, 1), wait=0))
     looked: list[int] = []
     really: Any = DelayedFetch._read_partition
 
@@ -157,10 +157,10 @@ def test_a_fetch_looks_at_what_changed_and_at_nothing_else(monkeypatch: pytest.M
         return really(self, key, topic, asked, *more, **named)
 
     monkeypatch.setattr(DelayedFetch, "_read_partition", read)
-    client.send(fetching(session=(session, 2)), 12)
+    client.send(fetch_request(session=(session, 2)), 12)
     producer.produce(batch_of(b"a"), partition=7)
     assert said(client) == [7]
-    client.send(fetching(wanted(1, partition=7), session=(session, 3)), 12)
+    client.send(fetch_request(fetch_topic(1, partition=7), session=(session, 3)), 12)
     stage.wait(500)
     assert said(client) == []
     assert looked == [7, 7]
@@ -174,18 +174,18 @@ def said(client: Client) -> list[int]:
 def test_a_session_that_ends_leaves_nothing_behind(end: tuple[int, int]) -> None:
     stage = Stage({"t": 3})
     client = stage.client()
-    session = client.fetch(fetching(*of(range(3)), session=(0, 0), wait=0)).session_id
-    client.fetch(fetching(session=(session, 1), wait=0))
+    session = client.fetch(fetch_request(*of(range(3)), session=(0, 0), wait=0)).session_id
+    client.fetch(fetch_request(session=(session, 1), wait=0))
     assert len(stage.broker.fetch_sessions._idle_partitions) == 3
-    client.send(fetching(session=(session, 2)), 12)
+    client.send(fetch_request(session=(session, 2)), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     stage.wait(500)
     client.answer()
-    client.fetch(fetching(session=(session, 3), forget=forget, wait=0))
+    client.fetch(fetch_request(session=(session, 3), forget=forget, wait=0))
     assert len(stage.broker.fetch_sessions._idle_partitions) == 2
-    client.fetch(fetching(*of([1]), session=(session, end[1]), wait=0))
+    client.fetch(fetch_request(*of([1]), session=(session, end[1]), wait=0))
     assert stage.broker.fetch_sessions._idle_partitions == {}
 
 
 def of(partitions: Iterable[int]) -> list[FetchTopic]:
-    return [wanted(partition=one) for one in partitions]
+    return [fetch_topic(partition=one) for one in partitions]

@@ -22,10 +22,10 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kproto.records import batches
-from tests.broker.stage import Client, Stage, answered, batch_of, fetching, wanted
+from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, partitions_of
 
 
-class Producer:
+class TransactionalProducer:
     """A producer of transactions, as simple as can be."""
 
     def __init__(self, stage: Stage, name: str = "x", *, timeout: int = 60_000) -> None:
@@ -125,14 +125,18 @@ class Producer:
         return code
 
 
-def read(client: Client, offset: int = 0, *, isolation: int = 1, partition: int = 0, **more: Any) -> Any:
-    (data,) = answered(client.fetch(fetching(wanted(offset, partition, **more), wait=0, isolation=isolation)))
+def read_partition(
+    client: Client, offset: int = 0, *, isolation: int = 1, partition: int = 0, **more: Any
+) -> Any:
+    (data,) = partitions_of(
+        client.fetch(fetch_request(fetch_topic(offset, partition, **more), wait=0, isolation=isolation))
+    )
     return data
 
 
-def seen(client: Client, **more: Any) -> list[bytes | None]:
+def read_committed(client: Client, **more: Any) -> list[bytes | None]:
     """What a reader of committed records makes of one answer, as KIP-98 has it."""
-    data = read(client, **more)
+    data = read_partition(client, **more)
     aborted = sorted(data.aborted_transactions, key=lambda one: one.first_offset)
     out: set[int] = set()
     found: list[bytes | None] = []
@@ -146,7 +150,7 @@ def seen(client: Client, **more: Any) -> list[bytes | None]:
     return found
 
 
-def committed(client: Client, group: str = "g", *, stable: bool = False) -> tuple[int, int]:
+def committed_offset(client: Client, group: str = "g", *, stable: bool = False) -> tuple[int, int]:
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
     answer = client.ask(OffsetFetchRequest(groups=[asked], require_stable=stable), 9)

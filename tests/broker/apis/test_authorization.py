@@ -1,15 +1,13 @@
-"""Who may do what: the rules by themselves, and what each request hears of them."""
+"""Authorization of requests: the permitted part is served, the rest is refused."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kproto.broker.machine import Connected, CreateTopic
-from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
+from kproto.broker.security.acls import Acl, Pattern, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
@@ -29,10 +27,14 @@ from kproto.messages.offset_commit import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
-from tests.broker.logins import RANDOM, Stage
+from tests.broker.security.stage import RANDOM, LoginStage
 
 BOB, HOST = "User:bob", "10.0.0.7"
+
+
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
+
+
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
@@ -41,99 +43,8 @@ def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **o
     return Acl(name=name, operation=operation, permission=permission, **fields)
 
 
-def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings: Any) -> bool:
-    acls = Acls(**settings)
-    for one in rules:
-        acls.add(one)
-    return acls.allows(who, HOST, operation, Resource.TOPIC, name)
-
-
-def test_nobody_may_do_what_no_rule_allows() -> None:
-    assert not may(Op.READ)
-    assert not may(Op.WRITE, rule())
-    assert not may(Op.READ, rule(), name="other")
-    assert not may(Op.READ, rule(), who="User:eve")
-    assert not may(Op.READ, rule(host="10.0.0.8"))
-
-
-def test_what_a_rule_allows_may_be_done() -> None:
-    assert may(Op.READ, rule())
-    assert may(Op.READ, rule(host=HOST))
-    assert may(Op.READ, rule("*"))
-    assert may(Op.READ, rule(principal="User:*"))
-    assert may(Op.READ, rule("t-", pattern=Pattern.PREFIXED), name="t-1")
-    assert may(Op.WRITE, rule(operation=Op.ALL))
-
-
-def test_forbidding_wins() -> None:
-    for deny in (
-        rule(permission=DENY),
-        rule("*", Op.ALL, DENY),
-        rule("", permission=DENY, pattern=Pattern.PREFIXED),
-    ):
-        assert not may(Op.READ, rule(), rule("*", Op.ALL), deny)
-
-
-@pytest.mark.parametrize("operation", [Op.READ, Op.WRITE, Op.DELETE, Op.ALTER])
-def test_who_may_more_may_describe(operation: Op) -> None:
-    assert may(Op.DESCRIBE, rule(operation=operation))
-    assert may(Op.DESCRIBE, rule(operation=Op.DESCRIBE), rule(operation=operation, permission=DENY))
-
-
-def test_who_may_alter_configs_may_describe_them() -> None:
-    assert may(Op.DESCRIBE_CONFIGS, rule(operation=Op.ALTER_CONFIGS))
-    assert not may(Op.DESCRIBE, rule(operation=Op.ALTER_CONFIGS))
-
-
-def test_super_users_and_everybody() -> None:
-    assert may(Op.READ, rule(permission=DENY), super_users=[BOB])
-    assert may(Op.READ, allow_everyone=True)
-    assert not may(Op.READ, rule(principal="User:eve"), allow_everyone=True)
-
-
-def test_a_filter_that_matches_finds_all_rules_about_a_name() -> None:
-    acls = Acls()
-    known = [rule(), rule("*"), rule("t", pattern=Pattern.PREFIXED), rule("other")]
-    for one in known:
-        acls.add(one)
-    everything = {"principal": None, "host": None, "operation": Op.ANY, "permission": Permission.ANY}
-    match = AclFilter(Resource.TOPIC, "t", Pattern.MATCH, **everything)
-    assert acls.matching(match) == known[:3]
-    assert acls.matching(AclFilter(Resource.TOPIC, "t", Pattern.ANY, **everything)) == [known[0], known[2]]
-    assert acls.matching(AclFilter(Resource.ANY, None, Pattern.ANY, **everything)) == known
-    assert acls.matching(AclFilter(Resource.GROUP, None, Pattern.ANY, **everything)) == []
-
-
-RULES = st.builds(
-    rule,
-    st.sampled_from(["t", "*", "other", ""]),
-    st.sampled_from([Op.ALL, Op.READ, Op.WRITE, Op.DESCRIBE]),
-    st.sampled_from([ALLOW, DENY]),
-    pattern=st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
-    principal=st.sampled_from([BOB, "User:*", "User:eve"]),
-)
-
-
-@given(
-    st.lists(RULES),
-    RULES.map(lambda one: one._replace(permission=DENY)),
-    st.sampled_from([Op.READ, Op.WRITE]),
-)
-def test_forbidding_more_never_allows_more(rules: list[Acl], deny: Acl, operation: Op) -> None:
-    assert may(operation, *rules, deny) <= may(operation, *rules)
-
-
-def test_a_rule_about_all_passes_names_over_that_begin_with_its_star() -> None:
-    assert not may(Op.READ, rule("*"), name="*t")
-    assert may(Op.READ, rule("*"), name="*")
-    assert may(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")
-
-
-# ---- over the machine; the whole table is compared with a real Kafka's elsewhere
-
-
-def stage_of(*rules: Acl) -> Stage:
-    stage = Stage("PLAINTEXT", authorizer_class_name=STANDARD, super_users="User:alice")
+def stage_of(*rules: Acl) -> LoginStage:
+    stage = LoginStage("PLAINTEXT", authorizer_class_name=STANDARD, super_users="User:alice")
     for name in ("t", "u"):
         stage.step(CreateTopic(name, 1, RANDOM))
     assert stage.broker.acls is not None
@@ -189,7 +100,7 @@ def test_rules_are_changed_by_who_may_and_refused_where_nothing_authorizes() -> 
         permission_type=1,
     )
     assert len(stage.ask(everything, 1).resources) == 2
-    assert Stage("PLAINTEXT").ask(request, 1).results[0].error_code == 54
+    assert LoginStage("PLAINTEXT").ask(request, 1).results[0].error_code == 54
 
 
 def creation(**given: int) -> AclCreation:

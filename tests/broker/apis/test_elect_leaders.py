@@ -1,4 +1,4 @@
-"""Elections, log dirs and reassignments; more of them is compared with a real Kafka's answers."""
+"""ElectLeaders; more of its answers are compared with a real Kafka's."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.machine import ElectLeader, Truncate
+from kproto.broker.machine import ElectLeader
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kproto.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.broker.stage import Stage, batch_of
-from tests.broker.test_cluster import Two
+from tests.broker.stage import Stage, TwoBrokers
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -60,9 +56,9 @@ def test_of_an_election_in_nothing_nothing_is_looked_at(fields: dict[str, int]) 
 
 
 @pytest.fixture
-def led_by_the_second() -> Two:
+def led_by_the_second() -> TwoBrokers:
     """A partition that is on both brokers, made for the first one to lead."""
-    two = Two()
+    two = TwoBrokers()
     chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
     made = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
     two.ask(1, CreateTopicsRequest(topics=[made]), 7)
@@ -70,84 +66,30 @@ def led_by_the_second() -> Two:
     return two
 
 
-def leader(two: Two) -> tuple[int, int]:
+def leader(two: TwoBrokers) -> tuple[int, int]:
     topic = two.cluster.topics.named("r")
     assert topic is not None
     partition = topic.partitions[0]
     return two.cluster.leader(partition, 0), partition.log.leader_epoch
 
 
-def test_the_preferred_replica_leads_again_in_a_new_epoch(led_by_the_second: Two) -> None:
+def test_the_preferred_replica_leads_again_in_a_new_epoch(led_by_the_second: TwoBrokers) -> None:
     assert leader(led_by_the_second) == (2, 1)
     answer = led_by_the_second.ask(2, ElectLeadersRequest(topic_partitions=None), 2)
     assert elected(answer) == [(0, None)]
     assert leader(led_by_the_second) == (1, 2)
 
 
-def test_a_preferred_replica_that_is_down_is_not_elected(led_by_the_second: Two) -> None:
+def test_a_preferred_replica_that_is_down_is_not_elected(led_by_the_second: TwoBrokers) -> None:
     del led_by_the_second.cluster.nodes[1]
     answer = led_by_the_second.ask(2, electing(0, topic="r"), 2)
     assert elected(answer) == [(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None)]
     assert leader(led_by_the_second) == (2, 1)
 
 
-def test_an_unclean_election_takes_who_is_up_where_nobody_leads(led_by_the_second: Two) -> None:
+def test_an_unclean_election_takes_who_is_up_where_nobody_leads(led_by_the_second: TwoBrokers) -> None:
     two = led_by_the_second
     assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2))[0][0] == ErrorCode.ELECTION_NOT_NEEDED
     del two.cluster.nodes[2]
     assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2)) == [(0, None)]
     assert leader(two) == (1, 2)
-
-
-def sizes(stage: Stage, topics: list[DescribableLogDirTopic] | None = None) -> dict[str, dict[int, int]]:
-    (found,) = stage.client().ask(DescribeLogDirsRequest(topics=topics)).results
-    assert (found.error_code, found.log_dir, found.total_bytes, found.usable_bytes) == (0, "memory", -1, -1)
-    return {
-        topic.name: {one.partition_index: one.partition_size for one in topic.partitions}
-        for topic in found.topics
-    }
-
-
-def test_the_logs_are_as_large_as_what_was_written() -> None:
-    stage = Stage({"t": 2, "u": 1})
-    one = batch_of(b"a")
-    for _ in range(3):
-        stage.client().produce(one)
-    assert sizes(stage) == {"t": {0: 3 * len(one), 1: 0}, "u": {0: 0}}
-    wanted = [DescribableLogDirTopic(topic=name, partitions=[1, 1, 9]) for name in ("t", "none")]
-    assert sizes(stage, wanted) == {"t": {1: 0}}
-    assert sizes(stage, []) == {}
-
-
-def test_what_is_before_the_start_of_a_log_counts_until_its_segment_goes() -> None:
-    stage = Stage({"t": 1})
-    one = batch_of(b"a")
-    for _ in range(3):
-        stage.client().produce(one)
-    partition = DeleteRecordsPartition(partition_index=0, offset=1)
-    topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
-    stage.client().ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
-    assert sizes(stage) == {"t": {0: 3 * len(one)}}
-
-
-def test_what_is_lost_by_an_unclean_election_does_not_count() -> None:
-    stage = Stage({"t": 1})
-    one = batch_of(b"a")
-    for _ in range(3):
-        stage.client().produce(one)
-    stage.step(Truncate("t", 0, 2))
-    assert sizes(stage) == {"t": {0: 2 * len(one)}}
-
-
-def test_a_broker_tells_only_of_what_it_has(led_by_the_second: Two) -> None:
-    has = [led_by_the_second.ask(node, DescribeLogDirsRequest(topics=None), 5) for node in (1, 2)]
-    told: list[Any] = [one.results[0].topics for one in has if one is not None]  # type: ignore[attr-defined]
-    assert [{t.name: [p.partition_index for p in t.partitions] for t in one} for one in told] == [
-        {"t": [0], "r": [0]},
-        {"t": [1], "r": [0]},
-    ]
-
-
-def test_no_replica_is_on_its_way() -> None:
-    answer = Stage({"t": 1}).client().ask(ListPartitionReassignmentsRequest(topics=None))
-    assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])

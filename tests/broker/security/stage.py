@@ -25,7 +25,7 @@ NODE = Node(1, "here", 9092, {"SASL_SSL": ("there", 9093)})
 RANDOM = UUID(int=7)
 
 
-class Stage:
+class LoginStage:
     """A broker, and one connection to it."""
 
     def __init__(self, listener: str = "SASL_SSL", **settings: str) -> None:

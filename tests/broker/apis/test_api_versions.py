@@ -1,0 +1,62 @@
+"""ApiVersions: what is advertised, and how unknown versions are answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.apis.table import APIS
+from kproto.error_codes import ErrorCode
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.headers import decode_response
+from tests.broker.stage import Client, Stage
+
+SERVED = sorted(APIS)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
+
+
+def hello(**fields: str) -> ApiVersionsRequest:
+    return ApiVersionsRequest(**{"client_software_name": "a", "client_software_version": "1", **fields})
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_exactly_what_is_served_is_advertised(client: Client, version: int) -> None:
+    answer: ApiVersionsResponse = client.ask(hello() if version >= 3 else ApiVersionsRequest(), version)
+    assert [api.api_key for api in answer.api_keys] == SERVED
+
+
+def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
+    ranges = {api.api_key: (api.min_version, api.max_version) for api in client.ask(hello()).api_keys}
+    # As a real Kafka 4.3.1 answers; Produce from 0 and InitProducerId up to 5 differ from what is declared.
+    kafka = {
+        0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
+        12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6),
+        21: (0, 2), 22: (0, 5), 23: (2, 4), 32: (1, 4), 37: (0, 3), 42: (0, 2), 44: (0, 1), 47: (0, 0),
+        17: (0, 1), 33: (0, 2), 29: (1, 3), 30: (1, 3), 31: (1, 3), 36: (0, 2), 50: (0, 0), 51: (0, 0),
+        24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2),
+        75: (0, 0), 35: (1, 5), 43: (0, 2), 46: (0, 0),
+    }  # fmt: skip
+    assert ranges == kafka
+
+
+def raw(key: int, version: int, correlation: int, rest: bytes = b"\xff\xff") -> bytes:
+    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + rest
+
+
+@pytest.mark.parametrize("version", [5, 99])
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    stage: Stage, client: Client, version: int
+) -> None:
+    client.send_bytes(raw(18, version, 41, b"whatever"))
+    correlation, answer = decode_response(client.answers.pop(), ApiVersionsResponse, 0)
+    assert (correlation, answer.error_code) == (41, ErrorCode.UNSUPPORTED_VERSION)
+    assert [(api.api_key, api.max_version) for api in answer.api_keys] == [(18, 4)]
+    assert client.ask(hello()).error_code == 0
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a\n"])
+def test_a_software_name_that_is_none_is_refused(client: Client, name: str) -> None:
+    assert client.ask(hello(client_software_name=name)).error_code == ErrorCode.INVALID_REQUEST

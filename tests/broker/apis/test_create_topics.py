@@ -1,0 +1,169 @@
+"""CreateTopics: names, partition counts, configs, assignments and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.broker.machine import CreateTopic
+from kproto.broker.topic_configs import TOPIC_CONFIGS
+from kproto.broker.topics import NO_ID
+from kproto.error_codes import ErrorCode
+from kproto.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.stage import Client, Stage, batch_of
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "u": 1})
+
+
+def creating(
+    name: str = "new",
+    count: int = 3,
+    factor: int = 1,
+    configs: dict[str, str | None] | None = None,
+    assignments: list[list[int]] | None = None,
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=count,
+        replication_factor=factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in enumerate(assignments or [])
+        ],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+
+
+def created(client: Client, version: int = 7, validate: bool = False, **topic: Any) -> CreatableTopicResult:
+    request = CreateTopicsRequest(topics=[creating(**topic)], validate_only=validate)
+    [result] = client.ask(request, version).topics
+    assert isinstance(result, CreatableTopicResult)
+    return result
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_a_topic_is_created_in_every_version(stage: Stage, client: Client, version: int) -> None:
+    assert created(client, version).error_code == 0
+    assert len(stage.topic("new").partitions) == 3
+
+
+def test_the_answer_says_what_the_new_topic_is_like(stage: Stage, client: Client) -> None:
+    result = created(client, count=-1, factor=-1, configs={"retention.ms": "5"})
+    assert (result.num_partitions, result.replication_factor) == (1, 1)
+    assert result.topic_id == stage.topic("new").id
+    configs = {config.name: (config.value, config.config_source) for config in result.configs or []}
+    assert set(configs) == set(TOPIC_CONFIGS)
+    assert configs["retention.ms"] == ("5", 1)
+    assert configs["cleanup.policy"] == ("delete", 5)
+
+
+def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: Client) -> None:
+    assert created(client, validate=True).error_code == 0
+    assert stage.broker.topics.named("new") is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        ({"name": "t"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
+        ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),  # and a record for the topic
+        ({"count": 9_999, "configs": {"retention.ms": "5"}}, ErrorCode.POLICY_VIOLATION),
+        ({"count": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
+        ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
+        ({"factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"configs": {"no.such.config": "1"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"retention.ms": "soon"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"retention.ms": None}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"message.timestamp.type": "Never"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"max.message.bytes": "-1"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"preallocate": "maybe"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"min.cleanable.dirty.ratio": "2"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"cleanup.policy": "shred"}}, ErrorCode.INVALID_CONFIG),
+        (
+            {"configs": {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}},
+            ErrorCode.INVALID_CONFIG,
+        ),
+        ({"count": -1, "factor": -1, "assignments": [[1], [2]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"count": 2, "factor": -1, "assignments": [[1], [1]]}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cant_be_created_is_refused_with_kafkas_code(
+    stage: Stage, client: Client, topic: dict[str, Any], error: ErrorCode
+) -> None:
+    stage.step(CreateTopic("one_two.three", 1, stage.random_id()))
+    result = created(client, **topic)
+    assert result.error_code == error
+    assert result.error_message
+    assert len(stage.broker.topics) == 3
+
+
+def test_names_that_are_alike_may_follow_each_other(stage: Stage, client: Client) -> None:
+    assert created(client, name="a.b").error_code == 0
+    deleted(client, 6, name="a.b")
+    assert created(client, name="a_b").error_code == 0
+
+
+def test_two_new_names_that_are_alike_collide_with_later_ones_alone(stage: Stage, client: Client) -> None:
+    answer = client.ask(CreateTopicsRequest(topics=[creating("a.b"), creating("a_b")]))
+    assert [result.error_code for result in answer.topics] == [0, 0]
+    deleted(client, 6, name="a.b")
+    assert created(client, name="a.b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: Client) -> None:
+    topics = [creating("one", count=5_000), creating("..", count=5_000), creating("two", count=1)]
+    twice = [creating("twice", count=9_000)] * 2  # which count nothing, and are told of twice
+    answer = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
+    assert [result.error_code for result in answer.topics] == [ErrorCode.POLICY_VIOLATION] * 5
+    assert len(stage.broker.topics) == 2
+    answer = client.ask(CreateTopicsRequest(topics=[*topics[:2], *twice], validate_only=True))
+    codes = [0, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST]
+    assert [result.error_code for result in answer.topics] == codes
+
+
+def test_a_manual_assignment_gives_the_number_of_partitions(stage: Stage, client: Client) -> None:
+    assert created(client, count=-1, factor=-1, assignments=[[1], [1]]).error_code == 0
+    assert len(stage.topic("new").partitions) == 2
+
+
+def test_a_topic_twice_in_one_request_is_created_not_even_once(stage: Stage, client: Client) -> None:
+    answer = client.ask(CreateTopicsRequest(topics=[creating(), creating()]))
+    assert [result.error_code for result in answer.topics] == [ErrorCode.INVALID_REQUEST]
+    assert stage.broker.topics.named("new") is None
+
+
+def test_two_topics_of_one_request_have_different_ids(stage: Stage, client: Client) -> None:
+    client.ask(CreateTopicsRequest(topics=[creating("one"), creating("two")]))
+    assert stage.topic("one").id != stage.topic("two").id
+
+
+def test_a_topics_own_config_counts_for_what_is_produced(stage: Stage, client: Client) -> None:
+    created(client, configs={"message.timestamp.type": "LogAppendTime"})
+    assert client.produce(batch_of(b"a"), "new").log_append_time_ms == stage.now
+    assert client.produce(batch_of(b"a"), "t").log_append_time_ms == -1
+
+
+def deleted(client: Client, version: int, **state: Any) -> int:
+    request = DeleteTopicsRequest(timeout_ms=1)
+    if version >= 6:
+        request.topics = [DeleteTopicState(name=state.get("name"), topic_id=state.get("topic_id", NO_ID))]
+    else:
+        request.topic_names = [state["name"]]
+    [result] = client.ask(request, version).responses
+    code: int = result.error_code
+    return code

@@ -1,0 +1,66 @@
+"""DeleteTopics: by name and by id."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproto.broker.topics import NO_ID
+from kproto.error_codes import ErrorCode
+from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "u": 1})
+
+
+def deleted(client: Client, version: int, **state: Any) -> int:
+    request = DeleteTopicsRequest(timeout_ms=1)
+    if version >= 6:
+        request.topics = [DeleteTopicState(name=state.get("name"), topic_id=state.get("topic_id", NO_ID))]
+    else:
+        request.topic_names = [state["name"]]
+    [result] = client.ask(request, version).responses
+    code: int = result.error_code
+    return code
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_topic_is_deleted_by_name_in_every_version(stage: Stage, client: Client, version: int) -> None:
+    assert deleted(client, version, name="t") == 0
+    assert [topic.name for topic in stage.broker.topics] == ["u"]
+
+
+def test_a_topic_is_deleted_by_id(stage: Stage, client: Client) -> None:
+    assert deleted(client, 6, topic_id=stage.topic("t").id) == 0
+    assert [topic.name for topic in stage.broker.topics] == ["u"]
+
+
+def test_what_is_not_there_cant_be_deleted(client: Client) -> None:
+    assert deleted(client, 6, name="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert deleted(client, 6, topic_id=UUID(int=5)) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [DeleteTopicState(name=None, topic_id=NO_ID)],
+        [DeleteTopicState(name="t", topic_id=UUID(int=5))],
+        [DeleteTopicState(name="t", topic_id=NO_ID)] * 2,
+    ],
+)
+def test_a_deletion_that_is_not_clear_is_refused(
+    stage: Stage, client: Client, states: list[DeleteTopicState]
+) -> None:
+    answer = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1))
+    assert [result.error_code for result in answer.responses] == [ErrorCode.INVALID_REQUEST]
+    assert len(stage.broker.topics) == 2
+
+
+def test_deletion_can_be_disabled() -> None:
+    client = Stage({"t": 1}, delete_topic_enable="false").client()
+    assert deleted(client, 6, name="t") == ErrorCode.TOPIC_DELETION_DISABLED

@@ -1,0 +1,19 @@
+"""DescribeCluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.messages.describe_cluster import DescribeClusterRequest
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "u": 1})
+
+
+def test_the_cluster_is_described(client: Client) -> None:
+    answer = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    assert (answer.error_code, answer.controller_id, answer.cluster_id) == (0, 1, "kproto-embedded-broker")
+    assert [(node.broker_id, node.port) for node in answer.brokers] == [(1, 9092)]

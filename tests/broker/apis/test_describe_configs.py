@@ -1,0 +1,61 @@
+"""DescribeConfigs: configs of topics and of the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.broker.topic_configs import TOPIC_CONFIGS
+from kproto.error_codes import ErrorCode
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "u": 1})
+
+
+def configs_of(client: Client, kind: int, name: str, keys: list[str] | None = None) -> Any:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    [result] = client.ask(DescribeConfigsRequest(resources=[resource])).results
+    return result
+
+
+def test_a_topics_configs_are_described(client: Client) -> None:
+    result = configs_of(client, 2, "t")
+    assert result.error_code == 0
+    assert {config.name: config.value for config in result.configs} == {
+        name: config.default for name, config in TOPIC_CONFIGS.items()
+    }
+
+
+def test_only_the_configs_that_were_asked_for_are_described(client: Client) -> None:
+    assert [config.name for config in configs_of(client, 2, "t", ["retention.ms", "none"]).configs] == [
+        "retention.ms"
+    ]
+
+
+def test_a_topic_inherits_what_the_broker_was_told() -> None:
+    client = Stage({"t": 1}, message_max_bytes=7000).client()
+    [config] = configs_of(client, 2, "t", ["max.message.bytes"]).configs
+    assert (config.value, config.config_source) == ("7000", 4)
+
+
+def test_the_brokers_settings_are_described(client: Client) -> None:
+    described = {config.name: config.value for config in configs_of(client, 4, "1").configs}
+    assert described["auto.create.topics.enable"] == "true"
+    assert described["group.min.session.timeout.ms"] == "6000"
+
+
+def test_what_is_not_there_cant_be_described(client: Client) -> None:
+    assert configs_of(client, 2, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert configs_of(client, 4, "7").error_code == ErrorCode.INVALID_REQUEST
+    assert configs_of(client, 99, "").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_empty_list_asks_for_all_configs(client: Client) -> None:
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
+    answer = client.ask(DescribeConfigsRequest(resources=[resource]))
+    assert len(answer.results[0].configs) == len(TOPIC_CONFIGS)

@@ -1,0 +1,41 @@
+"""DescribeProducers: idempotent producers and their ongoing transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import ErrorCode as E
+from kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from tests.broker.behaviour.stage import TransactionalProducer
+from tests.broker.stage import Client, Stage, batch_of
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2})
+
+
+@pytest.fixture
+def producer(stage: Stage) -> TransactionalProducer:
+    return TransactionalProducer(stage)
+
+
+def test_producers_are_described_with_what_they_have_open(
+    client: Client, producer: TransactionalProducer
+) -> None:
+    asked = TopicRequest(name="t", partition_indexes=[0, 9])
+
+    def looked() -> list[tuple[int, ...]]:
+        found, missing = client.ask(DescribeProducersRequest(topics=[asked])).topics[0].partitions
+        assert missing.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+        return [
+            (one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
+            for one in found.active_producers
+        ]
+
+    assert looked() == []
+    client.produce(batch_of(b"plain"))
+    producer.write(b"a", b"b")
+    assert looked() == [(0, 1, -1, 1)]
+    producer.end()
+    assert looked() == [(1, -1, 0, -1)]

@@ -1,0 +1,41 @@
+"""DescribeTopicPartitions: pages of topics (KIP-966)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "u": 1})
+
+
+def pages(client: Client, names: list[str], limit: int) -> list[list[tuple[str, list[int]]]]:
+    """All pages of DescribeTopicPartitions: topics with their partitions."""
+    cursor, found = None, []
+    while True:
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in names], response_partition_limit=limit, cursor=cursor
+        )
+        answer = client.ask(request)
+        found.append([(t.name, [p.partition_index for p in t.partitions]) for t in answer.topics])
+        if answer.next_cursor is None:
+            return found
+        where = answer.next_cursor
+        cursor = DescribeTopicPartitionsRequestCursor(
+            topic_name=where.topic_name, partition_index=where.partition_index
+        )
+
+
+def test_topics_are_described_page_by_page() -> None:
+    client = Stage({"b": 3, "a": 2}).client()
+    assert pages(client, [], 2000) == [[("a", [0, 1]), ("b", [0, 1, 2])]]
+    assert pages(client, ["b", "a"], 2) == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2])]]
+    assert pages(client, ["b"], 3) == [[("b", [0, 1, 2])]]

@@ -1,0 +1,36 @@
+"""FindCoordinator: one key or many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_group_is_coordinated_here(client: Client, version: int) -> None:
+    request = (
+        FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g")
+    )
+    answer = client.ask(request, version)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
+
+
+@pytest.mark.parametrize("kind", [2, 7])
+@pytest.mark.parametrize("version", [3, 6])
+def test_other_coordinators_are_refused_with_a_reason(client: Client, version: int, kind: int) -> None:
+    keys: dict[str, Any] = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
+    answer = client.ask(FindCoordinatorRequest(key_type=kind, **keys), version)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert found.error_message

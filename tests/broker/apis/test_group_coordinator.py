@@ -1,0 +1,115 @@
+"""Requests of groups on one broker, which passes them to its group coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.broker import GroupCoordinatorStep
+from kproto.error_codes import ErrorCode
+from kproto.group.classic import coordinator
+from kproto.messages.delete_topics import DeleteTopicsRequest
+from kproto.messages.list_groups import ListGroupsRequest
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kproto.messages.sync_group import SyncGroupRequest
+from tests.broker.stage import Client, Stage, join_request
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
+
+
+def stable(client: Client) -> str:
+    """One member in generation 1; its id."""
+    member: str = client.ask(join_request()).member_id
+    client.ask(join_request(member))
+    client.ask(
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id=member,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[],
+        )
+    )
+    return member
+
+
+def committing(offset: int, topic: str = "t", member: str = "", generation: int = -1) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    return OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+    )
+
+
+def committed(client: Client) -> dict[str, int]:
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    [group] = client.ask(request, 9).groups
+    return {
+        topic.name: partition.committed_offset for topic in group.topics for partition in topic.partitions
+    }
+
+
+def test_a_group_lives_on_the_one_coordinator(stage: Stage, client: Client) -> None:
+    member = stable(client)
+    assert client.ask(committing(5, member=member, generation=1), 9).topics[0].partitions[0].error_code == 0
+    assert committed(client) == {"t": 5}
+    listed = client.ask(ListGroupsRequest()).groups
+    assert [(group.group_id, group.group_state) for group in listed] == [("g", "Stable")]
+
+
+def test_a_member_that_says_nothing_is_removed(stage: Stage, client: Client) -> None:
+    stable(client)
+    stage.wait(10_000)
+    [group] = client.ask(ListGroupsRequest()).groups
+    assert group.group_state == "Empty"
+
+
+def test_an_offset_of_an_unknown_topic_is_not_stored(client: Client) -> None:
+    answer = client.ask(committing(5, "none"), 9)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_deleting_a_topic_deletes_its_offsets(client: Client) -> None:
+    client.ask(committing(5), 9)
+    client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+    assert committed(client) == {}
+
+
+def test_a_member_that_went_away_while_it_joined_hurts_nobody(stage: Stage, client: Client) -> None:
+    member = stable(client)
+    other = stage.client()
+    other_id = other.ask(join_request()).member_id
+    other.send(join_request(other_id))
+    other.leave()
+    client.send(join_request(member))
+    assert client.answer().generation_id == 2
+    assert other.answers == []
+
+
+def test_what_the_coordinator_does_is_told(stage: Stage, client: Client) -> None:
+    stable(client)
+    settled = [
+        a for told in stage.told for a in told.actions if isinstance(a, coordinator.RebalanceCompleted)
+    ]
+    assert [(one.group_id, one.generation) for one in settled] == [("g", 1)]
+    assert all(isinstance(told, GroupCoordinatorStep) for told in stage.told)
+
+
+def test_clients_are_described_as_kafka_does(stage: Stage, client: Client) -> None:
+    stable(client)
+    from kproto.messages.describe_groups import DescribeGroupsRequest
+
+    [group] = client.ask(DescribeGroupsRequest(groups=["g"], include_authorized_operations=False)).groups
+    assert [(member.client_id, member.client_host) for member in group.members] == [("a client", "/10.0.0.7")]

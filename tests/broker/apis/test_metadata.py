@@ -1,0 +1,138 @@
+"""Metadata: the cluster, topics by name and by id, and topics that it creates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.broker.topics import NO_ID
+from kproto.error_codes import ErrorCode
+from kproto.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "u": 1})
+
+
+def named(*names: str, create: bool = True, **fields: Any) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create, **fields)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_describes_the_node_and_the_topic_in_every_version(client: Client, version: int) -> None:
+    answer: MetadataResponse = client.ask(named("t"), version)
+    assert [(node.node_id, node.host, node.port) for node in answer.brokers] == [(1, "localhost", 9092)]
+    [topic] = answer.topics
+    assert (topic.error_code, topic.name) == (0, "t")
+    assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in topic.partitions] == [
+        (0, 1, [1]),
+        (1, 1, [1]),
+    ]
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_null_asks_for_all_topics_and_an_empty_list_for_none(client: Client, version: int) -> None:
+    assert [topic.name for topic in client.ask(MetadataRequest(topics=None), version).topics] == ["t", "u"]
+    assert client.ask(MetadataRequest(topics=[]), version).topics == []
+
+
+def test_in_version_0_the_empty_list_asks_for_all_topics(client: Client) -> None:
+    assert [topic.name for topic in client.ask(MetadataRequest(topics=[]), 0).topics] == ["t", "u"]
+
+
+def test_a_topic_can_be_asked_for_by_its_id(stage: Stage, client: Client) -> None:
+    wanted = MetadataRequestTopic(name=None, topic_id=stage.topic("u").id)
+    [topic] = client.ask(MetadataRequest(topics=[wanted])).topics
+    assert (topic.error_code, topic.name) == (0, "u")
+
+
+def test_an_unknown_id_is_said_with_that_id(stage: Stage, client: Client) -> None:
+    unknown = stage.random_id()
+    [topic] = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=unknown)])).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_10_and_11_refuse_ids_although_they_have_the_field(
+    stage: Stage, client: Client, version: int
+) -> None:
+    wanted = MetadataRequestTopic(name=None, topic_id=stage.topic("u").id)
+    [topic] = client.ask(MetadataRequest(topics=[wanted]), version).topics
+    assert (topic.error_code, topic.name) == (ErrorCode.INVALID_REQUEST, "")
+
+
+def test_metadata_creates_a_topic_that_is_asked_for_by_name() -> None:
+    stage = Stage(num_partitions=4)
+    [topic] = stage.client().ask(named("new")).topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 4)
+    assert topic.topic_id == stage.topic("new").id != NO_ID
+
+
+def test_metadata_creates_nothing_when_the_client_forbids_it(stage: Stage, client: Client) -> None:
+    [topic] = client.ask(named("new", create=False)).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert stage.broker.topics.named("new") is None
+
+
+@pytest.mark.parametrize(("there", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
+def test_metadata_creates_nothing_that_kafka_would_not(there: str, name: str) -> None:
+    """Its controller refuses them, so they are unknown for ever."""
+    stage = Stage({there: 1})
+    [topic] = stage.client().ask(named(name)).topics
+    assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert [one.name for one in stage.broker.topics] == [there]
+
+
+def test_metadata_creates_nothing_when_the_setting_forbids_it() -> None:
+    stage = Stage(auto_create_topics_enable="false")
+    [topic] = stage.client().ask(named("new")).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
+def test_a_bad_name_is_invalid_everywhere(client: Client, name: str) -> None:
+    assert client.ask(named(name)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert created(client, name=name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_operations_are_told_only_to_those_who_ask(client: Client) -> None:
+    asked = client.ask(named("t", include_topic_authorized_operations=True)).topics[0]
+    assert asked.topic_authorized_operations == 3576
+    assert client.ask(named("t")).topics[0].topic_authorized_operations == -(2**31)
+
+
+def creating(
+    name: str = "new",
+    count: int = 3,
+    factor: int = 1,
+    configs: dict[str, str | None] | None = None,
+    assignments: list[list[int]] | None = None,
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=count,
+        replication_factor=factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in enumerate(assignments or [])
+        ],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+
+
+def created(client: Client, version: int = 7, validate: bool = False, **topic: Any) -> CreatableTopicResult:
+    request = CreateTopicsRequest(topics=[creating(**topic)], validate_only=validate)
+    [result] = client.ask(request, version).topics
+    assert isinstance(result, CreatableTopicResult)
+    return result

@@ -1,0 +1,110 @@
+"""ACLs: which operations they allow and deny, and how they are filtered (StandardAuthorizer)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
+from kproto.broker.security.acls import Operation as Op
+
+BOB, HOST = "User:bob", "10.0.0.7"
+
+
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+
+
+def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **other: Any) -> Acl:
+    fields = {"resource": Resource.TOPIC, "pattern": Pattern.LITERAL, "principal": BOB, "host": "*", **other}
+    return Acl(name=name, operation=operation, permission=permission, **fields)
+
+
+def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings: Any) -> bool:
+    acls = Acls(**settings)
+    for one in rules:
+        acls.add(one)
+    return acls.allows(who, HOST, operation, Resource.TOPIC, name)
+
+
+def test_nobody_may_do_what_no_rule_allows() -> None:
+    assert not may(Op.READ)
+    assert not may(Op.WRITE, rule())
+    assert not may(Op.READ, rule(), name="other")
+    assert not may(Op.READ, rule(), who="User:eve")
+    assert not may(Op.READ, rule(host="10.0.0.8"))
+
+
+def test_what_a_rule_allows_may_be_done() -> None:
+    assert may(Op.READ, rule())
+    assert may(Op.READ, rule(host=HOST))
+    assert may(Op.READ, rule("*"))
+    assert may(Op.READ, rule(principal="User:*"))
+    assert may(Op.READ, rule("t-", pattern=Pattern.PREFIXED), name="t-1")
+    assert may(Op.WRITE, rule(operation=Op.ALL))
+
+
+def test_forbidding_wins() -> None:
+    for deny in (
+        rule(permission=DENY),
+        rule("*", Op.ALL, DENY),
+        rule("", permission=DENY, pattern=Pattern.PREFIXED),
+    ):
+        assert not may(Op.READ, rule(), rule("*", Op.ALL), deny)
+
+
+@pytest.mark.parametrize("operation", [Op.READ, Op.WRITE, Op.DELETE, Op.ALTER])
+def test_who_may_more_may_describe(operation: Op) -> None:
+    assert may(Op.DESCRIBE, rule(operation=operation))
+    assert may(Op.DESCRIBE, rule(operation=Op.DESCRIBE), rule(operation=operation, permission=DENY))
+
+
+def test_who_may_alter_configs_may_describe_them() -> None:
+    assert may(Op.DESCRIBE_CONFIGS, rule(operation=Op.ALTER_CONFIGS))
+    assert not may(Op.DESCRIBE, rule(operation=Op.ALTER_CONFIGS))
+
+
+def test_super_users_and_everybody() -> None:
+    assert may(Op.READ, rule(permission=DENY), super_users=[BOB])
+    assert may(Op.READ, allow_everyone=True)
+    assert not may(Op.READ, rule(principal="User:eve"), allow_everyone=True)
+
+
+def test_a_filter_that_matches_finds_all_rules_about_a_name() -> None:
+    acls = Acls()
+    known = [rule(), rule("*"), rule("t", pattern=Pattern.PREFIXED), rule("other")]
+    for one in known:
+        acls.add(one)
+    everything = {"principal": None, "host": None, "operation": Op.ANY, "permission": Permission.ANY}
+    match = AclFilter(Resource.TOPIC, "t", Pattern.MATCH, **everything)
+    assert acls.matching(match) == known[:3]
+    assert acls.matching(AclFilter(Resource.TOPIC, "t", Pattern.ANY, **everything)) == [known[0], known[2]]
+    assert acls.matching(AclFilter(Resource.ANY, None, Pattern.ANY, **everything)) == known
+    assert acls.matching(AclFilter(Resource.GROUP, None, Pattern.ANY, **everything)) == []
+
+
+RULES = st.builds(
+    rule,
+    st.sampled_from(["t", "*", "other", ""]),
+    st.sampled_from([Op.ALL, Op.READ, Op.WRITE, Op.DESCRIBE]),
+    st.sampled_from([ALLOW, DENY]),
+    pattern=st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
+    principal=st.sampled_from([BOB, "User:*", "User:eve"]),
+)
+
+
+@given(
+    st.lists(RULES),
+    RULES.map(lambda one: one._replace(permission=DENY)),
+    st.sampled_from([Op.READ, Op.WRITE]),
+)
+def test_forbidding_more_never_allows_more(rules: list[Acl], deny: Acl, operation: Op) -> None:
+    assert may(operation, *rules, deny) <= may(operation, *rules)
+
+
+def test_a_rule_about_all_passes_names_over_that_begin_with_its_star() -> None:
+    assert not may(Op.READ, rule("*"), name="*t")
+    assert may(Op.READ, rule("*"), name="*")
+    assert may(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")
