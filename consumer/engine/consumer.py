@@ -87,16 +87,16 @@ class ConsumerEngine:
             self.core, self._coordinator_found, self._coordinator_lost, self.metadata.need
         )
         self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
-        self.finder = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
-        self.checker = PositionValidator(self.core, self.metadata, self.finder)
-        self.fetcher = Fetcher(self.core, self.metadata, self.finder)
-        self._topics = TopicChanges(self.core, self.finder)
-        self.deliveries = FetchCollector()
+        self.offset_lookup = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
+        self.validator = PositionValidator(self.core, self.metadata, self.offset_lookup)
+        self.fetcher = Fetcher(self.core, self.metadata, self.offset_lookup)
+        self._topics = TopicChanges(self.core, self.offset_lookup)
+        self.collector = FetchCollector()
         self.group = Membership(
             self.core,
             self.metadata,
             self.coordinator,
-            self.finder,
+            self.offset_lookup,
             self.committer,
             self._group_left,
             group_protocol,
@@ -211,8 +211,8 @@ class ConsumerEngine:
         over = self.group_status.group_error is not None
         error = None if self._raised and not over else self._error(again=over)
         if error is None:
-            rows = [] if event.columns else self.deliveries.rows(event.limit)
-            columns = self.deliveries.columns() if event.columns else []
+            rows = [] if event.columns else self.collector.rows(event.limit)
+            columns = self.collector.columns() if event.columns else []
             if rows or columns:
                 self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
@@ -237,14 +237,14 @@ class ConsumerEngine:
             or core.errors
             or partitions.dirty
             or self.group_status.final_error is not None
-            or not self.deliveries.ready
+            or not self.collector.ready
             or not self.group.is_steady
         ):
             return
         core.now = now
         partitions.mark_processed()
         self.polls += 1
-        records = self.deliveries.rows(event.limit)
+        records = self.collector.rows(event.limit)
         if not records:  # transaction markers or a broken batch: left to the three events
             self.calm_until = 0
             return
@@ -279,7 +279,7 @@ class ConsumerEngine:
         `again`: also an error that was raised before and still blocks a partition.
         """
         error = self.core.pop_error() or (self.group_status.group_error if again else None)
-        return error or self.deliveries.error(again=again)
+        return error or self.collector.error(again=again)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
         self._serve()
@@ -307,7 +307,7 @@ class ConsumerEngine:
                     state.rewind(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
-        begun, self.deliveries.begun = self.deliveries.begun, None
+        begun, self.collector.begun = self.collector.begun, None
         for state in self.core.partitions.returned.copy().values():
             if state.has_position and state.processed is not None and state.processed < state.position:
                 state.rewind(state.processed)
@@ -438,8 +438,8 @@ class ConsumerEngine:
                 self.committer.pump()
             if core.partitions.dirty:
                 self._look()
-            self.finder.pump()
-            self.checker.pump()
+            self.offset_lookup.pump()
+            self.validator.pump()
             if core.partitions.dirty:
                 self._look()
             self.fetcher.pump()
@@ -459,10 +459,10 @@ class ConsumerEngine:
             try:
                 positions.dirty = {}
                 for state in touched.values():
-                    self.finder.look(state)
-                    self.checker.look(state)
-                    self.fetcher.look(state)
-                    self.deliveries.look(state)
+                    self.offset_lookup.visit(state)
+                    self.validator.visit(state)
+                    self.fetcher.visit(state)
+                    self.collector.visit(state)
             except BaseException:  # Ctrl-C: visit all of them again
                 for state in touched.values():
                     state.mark_dirty()

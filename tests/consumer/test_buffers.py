@@ -386,7 +386,7 @@ def test_a_small_part_of_an_answer_does_not_keep_the_whole() -> None:
 def test_what_is_too_much_to_decode_at_once_is_decoded_batch_by_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumer.engine.fetch.buffers.AT_ONCE", 20_000)
+    monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_BYTES", 20_000)
     data = many(2000, codec="gzip")
     assert [one.offset for one in drained(CompletedFetch(data, 0, None, True))] == list(range(2000))
     made, found, pieces = CompletedFetch(data, 0, None, True), list[int](), 0

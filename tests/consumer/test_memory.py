@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from consumer.engine.fetch.buffers import CompletedFetch
-from consumer.engine.fetch.collector import BEGUN_AT_ONCE, FetchCollector
+from consumer.engine.fetch.collector import MAX_OPEN_FETCHES, FetchCollector
 from consumer.engine.positions.partition_states import SubscriptionState
 from kproto.records import Record, encode_batch
 from tests.consumer.world import Consumer, World, tp
@@ -99,10 +99,10 @@ def test_only_some_pieces_are_decoded_at_a_time_and_each_is_used_up() -> None:
     a.works_ms = 0
     for _ in range(2 * PARTITIONS):
         a.poll()
-        assert decoded(a) <= BEGUN_AT_ONCE
+        assert decoded(a) <= MAX_OPEN_FETCHES
     order = [record.partition for record in a.records[1:]]
     assert (
-        len({*order[:BEGUN_AT_ONCE]}) == len({*order[: 2 * BEGUN_AT_ONCE]}) == BEGUN_AT_ONCE
+        len({*order[:MAX_OPEN_FETCHES]}) == len({*order[: 2 * MAX_OPEN_FETCHES]}) == MAX_OPEN_FETCHES
     )  # they take turns
     read_on(world, a)
     assert len(a.records) == PARTITIONS * EACH
@@ -114,7 +114,7 @@ def test_a_piece_of_a_paused_partition_makes_room_for_others_and_is_decoded_agai
     for _ in range(PARTITIONS):
         a.poll()
         a.pause(tp("t", a.records[-1].partition))
-        assert decoded(a) <= BEGUN_AT_ONCE
+        assert decoded(a) <= MAX_OPEN_FETCHES
     assert len({record.partition for record in a.records}) == PARTITIONS
     a.resume(*world.partitions())
     read_on(world, a)
@@ -135,7 +135,7 @@ def test_a_piece_that_was_folded_goes_on_where_it_was(count: int, taken: int) ->
     chunk, other = (CompletedFetch(b"".join(batches), 0, None, True) for _ in range(2))
     expected = other.rows("t", 0, 10**6)
     found = chunk.rows("t", 0, taken)
-    chunk.fold()
+    chunk.discard_decoded()
     assert found + chunk.rows("t", 0, 10**6) == expected
     assert chunk.exhausted
 
@@ -144,18 +144,18 @@ def test_what_is_opened_as_columns_at_once_is_bounded_however_well_it_was_compre
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = 200_000
-    monkeypatch.setattr("consumer.engine.fetch.collector.AT_ONCE", room)
+    monkeypatch.setattr("consumer.engine.fetch.collector.MAX_DECODED_BYTES", room)
     data = encode_batch([Record(n, 0, None, bytes(SIZE)) for n in range(EACH)], compression="gzip")
     deliveries, positions = FetchCollector(), SubscriptionState()
     for partition in range(PARTITIONS):
         state = positions.add(tp("t", partition), announced=True)
         state.set_position(0)
         state.fetches.append(CompletedFetch(data, 0, None, True))
-        deliveries.look(state)
+        deliveries.visit(state)
     took: list[list[int]] = []
     while sum(map(sum, took)) < PARTITIONS * EACH:
         took.append([len(batch.columns) for batch in deliveries.columns()])
         for state in positions.states.values():
-            deliveries.look(state)
+            deliveries.visit(state)
     most = room // (EACH * SIZE) + 1
     assert took == [[EACH] * most] * (PARTITIONS // most) + [[EACH] * (PARTITIONS % most)]

@@ -204,7 +204,7 @@ def a_broker_that_failed_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
     def for_ever(self: Any, lane: Any) -> None:
         lane.not_before = 1 << 60
 
-    patch.setattr(Fetcher, "_leave_alone", for_ever)
+    patch.setattr(Fetcher, "_back_off", for_ever)
 
 
 def a_lost_coordinator_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:

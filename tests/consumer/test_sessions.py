@@ -18,10 +18,10 @@ def want(offset: int = 0, topic_id: UUID = A) -> FetchTarget:
 
 def ask(session: FetchSession, wants: dict[int, FetchTarget], version: int = VERSION) -> FetchRequest:
     """The next fetch when these are wanted."""
-    for partition in [partition for partition in session.wanted if partition.partition not in wants]:
+    for partition in [partition for partition in session.targets if partition.partition not in wants]:
         session.forget(partition)
     for index, one in wants.items():
-        session.want(tp("t", index), one)
+        session.set_target(tp("t", index), one)
     return session.plan().request(
         version,
         max_wait_ms=1,
@@ -130,7 +130,7 @@ def test_the_epoch_after_the_last_one_is_1() -> None:
 
 def test_a_request_without_an_answer_leads_to_a_full_one() -> None:
     session = started()
-    session.failed()
+    session.on_failure()
     request = ask(session, {0: want(), 1: want()})
     assert (request.session_id, request.session_epoch) == (9, 0)
     assert len(asked(request)) == 2
@@ -138,14 +138,14 @@ def test_a_request_without_an_answer_leads_to_a_full_one() -> None:
 
 def test_closing_frees_the_session_once() -> None:
     session = started()
-    request = session.closing()
+    request = session.close_request()
     assert request is not None
     assert (request.session_id, request.session_epoch, request.topics) == (9, -1, [])
-    assert session.closing() is None
+    assert session.close_request() is None
 
 
 def test_a_single_fetch_neither_has_nor_makes_a_session() -> None:
-    session = FetchSession(once=True)
+    session = FetchSession(sessionless=True)
     request = ask(session, {0: want()})
     assert (request.session_id, request.session_epoch) == (0, -1)
     assert session.accepts(answer(0, session_id=0), VERSION)

@@ -256,13 +256,13 @@ def errors_are_not_raised(patch: Patch) -> None:
 
 @mutant(claims.what_is_owned_is_read)
 def nobody_is_woken_for_records(patch: Patch) -> None:
-    original = Fetcher._take_in
+    original = Fetcher._on_partition_data
 
     def take_in(self: Fetcher, node: int, state: PartitionState, *rest: Any) -> None:
         if not (state.has_returned and state.position > 2):
             original(self, node, state, *rest)
 
-    patch.setattr(Fetcher, "_take_in", take_in)
+    patch.setattr(Fetcher, "_on_partition_data", take_in)
 
 
 @mutant(claims.what_is_owned_is_read)
@@ -270,7 +270,7 @@ def a_partition_whose_leader_moved_is_left_alone(patch: Patch) -> None:
     def led_by_another(self: Fetcher, node: int, state: PartitionState, entry: Any, wait: int) -> None:
         state.back_off_until(1 << 50)
 
-    patch.setattr(Fetcher, "_led_by_another", led_by_another)
+    patch.setattr(Fetcher, "_on_leader_changed", led_by_another)
 
 
 @mutant(claims.every_record_was_delivered)

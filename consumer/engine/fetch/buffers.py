@@ -1,17 +1,16 @@
-"""Fetched bytes on their way to the application: decoded when asked for, handed out in pieces.
+"""Fetched bytes: decoded when records are requested, and returned in pieces (Java's CompletedFetch).
 
-Rules that hold here:
+Rules:
 
-* Offsets come from the batch headers: a batch whose records were compacted away still moves the position
-  behind its last offset, and so do control batches and aborted transactions, which are never handed out.
-* The first batch may begin before the position; those records are skipped.
-* A broken batch raises RecordError each time it is reached, after what is before it was handed out. So does
-  one that doesn't begin behind the last offset of the one before it, as each in a log does, a record outside
-  of its batch, and a batch at the last offset that int64 has: what they hold would come again, or the
-  position go back, or be behind all offsets. Java believes them. Within a batch offsets may stand still or
-  go back, as brokers take that from producers without compression.
-* Many records are decoded as columns and made into objects a poll's worth at a time, which is twice as fast
-  as record by record; few, and broken ones, batch by batch. Both hand out the same.
+* Offsets come from the batch headers. A batch whose records were compacted away still moves the position
+  behind its last offset. So do control batches and aborted transactions, which are never returned.
+* The first batch may begin before the position; its earlier records are skipped.
+* An invalid batch raises RecordError every time it is reached, after the records before it. Invalid is also a
+  batch that does not begin after the previous one, a record outside of its batch, and a batch that contains
+  the last int64 offset. Their records would be returned twice, or move the position back. Java accepts them.
+  Within a batch, offsets may repeat or decrease, as brokers accept that from producers without compression.
+* Many records are decoded as columns, and turned into objects one poll at a time, which is twice as fast as
+  one by one. Few records, and invalid ones, are decoded batch by batch. Both ways return the same.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ from ...records import ConsumerRecord
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-SHARE = 8
-"""A view of less than an eighth of an answer is copied: it would keep the whole answer in memory."""
+# A view of less than an eighth of a response is copied: it would keep the whole response in memory.
+MIN_VIEW_SHARE = 8
 
-AT_ONCE = 256 << 20
-"""Decompressed bytes up to which a whole chunk is decoded at once; more are read batch by batch."""
+# A fetch of up to 256 MiB of decompressed bytes is decoded as a whole, a larger one batch by batch.
+MAX_DECODED_BYTES = 256 << 20
 
-AHEAD = 64
-"""Records of columns that are made at once where fewer are asked for: one costs as much as fifty."""
+# Rows that are turned into records at once if a poll asks for fewer: one costs as much as fifty.
+ROWS_AHEAD = 64
 
-TOGETHER = 4 << 20
-"""Bytes from which on chunks of one answer are decoded without the next: the first record waits for all."""
+# Fetches of one response are decoded together up to 4 MiB: the first record waits for all of them.
+MAX_JOINT_BYTES = 4 << 20
 
-_HEAD = struct.Struct(">qiib6xi").unpack_from  # base offset, size, leader epoch, magic, last offset's delta
+_HEAD = struct.Struct(">qiib6xi").unpack_from  # base offset, size, leader epoch, magic, last offset delta
 
 
 @cache
 def _columns() -> Any:
-    """The `kproto.records.columns` module, None where its packages are not installed."""
+    """Return the module `kproto.records.columns`, or None if its packages are not installed."""
     try:
         from kproto.records import columns
     except MissingExtra:
@@ -59,27 +58,27 @@ def _columns() -> Any:
 
 
 class CompletedFetch:
-    """What one fetch returned for one partition. Raises RecordError when it holds no complete batch, or none
-    that reaches the position before one that is out of order.
+    """The records that one fetch returned for one partition.
 
-    `position` is the offset of the next record to hand out, `end` where the next fetch goes on.
+    `position` is the offset of the next record to return, `end` the offset of the next fetch. Raises
+    RecordError if there is no complete batch, or none that reaches the position before an invalid one.
     """
 
     __slots__ = (
         "_aborted",
         "_ahead",
         "_ahead_from",
-        "_at",
         "_batch",
         "_batches",
-        "_check",
+        "_check_crcs",
         "_columns",
+        "_end_error",
         "_error",
         "_lent",
-        "_mates",
-        "_most",
+        "_max_decompressed",
+        "_row",
         "_rows",
-        "_torn",
+        "_siblings",
         "_transactions",
         "data",
         "end",
@@ -94,22 +93,22 @@ class CompletedFetch:
         aborted: Sequence[tuple[int, int]] | None,
         check_crcs: bool,
         max_decompressed: int | None = None,
-        mates: list[CompletedFetch] | None = None,
+        siblings: list[CompletedFetch] | None = None,
     ) -> None:
-        if isinstance(data, memoryview) and len(data) * SHARE < memoryview(data.obj).nbytes:
+        if isinstance(data, memoryview) and len(data) * MIN_VIEW_SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
-        self._most = max_decompressed
-        # Those of the same answer, in its order: they are decoded together.
-        self._mates: list[CompletedFetch] = [] if mates is None else mates
+        self._max_decompressed = max_decompressed
+        # The other fetches of the same response, in its order: they are decoded together.
+        self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
-        self.end, self.leader_epoch, self._torn = _end_of(data)
-        if self._torn is not None and self.end <= position:
-            raise self._torn
-        self.data = data if self._torn is None else data[: self._torn.offset]
-        # None: read_uncommitted, nothing is filtered.
+        self.end, self.leader_epoch, self._end_error = _end_of(data)
+        if self._end_error is not None and self.end <= position:
+            raise self._end_error
+        self.data = data if self._end_error is None else data[: self._end_error.offset]
+        # None: read_uncommitted, no transaction is filtered.
         self._aborted = aborted or ()
-        self._check = check_crcs
+        self._check_crcs = check_crcs
         self._columns: Columns | None = None
         # Records of the columns, from this row on.
         self._ahead: list[ConsumerRecord] = []
@@ -118,136 +117,147 @@ class CompletedFetch:
         self._transactions = AbortedTransactions(())
         self._batch: Batch | None = None
         self._rows: list[ConsumerRecord] = []
-        self._at = 0
+        self._row = 0
         self._error: RecordError | None = None
         if isinstance(data, memoryview):
-            self._mates.append(self)  # last: of one that can't be made nobody else may know
+            self._siblings.append(
+                self
+            )  # last, since a fetch that raises above must not be known to the others
 
     @property
     def exhausted(self) -> bool:
-        return self.position >= self.end and self._torn is None
-
-    # ---- rows
+        """Whether all records were returned."""
+        return self.position >= self.end and self._end_error is None
 
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        """The next records, at most `limit`; moves `position` behind them."""
-        if self._torn is not None and self.position >= self.end:
-            raise self._torn
+        """Return the next records, at most `limit`, and move `position` behind them."""
+        if self._end_error is not None and self.position >= self.end:
+            raise self._end_error
         if self._columns is None and self._batches is None:
-            self._begin()
+            self._start_decoding()
         if self._columns is not None:
             return self._from_columns(self._columns, topic, partition, limit)
         return self._from_batches(topic, partition, limit)
 
-    def _begin(self) -> None:
-        """Chooses the way; what isn't wholly sound is read batch by batch, up to where it breaks."""
-        self._batch, self._error, self._rows, self._ahead, self._at = None, None, [], [], 0
+    def _start_decoding(self) -> None:
+        """Choose how to decode. Data that is not entirely valid is read batch by batch, up to the error."""
+        self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._transactions = AbortedTransactions(self._aborted)
-        if len(self._mates) > 1 and self._together(lent=True):
+        if len(self._siblings) > 1 and self._decode_together(lent=True):
             return
         module = _columns() if has_many_records(self.data) else None
         if module is not None:
             try:
                 self._lent = True
-                found = self._read(self.data, lent=True)
-                _ = found.headers_between(0, 0)  # which finds broken ones
+                columns = self._read(self.data, lent=True)
+                _ = columns.headers_between(0, 0)  # raises for invalid headers
             except (RecordError, IllegalState):
                 pass
             else:
-                self._columns = found
+                self._columns = columns
                 return
-        self._batches = batches(self.data, check_crc=self._check, max_decompressed=self._most)
+        self._batches = batches(
+            self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
+        )
 
     def _records(self, batch: Batch) -> list[Record]:
-        """Those of the batch; raises RecordError, also where one lies outside of it."""
-        found, first, last = batch.records(self._most), batch.base_offset, batch.last_offset
-        for one in found:
-            if not first <= one.offset <= last:
-                detail = f"a record at offset {one.offset}, and the batch goes from {first} to {last}"
+        """Return the records of a batch. Raises RecordError, also for a record outside of the batch."""
+        records, first, last = batch.records(self._max_decompressed), batch.base_offset, batch.last_offset
+        for record in records:
+            if not first <= record.offset <= last:
+                detail = f"a record at offset {record.offset}, and the batch goes from {first} to {last}"
                 raise RecordError("RecordBatch", batch.magic, "records.offsetDelta", batch.start, detail)
-        return found
+        return records
 
-    def _within(self, found: Columns) -> bool:
-        """Whether no record of these columns lies behind the batches."""
-        return not len(found.offset) or bool(found.offset.max() < self.end)
+    def _within(self, columns: Columns) -> bool:
+        """Return whether no record is behind the last batch."""
+        return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
-    def _read(self, data: Data, *, lent: bool = False, most: int | None = None) -> Columns:
-        """What is left of `data` as columns."""
-        found: Columns = _columns().columns(
+    def _read(self, data: Data, *, lent: bool = False, max_bytes: int | None = None) -> Columns:
+        """Decode what is left of `data` as columns."""
+        columns: Columns = _columns().columns(
             data,
-            check_crc=self._check,
+            check_crc=self._check_crcs,
             aborted=self._aborted,
             from_offset=self.position,
-            max_decompressed=self._most,
+            max_decompressed=self._max_decompressed,
             lent=lent,
-            most=AT_ONCE if most is None else most,
+            most=MAX_DECODED_BYTES if max_bytes is None else max_bytes,
         )
-        if not self._within(found):
-            found.release()
-            detail = f"a record at offset {found.offset.max()}, and the batches end with {self.end - 1}"
+        if not self._within(columns):
+            columns.release()
+            detail = f"a record at offset {columns.offset.max()}, and the batches end with {self.end - 1}"
             raise RecordError("RecordBatch", 2, "records.offsetDelta", 0, detail)
-        return found
+        return columns
 
-    def _together(self, *, lent: bool) -> bool:
-        """Decodes what came in the same answer at once, as the first record costs as much as a thousand more;
-        False where that isn't possible, or nothing came with this."""
-        size, mates = 0, list[CompletedFetch]()
-        for mate in self._mates:
-            if mate is self or (mate._columns is None and mate._batches is None and size < TOGETHER):
-                mates.append(mate)
-                size += len(mate.data)
-        module = _columns() if len(mates) > 1 and self in mates else None
-        if module is None or not has_many_records(*(mate.data for mate in mates)):
+    def _decode_together(self, *, lent: bool) -> bool:
+        """Decode the fetches of one response together; return False if that is not possible.
+
+        The first record costs as much as a thousand more.
+        """
+        size, siblings = 0, list[CompletedFetch]()
+        for sibling in self._siblings:
+            if sibling is self or (
+                sibling._columns is None and sibling._batches is None and size < MAX_JOINT_BYTES
+            ):
+                siblings.append(sibling)
+                size += len(sibling.data)
+        module = _columns() if len(siblings) > 1 and self in siblings else None
+        if module is None or not has_many_records(*(sibling.data for sibling in siblings)):
             return False
-        parts = [module.FetchedPart(mate.data, mate._aborted, mate.position) for mate in mates]
+        parts = [module.FetchedPart(sibling.data, sibling._aborted, sibling.position) for sibling in siblings]
         try:
-            found = module.columns_of(parts, check_crc=self._check, lent=lent, most=0)
-            _ = found.headers_between(0, 0)
+            columns = module.columns_of(parts, check_crc=self._check_crcs, lent=lent, most=0)
+            _ = columns.headers_between(0, 0)
         except (RecordError, IllegalState):
-            return False  # compressed, or broken: each for itself
-        each = [found.part(index) for index in range(len(mates))]
-        if not all(mate._within(part) for mate, part in zip(mates, each, strict=True)):
-            found.release()
+            return False  # compressed or invalid: decode each on its own
+        each = [columns.part(index) for index in range(len(siblings))]
+        if not all(sibling._within(part) for sibling, part in zip(siblings, each, strict=True)):
+            columns.release()
             return False
-        for mate, part in zip(mates, each, strict=True):
-            mate._columns, mate._lent, mate._at = part, lent, 0
+        for sibling, part in zip(siblings, each, strict=True):
+            sibling._columns, sibling._lent, sibling._row = part, lent, 0
         return True
 
     def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        start = self._at
+        """Return the next rows of the columns as records."""
+        start = self._row
         stop = min(start + limit, len(columns))
-        if limit >= AHEAD:
-            found = _made(columns, topic, partition, start, stop)
+        if limit >= ROWS_AHEAD:
+            records = _rows_to_records(columns, topic, partition, start, stop)
         else:
             if not self._ahead_from <= start <= stop <= self._ahead_from + len(self._ahead):
-                self._ahead = _made(columns, topic, partition, start, min(start + AHEAD, len(columns)))
+                self._ahead = _rows_to_records(
+                    columns, topic, partition, start, min(start + ROWS_AHEAD, len(columns))
+                )
                 self._ahead_from = start
-            found = self._ahead[start - self._ahead_from : stop - self._ahead_from]
-        self._at = stop
+            records = self._ahead[start - self._ahead_from : stop - self._ahead_from]
+        self._row = stop
         if stop == len(columns):
             self.position = max(self.position, self.end)
             self._ahead = []
             columns.release()
-            self._leave()
-        elif found:
-            self.position = found[-1].offset + 1
-        return found
+            self._detach()
+        elif records:
+            self.position = records[-1].offset + 1
+        return records
 
     def _from_batches(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        found: list[ConsumerRecord] = []
-        while len(found) < limit:
-            rest = len(self._rows) - self._at
-            if rest:
-                take = min(rest, limit - len(found))
-                found += self._rows[self._at : self._at + take]
-                self._at += take
-                if take < rest:
-                    self.position = found[-1].offset + 1
+        """Return the next records, batch by batch."""
+        records: list[ConsumerRecord] = []
+        while len(records) < limit:
+            remaining = len(self._rows) - self._row
+            if remaining:
+                take = min(remaining, limit - len(records))
+                records += self._rows[self._row : self._row + take]
+                self._row += take
+                if take < remaining:
+                    self.position = records[-1].offset + 1
                     break
             if self._batch is not None:
                 self.position = max(self.position, self._batch.last_offset + 1)
                 self._batch = None
-            self._rows, self._at = [], 0
+            self._rows, self._row = [], 0
             try:
                 if self._error is not None:
                     raise again(self._error)
@@ -263,14 +273,14 @@ class CompletedFetch:
                 ]
             except RecordError as error:
                 self._error = error
-                if found:
-                    return found
+                if records:
+                    return records
                 raise
             self._batch = batch
-        return found
+        return records
 
     def _next(self) -> Batch | None:
-        """The next batch with records to hand out; what must not be seen is passed over."""
+        """Return the next batch with visible records; skip control batches and aborted transactions."""
         assert self._batches is not None
         for batch in self._batches:
             hidden = self._transactions.skips(batch)
@@ -279,58 +289,62 @@ class CompletedFetch:
             self.position = max(self.position, batch.last_offset + 1)
         return None
 
-    def fold(self) -> None:
-        """Gives up what is decoded; what is left is decoded again."""
+    def discard_decoded(self) -> None:
+        """Discard what was decoded, to free memory; the rest is decoded again."""
         columns, self._columns, self._batches = self._columns, None, None
         if columns is not None and self._lent:
             columns.release()
         self._batch, self._rows, self._ahead = None, [], []
 
-    # ---- columns
-
     def columns(self) -> Columns | None:
-        """All that is left, as columns; None when nothing of it may be seen. Uses the chunk up, or where that
-        would take too much memory at once, its next batch."""
-        if self._torn is not None and self.position >= self.end:
-            raise self._torn
+        """Return what is left as columns, or None if no record is visible.
+
+        Uses up the whole fetch, or only its next batch if the whole would need too much memory.
+        """
+        if self._end_error is not None and self.position >= self.end:
+            raise self._end_error
         data, end = self.data, self.end
         self._ahead = []
         if self._columns is not None and self._lent:
             self._columns.release()
             self._columns = None
         elif self._batches is None:
-            self._together(lent=False)
+            self._decode_together(lent=False)
         try:
             if self._columns is None:
-                found = self._read(data)
+                columns = self._read(data)
             else:
-                found, self._columns = self._columns.slice(self._at, len(self._columns)), None
+                columns, self._columns = self._columns.slice(self._row, len(self._columns)), None
         except IllegalState:
-            data, end, _ = self._sound_part(first=True)
-            found = self._read(data, most=_columns().MOST)
+            data, end, _ = self._valid_part(first=True)
+            columns = self._read(data, max_bytes=_columns().MOST)
         except RecordError as error:
-            data, end, why = self._sound_part()
+            data, end, why = self._valid_part()
             if end <= self.position:
                 raise (why or error) from None
-            found = self._read(data)
+            columns = self._read(data)
         self.position = max(self.position, end)
         self._rows = []
         if self.exhausted:
-            self._leave()
-        return found if len(found) else None
+            self._detach()
+        return columns if len(columns) else None
 
-    def _leave(self) -> None:
-        """Those that came with this one need not keep it."""
-        if self in self._mates:
-            self._mates.remove(self)
+    def _detach(self) -> None:
+        """Let the other fetches of the response no longer refer to this one."""
+        if self in self._siblings:
+            self._siblings.remove(self)
 
-    def _sound_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
-        """The data before the first broken batch, the offset behind it, and what is wrong; or only up to the
-        end of the first batch that reaches the position."""
+    def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
+        """Return the data before the first invalid batch, the offset behind it, and the error.
+
+        With `first` only up to the end of the first batch that reaches the position.
+        """
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
         try:
-            for batch in batches(self.data, check_crc=self._check, max_decompressed=self._most):
+            for batch in batches(
+                self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
+            ):
                 if not first:
                     transactions.skips(batch)
                     self._records(batch)
@@ -342,8 +356,10 @@ class CompletedFetch:
         return self.data[:stop], end, why
 
 
-def _made(columns: Columns, topic: str, partition: int, start: int, stop: int) -> list[ConsumerRecord]:
-    """The rows of columns from `start` up to `stop` as objects."""
+def _rows_to_records(
+    columns: Columns, topic: str, partition: int, start: int, stop: int
+) -> list[ConsumerRecord]:
+    """Return the rows from `start` up to `stop` as records."""
     kinds = columns.timestamp_type[start:stop]
     names = _kind_names()
     alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
@@ -364,35 +380,37 @@ def _made(columns: Columns, topic: str, partition: int, start: int, stop: int) -
 
 @cache
 def _kind_names() -> dict[int, str]:
-    """Kafka's number of a timestamp type -> its name."""
+    """Return Kafka's number of each timestamp type -> its name."""
     from kproto.records.columns import TIMESTAMP_TYPES
 
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
 def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
-    """(offset behind the last complete batch, its leader epoch, None), from the headers alone; the last one
-    before a batch whose offsets can't be, and the error of that."""
+    """Return (offset behind the last complete batch, its leader epoch, None) from the headers.
+
+    With an invalid offset: the same of the batch before it, and the error.
+    """
     stop, end = 0, len(data)
     last, leader_epoch = -INT64_MAX - 2, -1
     while end - stop >= HEADER_SIZE:
         base, size, epoch, magic, delta = _HEAD(data, stop)
         behind = stop + OVERHEAD + size
         if magic != 2:
-            return _end_of_strange(data)
+            return _end_of_unusual(data)
         if size < HEADER_SIZE - OVERHEAD or behind > end:
             break
         if delta < 0 or base <= last or base + delta >= INT64_MAX:
-            return _end_of_strange(data)
+            return _end_of_unusual(data)
         last, leader_epoch, stop = base + delta, epoch, behind
     else:
         if end - stop >= OVERHEAD:
-            return _end_of_strange(data)
-    return (last + 1, leader_epoch, None) if stop else _end_of_strange(data)
+            return _end_of_unusual(data)
+    return (last + 1, leader_epoch, None) if stop else _end_of_unusual(data)
 
 
-def _end_of_strange(data: Data) -> tuple[int, int, RecordError | None]:
-    """The same of old messages, and of what is broken or not there."""
+def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:
+    """Do the same for old message formats, and for invalid or missing batches."""
     last: Batch | None = None
     try:
         for batch in batches(data, check_crc=False):

@@ -1,15 +1,14 @@
-"""Handing out what was fetched.
+"""Returns fetched records to the application (Java's FetchCollector).
 
-Rules that hold here:
+Rules:
 
-* The next poll takes up where the last one stopped, so that no partition starves behind a busy one.
-* Decoded, what was fetched may take much more memory: no more than BEGUN_AT_ONCE pieces are begun at a time,
-  and have their turn until they are used up. One that was paused makes room, and is decoded again.
-* An error of a partition is raised as soon as everything before it was handed out, however much there is of
-  other partitions, and again by every poll that has nothing else, until a seek passes it; the others are read
-  on.
-* Ctrl-C may come between any two lines, and who decodes is where it mostly comes: what was taken out of a
-  partition then, and not handed out, is in `begun`.
+* Each poll continues where the last one stopped, so that no partition starves behind a busy one.
+* Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` are being decoded
+  at a time, and take turns until they are used up. A paused one makes room, and is decoded again later.
+* An error of a partition is raised once the records before it were returned, regardless of other partitions.
+  Every poll without records raises it again, until a seek. The other partitions are read on.
+* Ctrl-C may come between any two lines, most likely while decoding. `begun` is the partition whose records
+  were taken but not returned.
 """
 
 from __future__ import annotations
@@ -19,115 +18,116 @@ from kproto.group.subscription import TopicPartition
 
 from ...records import ColumnBatch, ConsumerRecord
 from ..positions.partition_states import PartitionState
-from .buffers import AT_ONCE, CompletedFetch
+from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-BEGUN_AT_ONCE = 8
-"""Java's consumer begins the next piece when the last one is used up: whoever has little waits for all of
-another's there."""
+# Java's consumer decodes one fetch at a time, so a partition with few records waits for a busy one.
+MAX_OPEN_FETCHES = 8
 
 
 class FetchCollector:
-    """The partitions that have something to hand out, the next one first."""
+    """The partitions with buffered records, the next one first."""
 
     def __init__(self) -> None:
-        self._loaded: dict[TopicPartition, PartitionState] = {}
-        self._broken: dict[TopicPartition, KprotoError] = {}
-        self._untold: dict[TopicPartition, KprotoError] = {}
-        # Whose first piece is begun, and which that is; the one whose turn was last comes last.
-        self._open: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
-        # The partition that records are just being taken from.
+        self._ready: dict[TopicPartition, PartitionState] = {}
+        self._errors: dict[TopicPartition, KprotoError] = {}
+        self._unraised: dict[TopicPartition, KprotoError] = {}
+        # Partitions whose first fetch is being decoded, the last used one last.
+        self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
+        # The partition from which records are being taken.
         self.begun: PartitionState | None = None
 
-    def look(self, state: PartitionState) -> None:
-        """Something about this partition changed."""
+    def visit(self, state: PartitionState) -> None:
+        """Visit a partition that has changed."""
         partition = state.partition
-        opened = self._open.get(partition)
-        if opened is not None and (not state.fetches or state.fetches[0] is not opened[1]):
-            del self._open[partition]
+        decoding = self._decoding.get(partition)
+        if decoding is not None and (not state.fetches or state.fetches[0] is not decoding[1]):
+            del self._decoding[partition]
         if state.fetches and state.is_deliverable:
-            self._loaded.setdefault(partition, state)
+            self._ready.setdefault(partition, state)
         else:
-            self._loaded.pop(partition, None)
+            self._ready.pop(partition, None)
         if state.error is None or state.released:
-            self._broken.pop(partition, None)
-            self._untold.pop(partition, None)
-        elif self._broken.get(partition) is not state.error:
-            self._broken[partition] = self._untold[partition] = state.error
+            self._errors.pop(partition, None)
+            self._unraised.pop(partition, None)
+        elif self._errors.get(partition) is not state.error:
+            self._errors[partition] = self._unraised[partition] = state.error
 
     def error(self, *, again: bool) -> KprotoError | None:
-        """What stops a partition, if anything does, and wasn't told yet; or (`again`) was."""
-        if self._untold:
-            return self._untold.pop(next(iter(self._untold)))
-        return next(iter(self._broken.values()), None) if again else None
+        """Return an error of a partition that was not raised yet; with `again` also one that was."""
+        if self._unraised:
+            return self._unraised.pop(next(iter(self._unraised)))
+        return next(iter(self._errors.values()), None) if again else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
         """Return at most `limit` records, taking turns between the partitions that have some."""
         records: list[ConsumerRecord] = []
-        while self._loaded and len(records) < limit:
+        while self._ready and len(records) < limit:
             state = self._next()
             topic, partition = state.partition
             while state.fetches and len(records) < limit:
                 fetch = state.fetches[0]
-                self._open.pop(state.partition, None)
-                self._open[state.partition] = state, fetch
+                self._decoding.pop(state.partition, None)
+                self._decoding[state.partition] = state, fetch
                 try:
                     records += fetch.rows(topic, partition, limit - len(records))
                 except KprotoError as error:
                     state.fail(error)
                 state.on_records_taken(fetch)
                 if state.error is not None or fetch.exhausted:
-                    self._open.pop(state.partition, None)
+                    self._decoding.pop(state.partition, None)
                 if state.error is not None:
                     break
             if state.error is not None or not state.fetches:
-                self._loaded.pop(state.partition, None)
+                self._ready.pop(state.partition, None)
         self.begun = None
         return records
 
     @property
     def ready(self) -> bool:
         """Whether records are buffered, and no error of a partition has to be raised first."""
-        return bool(self._loaded) and not self._untold
+        return bool(self._ready) and not self._unraised
 
     def _next(self) -> PartitionState:
         """Return the partition whose turn it is, and move it to the end of the line."""
-        state = next(iter(self._loaded.values()))
-        if len(self._open) >= BEGUN_AT_ONCE and state.partition not in self._open:
-            state = self._opened_or(state)
+        state = next(iter(self._ready.values()))
+        if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
+            state = self._make_room_for(state)
         self.begun = state
-        del self._loaded[state.partition]
-        self._loaded[state.partition] = state
+        del self._ready[state.partition]
+        self._ready[state.partition] = state
         return state
 
-    def _opened_or(self, first: PartitionState) -> PartitionState:
+    def _make_room_for(self, first: PartitionState) -> PartitionState:
         """Return `first` if a paused partition can make room for it, else one that is being decoded."""
-        for partition, (_, chunk) in self._open.items():
-            if partition not in self._loaded:
-                chunk.fold()
-                del self._open[partition]
+        for partition, (_, fetch) in self._decoding.items():
+            if partition not in self._ready:
+                fetch.discard_decoded()
+                del self._decoding[partition]
                 return first
-        return next(state for state, _ in self._open.values())
+        return next(state for state, _ in self._decoding.values())
 
     def columns(self) -> list[ColumnBatch]:
-        """What is buffered, one batch of columns for each fetched piece, until they are `AT_ONCE` together:
-        what is compressed may take a hundred times the room."""
-        found: list[ColumnBatch] = []
-        room = AT_ONCE
-        while self._loaded and room > 0:
+        """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
+
+        Decompressed records may be a hundred times larger.
+        """
+        batches: list[ColumnBatch] = []
+        room = MAX_DECODED_BYTES
+        while self._ready and room > 0:
             state = self._next()
             topic, partition = state.partition
             while state.fetches and state.error is None and room > 0:
-                chunk = state.fetches[0]
+                fetch = state.fetches[0]
                 try:
-                    columns = chunk.columns()
+                    columns = fetch.columns()
                 except KprotoError as error:
                     state.fail(error)
                     break
                 if columns is not None:
                     room -= columns.nbytes
-                    found.append(ColumnBatch(topic, partition, columns))
-                state.on_records_taken(chunk)
+                    batches.append(ColumnBatch(topic, partition, columns))
+                state.on_records_taken(fetch)
             if state.error is not None or not state.fetches:
-                self._loaded.pop(state.partition, None)
+                self._ready.pop(state.partition, None)
         self.begun = None
-        return found
+        return batches

@@ -1,24 +1,24 @@
-"""Fetching ahead of the application.
+"""Fetches ahead of the application.
 
-Rules that hold here:
+Rules:
 
-* One fetch is open per broker; it asks for every partition that has room in its buffer, in a fetch session.
-  While it may wait there for records, a partition that it doesn't ask for (just assigned, sought or drained)
-  and that has some is asked for beside it, once, without a session: nobody waits fetch.max.wait.ms for
-  another partition's sake. A fetch that has something to bring is answered at once, and the next one asks for
-  all together.
-* While the application works on what it got, the next piece of each partition is already fetched; those of
-  one broker together, while each has a piece left: an answer with many costs little more than with one.
-* A broker is asked for more while no more than `fetch_max_bytes` of what it leads is buffered: with the
-  answer that is under way, twice that is the most. What is paused doesn't stand in the way of the others; as
-  much of it is kept, and the rest is fetched again.
-* An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
-  or reset meanwhile ignores it.
-* Errors of a partition are acted on when they arrive, but raised only when everything before was handed out.
-* A broker that asks for quiet is asked for nothing until then, on either connection. One that answers at
-  once with nothing, again and again, doesn't wait for records: so we do.
-* A partition whose leader has a newer epoch than the one that its position was checked against is checked
-  again before anything more is fetched (KIP-320).
+* One fetch per broker is in flight. It is part of a fetch session and requests every partition that has room
+  in its buffer. While it waits at the broker, another fetch without a session may request a partition that it
+  does not contain (just assigned, sought or drained) and that has records. No partition therefore waits
+  fetch.max.wait.ms for the others.
+* The next records of each partition are fetched while the application works on the last ones. Those of one
+  broker are fetched together, as long as each partition has some left: a response for many partitions costs
+  little more than for one.
+* A broker gets another fetch while at most `fetch_max_bytes` of its partitions are buffered, so at most twice
+  that much is buffered. Paused partitions do not block the others: the same amount is kept for them, and the
+  rest is fetched again.
+* A response only counts for partitions whose epoch is unchanged: a partition that was sought, revoked or
+  reset in between ignores it.
+* Errors of a partition are handled on arrival, but raised after the records before them.
+* A throttled broker gets no fetch. A broker that repeatedly responds at once without records is not waiting
+  for them, so the client backs off.
+* A partition whose leader has a newer epoch than its position was validated for is validated before it is
+  fetched (KIP-320).
 """
 
 from __future__ import annotations
@@ -47,50 +47,53 @@ from .buffers import CompletedFetch
 from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, FetchSession, FetchTarget
 
-# So many answers in a row may come at once and bring nothing: of a leader that sends to a follower, or a log
-# that was just cut.
-HASTY = 3
-NOTHING = "there are records, and the answer brings none"
-NOT_ASKED = "the answer is not about what was asked"
+# After this many immediate responses without records the client backs off. A few are normal: from a leader
+# that names a follower, or from a log that was just truncated.
+MAX_EMPTY_RESPONSES = 3
+NO_RECORDS = "there are records, and the answer brings none"
+NOT_REQUESTED = "the answer is not about what was asked"
 
 
-class _Node:
-    """What is asked of one broker."""
+class BrokerFetches:
+    """The fetches of one broker."""
 
     def __init__(self) -> None:
         self.session = FetchSession()
         self.open = False
-        self.open_beside = False
+        self.extra_open = False
         self.first = True
         self.not_before = 0
         self.failures = 0
-        # Wanted since the open fetch went out.
-        self.fresh: dict[TopicPartition, PartitionState] = {}
-        # Wanted, and nothing of them is buffered; not wanted, as all that there is room for is buffered.
-        self.dry: set[TopicPartition] = set()
+        # Requested partitions that the fetch in flight does not contain.
+        self.added: dict[TopicPartition, PartitionState] = {}
+        # Requested partitions without buffered records, and partitions whose buffer is full.
+        self.drained: set[TopicPartition] = set()
         self.full: set[TopicPartition] = set()
-        # How many bytes of its partitions are buffered.
-        self.held = 0
-        # Wanted, and the broker has some, as its last answer said. Whether it may wait with the open answer.
-        self.rich: set[TopicPartition] = set()
-        self.lingers = True
-        # When it was asked, how long it may wait; answers in a row that didn't, and brought nothing.
-        self.asked_at = self.may_wait = self.hasty = 0
+        # Buffered bytes of the broker's partitions.
+        self.buffered_bytes = 0
+        # Requested partitions for which the broker has records; whether the fetch in flight may wait at the
+        # broker.
+        self.with_more_records: set[TopicPartition] = set()
+        self.may_wait_at_broker = True
+        # When the last fetch was sent, how long it may wait, and the number of immediate empty responses in a
+        # row.
+        self.asked_at = self.may_wait = self.empty_responses = 0
 
     @property
-    def waits(self) -> bool:
-        """The application has enough of each partition, and will soon have room for more of them at once."""
-        return bool(self.full) and not self.dry
+    def waits_for_room(self) -> bool:
+        """Whether to fetch later, when several partitions have room: each has records buffered."""
+        return bool(self.full) and not self.drained
 
     def forget(self, partition: TopicPartition) -> None:
+        """Stop requesting a partition."""
         self.session.forget(partition)
-        self.fresh.pop(partition, None)
-        self.dry.discard(partition)
-        self.rich.discard(partition)
+        self.added.pop(partition, None)
+        self.drained.discard(partition)
+        self.with_more_records.discard(partition)
 
 
 class Fetcher:
-    """Plans fetches and takes their answers."""
+    """Plans fetches and handles their responses."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
@@ -100,68 +103,68 @@ class Fetcher:
         self._finder = finder
         self._replicas = PreferredReplicas(core)
         self._committed_only = core.options.isolation_level == "read_committed"
-        self._nodes: dict[int, _Node] = {}
-        # Whose session asks for a partition.
-        self._at: dict[TopicPartition, int] = {}
-        # The broker that will be asked for more of it, once there is room.
-        self._full_at: dict[TopicPartition, int] = {}
-        # What is buffered of a partition: at whose expense, and how many bytes. Those of paused partitions.
-        self._held: dict[TopicPartition, tuple[_Node, int]] = {}
+        self._nodes: dict[int, BrokerFetches] = {}
+        # Partition -> the broker whose session requests it.
+        self._requested_from: dict[TopicPartition, int] = {}
+        # Partition -> the broker from which it is fetched once its buffer has room.
+        self._full_on: dict[TopicPartition, int] = {}
+        # Partition -> the broker that its buffered bytes count for, and their number; the bytes of paused
+        # partitions.
+        self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0
         self.stopped = False
 
-    # ---- what is wanted
-
-    def look(self, state: PartitionState) -> None:
-        """Something about this partition changed: who is asked for it now, and from where."""
+    def visit(self, state: PartitionState) -> None:
+        """Visit a partition that has changed: decide from where it is fetched."""
         partition = state.partition
-        node = self._node(state)
-        before = self._at.get(partition)
+        node = self._node_for(state)
+        before = self._requested_from.get(partition)
         if before is not None and before != node:
             self._nodes[before].forget(partition)
-            del self._at[partition]
-        if state.fetches or partition in self._held or partition in self._paused:
-            self._note_held(state)
-        if state.fetches or partition in self._full_at:
-            self._note_full(state)
+            del self._requested_from[partition]
+        if state.fetches or partition in self._buffered or partition in self._paused:
+            self._count_buffered(state)
+        if state.fetches or partition in self._full_on:
+            self._update_full(state)
         if node is None:
             return
         core = self._core
         known = core.view.partition(partition)
-        lane = self._nodes.get(node)
-        if lane is None:
-            lane = self._nodes[node] = _Node()
-        self._at[partition] = node
-        want = FetchTarget(
+        broker = self._nodes.get(node)
+        if broker is None:
+            broker = self._nodes[node] = BrokerFetches()
+        self._requested_from[partition] = node
+        target = FetchTarget(
             core.view.topic_id(partition.topic),
             state.fetch_offset,
             core.options.max_partition_fetch_bytes,
             known.leader_epoch if known is not None else None,
             state.epoch,
         )
-        lane.session.want(partition, want)
-        (lane.dry.discard if state.fetches else lane.dry.add)(partition)
-        (lane.rich.add if state.has_more else lane.rich.discard)(partition)
-        if lane.open and not lane.session.asks(partition):
-            lane.fresh[partition] = state
+        broker.session.set_target(partition, target)
+        (broker.drained.discard if state.fetches else broker.drained.add)(partition)
+        (broker.with_more_records.add if state.has_more else broker.with_more_records.discard)(partition)
+        if broker.open and not broker.session.has_requested(partition):
+            broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Note that the buffer of `state` was emptied. False if what is fetched changes: call `look` then."""
+        """Note an emptied buffer. False if what is fetched changes: call `visit` then."""
         partition = state.partition
-        node = self._at.get(partition)
-        if node is None or state.fetches or partition in self._full_at or partition not in self._held:
+        node = self._requested_from.get(partition)
+        if node is None or state.fetches or partition in self._full_on or partition not in self._buffered:
             return False
-        holder, size = self._held.pop(partition)
-        holder.held -= size
-        self._nodes[node].dry.add(partition)
+        holder, size = self._buffered.pop(partition)
+        holder.buffered_bytes -= size
+        self._nodes[node].drained.add(partition)
         return True
 
-    def _note_held(self, state: PartitionState) -> None:
+    def _count_buffered(self, state: PartitionState) -> None:
+        """Count the buffered bytes of a partition."""
         partition, core = state.partition, self._core
-        lane, size = self._held.pop(partition, (None, 0))
-        if lane is not None:
-            lane.held -= size
+        broker, size = self._buffered.pop(partition, (None, 0))
+        if broker is not None:
+            broker.buffered_bytes -= size
         self._paused_bytes -= self._paused.pop(partition, 0)
         size = sum(len(chunk.data) for chunk in state.fetches)
         if state.released or state.error is not None or not size:
@@ -175,106 +178,114 @@ class Fetcher:
             return
         node = core.view.leader(partition) if state.replica is None else state.replica
         if node is not None and node in self._nodes:
-            lane = self._nodes[node]
-            lane.held += size
-            self._held[partition] = lane, size
+            broker = self._nodes[node]
+            broker.buffered_bytes += size
+            self._buffered[partition] = broker, size
 
-    def _note_full(self, state: PartitionState) -> None:
+    def _update_full(self, state: PartitionState) -> None:
+        """Note whether the buffer of a partition is full."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
             node = self._core.view.leader(partition) if state.replica is None else state.replica
-        before = self._full_at.get(partition)
+        before = self._full_on.get(partition)
         if before is not None and before != node:
             self._nodes[before].full.discard(partition)
-            del self._full_at[partition]
+            del self._full_on[partition]
         if node is not None and node in self._nodes:
             self._nodes[node].full.add(partition)
-            self._full_at[partition] = node
+            self._full_on[partition] = node
 
-    def _node(self, state: PartitionState) -> int | None:
-        """The broker to ask for it now; None when there is nothing to ask for, or nobody to ask."""
+    def _node_for(self, state: PartitionState) -> int | None:
+        """Return the broker to fetch from now; None if the partition needs no fetch, or has no leader."""
         if not state.is_fetchable or state.retry_at > self._core.now:
             return None
         node = self._replicas.asked(state)
         if node is None:
-            self._metadata.need()  # whose answer brings everybody back here
+            self._metadata.need()  # its response marks the partitions dirty again
         return node
 
-    # ---- asking
-
     def due(self) -> int | None:
+        """Return when the backoff of a broker ends."""
         waiting = [
-            lane.not_before
-            for lane in self._nodes.values()
-            if not lane.open and lane.session.wanted and lane.not_before > self._core.now
+            broker.not_before
+            for broker in self._nodes.values()
+            if not broker.open and broker.session.targets and broker.not_before > self._core.now
         ]
         return min(waiting, default=None)
 
     def pump(self) -> None:
+        """Send the fetches that are possible now."""
         if self.stopped:
             return
-        for node, lane in self._nodes.items():
-            if lane.not_before > self._core.now or lane.held > self._core.options.fetch_max_bytes:
+        for node, broker in self._nodes.items():
+            if (
+                broker.not_before > self._core.now
+                or broker.buffered_bytes > self._core.options.fetch_max_bytes
+            ):
                 continue
-            if not lane.open:
-                if lane.session.wanted and not lane.waits:
-                    self._fetch(node, lane)
-            elif lane.fresh and lane.lingers and not lane.open_beside:
-                self._fetch_beside(node, lane)
+            if not broker.open:
+                if broker.session.targets and not broker.waits_for_room:
+                    self._send_fetch(node, broker)
+            elif broker.added and broker.may_wait_at_broker and not broker.extra_open:
+                self._send_extra_fetch(node, broker)
 
-    def _fetch(self, node: int, lane: _Node) -> None:
+    def _send_fetch(self, node: int, broker: BrokerFetches) -> None:
+        """Send the fetch of a broker's session."""
+
         def answered(call: Call) -> None:
-            lane.open = False
-            self._take(node, lane, lane.session, call)
+            broker.open = False
+            self._on_response(node, broker, broker.session, call)
 
         options = self._core.options
-        wait = 0 if lane.first and not options.as_java else options.fetch_max_wait_ms
-        lane.first = False
-        lane.asked_at, lane.may_wait = self._core.now, wait if options.fetch_min_bytes else 0
-        lane.lingers = not lane.rich or options.fetch_min_bytes > 1
+        wait = 0 if broker.first and not options.as_java else options.fetch_max_wait_ms
+        broker.first = False
+        broker.asked_at, broker.may_wait = self._core.now, wait if options.fetch_min_bytes else 0
+        broker.may_wait_at_broker = not broker.with_more_records or options.fetch_min_bytes > 1
         try:
-            lane.open = True
-            self._ask(node, FETCH_LANE, lane.session, answered, wait)
-        except BaseException:  # Ctrl-C: it is not under way
-            lane.open = False
+            broker.open = True
+            self._send(node, FETCH_LANE, broker.session, answered, wait)
+        except BaseException:  # Ctrl-C: it was not sent
+            broker.open = False
             raise
-        lane.fresh = {}
+        broker.added = {}
 
-    def _fetch_beside(self, node: int, lane: _Node) -> None:
-        fresh, lane.fresh = lane.fresh, {}
-        session = FetchSession(once=True)
+    def _send_extra_fetch(self, node: int, broker: BrokerFetches) -> None:
+        """Send a fetch without a session for partitions that the one in flight does not contain."""
+        added, broker.added = broker.added, {}
+        session = FetchSession(sessionless=True)
         states: list[tuple[PartitionState, int]] = []
-        for partition, state in fresh.items():
-            want = lane.session.wanted.get(partition)
-            if want is not None and state.likely_has_records and state.epoch == want.asked_in:
-                session.want(partition, want)
+        for partition, state in added.items():
+            target = broker.session.targets.get(partition)
+            if target is not None and state.likely_has_records and state.epoch == target.asked_in:
+                session.set_target(partition, target)
                 states.append((state, state.epoch))
         if not states:
             return
 
         def answered(call: Call) -> None:
-            lane.open_beside = False
+            broker.extra_open = False
             for state, epoch in states:
                 if state.epoch == epoch:
                     state.extra_fetch_open = False
                     state.empty_at = state.fetch_offset
                     state.mark_dirty()
-            self._take(node, lane, session, call)
+            self._on_response(node, broker, session, call)
 
         try:
-            lane.open_beside = True
-            self._ask(node, SIDE, session, answered, 0)
-        except BaseException:  # Ctrl-C: it is not under way
-            lane.open_beside = False
+            broker.extra_open = True
+            self._send(node, SIDE, session, answered, 0)
+        except BaseException:  # Ctrl-C: it was not sent
+            broker.extra_open = False
             raise
         for state, _ in states:
             state.extra_fetch_open = True
             state.mark_dirty()
 
-    def _ask(
+    def _send(
         self, node: int, lane: int, session: FetchSession, then: Callable[[Call], None], max_wait_ms: int
     ) -> None:
+        """Send the next fetch of a session."""
         options, plan = self._core.options, session.plan()
 
         def build(version: int) -> Message:
@@ -292,22 +303,21 @@ class Fetcher:
             then,
             node=node,
             lane=lane,
-            max_version=TOPIC_IDS_FROM - 1 if session.named else None,
+            max_version=TOPIC_IDS_FROM - 1 if session.has_unknown_ids else None,
         )
 
-    # ---- answers
-
-    def _take(self, node: int, lane: _Node, session: FetchSession, call: Call) -> None:
+    def _on_response(self, node: int, broker: BrokerFetches, session: FetchSession, call: Call) -> None:
+        """Handle the response, or the failure, of a fetch."""
         core = self._core
         response = call.response
         if not isinstance(response, FetchResponse):
-            session.failed()
+            session.on_failure()
             if call.outcome is Outcome.NO_RESPONSE:
-                core.report_failure("Fetch", str(call.error), again=lane.failures > 0)
-            self._leave_alone(lane)
+                core.report_failure("Fetch", str(call.error), again=broker.failures > 0)
+            self._back_off(broker)
             self._metadata.need()
             if call.outcome is not Outcome.NO_RESPONSE and call.error is not None:
-                lane.not_before = core.now + core.options.retry_backoff_max_ms
+                broker.not_before = core.now + core.options.retry_backoff_max_ms
                 core.queue_error(call.error)
             else:
                 self._forget_replica(node)
@@ -317,89 +327,98 @@ class Fetcher:
         quiet_until = max(
             core.network.throttled_until(node, FETCH_LANE), core.network.throttled_until(node, SIDE)
         )
-        lane.not_before = max(lane.not_before, quiet_until)
+        broker.not_before = max(broker.not_before, quiet_until)
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:
-                return  # nothing but that (KIP-219)
+                return  # the broker only asks for a pause (KIP-219)
             do = action_for(FETCH, response.error_code)
             if do is ErrorAction.RAISE:
                 core.queue_error(broker_error(response.error_code, "Fetch"))
             else:
-                why = describe(response.error_code) if response.error_code else NOT_ASKED
-                core.report_failure("Fetch", why, again=lane.failures > 0)
+                why = describe(response.error_code) if response.error_code else NOT_REQUESTED
+                core.report_failure("Fetch", why, again=broker.failures > 0)
             if do is ErrorAction.REFRESH_METADATA:
                 self._metadata.need()
-            self._leave_alone(lane)
+            self._back_off(broker)
             return
-        mates: list[CompletedFetch] = []
+        siblings: list[CompletedFetch] = []
         brought = refused = False
         for topic in response.responses:
             for entry in topic.partitions:
                 brought = brought or bool(entry.records)
                 refused = refused or entry.error_code != ErrorCode.NONE
-                partition = session.name(topic.topic, topic.topic_id, entry.partition_index, call.version)
+                partition = session.partition_of(
+                    topic.topic, topic.topic_id, entry.partition_index, call.version
+                )
                 if partition is None:
                     continue
-                want, state = session.told[partition], core.partitions.get(partition)
+                target, state = session.requested[partition], core.partitions.get(partition)
                 if (
                     state is not None
-                    and state.epoch == want.asked_in
-                    and state.fetch_offset == want.offset
-                    and (not state.extra_fetch_open or session is not lane.session)
+                    and state.epoch == target.asked_in
+                    and state.fetch_offset == target.offset
+                    and (not state.extra_fetch_open or session is not broker.session)
                 ):
-                    self._take_in(node, state, entry, mates)
-        if brought or (session is lane.session and session.proven):
-            lane.failures = 0
-        if not brought and session is lane.session:
-            lane.rich.clear()  # whatever was believed: nothing is there
-        if session is lane.session and not refused:
-            self._look_at_haste(lane, brought)
+                    self._on_partition_data(node, state, entry, siblings)
+        if brought or (session is broker.session and session.is_established):
+            broker.failures = 0
+        if not brought and session is broker.session:
+            broker.with_more_records.clear()  # the high watermarks were outdated
+        if session is broker.session and not refused:
+            self._count_empty_responses(broker, brought)
 
-    def _look_at_haste(self, lane: _Node, brought: bool) -> None:
-        """Who answers at once, has nothing, and again, is left alone for as long as it should have waited."""
+    def _count_empty_responses(self, broker: BrokerFetches, brought: bool) -> None:
+        """Back off from a broker that keeps returning empty responses immediately.
+
+        The client waits as long as the fetch should have taken.
+        """
         core = self._core
-        if brought or core.now - lane.asked_at >= lane.may_wait // 2:
-            lane.hasty = 0
+        if brought or core.now - broker.asked_at >= broker.may_wait // 2:
+            broker.empty_responses = 0
             return
-        lane.hasty += 1
-        if lane.hasty > HASTY:
-            pause = min(core.backoff.after(lane.hasty - HASTY), lane.may_wait)
-            lane.not_before = max(lane.not_before, core.now + pause)
-            for partition in lane.session.wanted:
+        broker.empty_responses += 1
+        if broker.empty_responses > MAX_EMPTY_RESPONSES:
+            pause = min(core.backoff.after(broker.empty_responses - MAX_EMPTY_RESPONSES), broker.may_wait)
+            broker.not_before = max(broker.not_before, core.now + pause)
+            for partition in broker.session.targets:
                 state = core.partitions.get(partition)
                 if state is not None and state.has_more and state.retry_at <= core.now:
-                    core.report_failure("Fetch", NOTHING, partition, again=lane.hasty > HASTY + 1)
+                    core.report_failure(
+                        "Fetch", NO_RECORDS, partition, again=broker.empty_responses > MAX_EMPTY_RESPONSES + 1
+                    )
 
-    def _leave_alone(self, lane: _Node) -> None:
-        lane.not_before = self._core.now + self._core.backoff.after(lane.failures)
-        lane.failures += 1
+    def _back_off(self, broker: BrokerFetches) -> None:
+        """Back off from a broker after a failed fetch."""
+        broker.not_before = self._core.now + self._core.backoff.after(broker.failures)
+        broker.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """A follower that doesn't answer: those that were sent there go back."""
-        for partition in [partition for partition, at in self._at.items() if at == node]:
+        """Go back to the leaders of the partitions that are fetched from this follower."""
+        for partition in [partition for partition, at in self._requested_from.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
                 self._replicas.back(state)
 
-    def _take_in(
-        self, node: int, state: PartitionState, entry: PartitionData, mates: list[CompletedFetch]
+    def _on_partition_data(
+        self, node: int, state: PartitionState, entry: PartitionData, siblings: list[CompletedFetch]
     ) -> None:
+        """Handle one partition of a response."""
         core = self._core
         if entry.error_code:
-            self._refused(node, state, entry)
+            self._on_error(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # Brokers tell it also to those who read behind it.
+        # Brokers return it in read_uncommitted as well.
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
-            # Newer than the metadata; until they come the leader says the same again, at once.
+            # The replica is newer than the metadata; until those arrive the leader would only name it again.
             self._metadata.need()
             if not entry.records:
                 self._replicas.back(state)
-                self._rest(state, f"node {preferred}, to which the leader sends, is not known")
+                self._retry_later(state, f"node {preferred}, to which the leader sends, is not known")
                 return
         elif preferred >= 0 and preferred != node:
             self._replicas.sent(state, preferred)
@@ -409,7 +428,10 @@ class Fetcher:
         self._replicas.brought(state, node)
         aborted = None
         if self._committed_only:
-            aborted = [(one.producer_id, one.first_offset) for one in entry.aborted_transactions or ()]
+            aborted = [
+                (transaction.producer_id, transaction.first_offset)
+                for transaction in entry.aborted_transactions or ()
+            ]
         try:
             options = core.options
             chunk = CompletedFetch(
@@ -418,11 +440,11 @@ class Fetcher:
                 aborted,
                 options.check_crcs,
                 options.max_decompressed_bytes,
-                mates,
+                siblings,
             )
         except RecordError as error:
-            if state.fetches:  # what is before it is handed out first
-                self._rest(state)
+            if state.fetches:  # the records before it are returned first
+                self._retry_later(state)
             else:
                 state.fail(error)
                 core.wake_poll()
@@ -431,15 +453,17 @@ class Fetcher:
             state.add_fetch(chunk)
             core.wake_poll()
         else:
-            self._rest(state, "the answer brings nothing from the position on")
+            self._retry_later(state, "the answer brings nothing from the position on")
 
-    def _rest(self, state: PartitionState, why: str = "") -> None:
+    def _retry_later(self, state: PartitionState, why: str = "") -> None:
+        """Retry the partition after a backoff; report the reason if there is one."""
         if why:
             self._core.report_failure("Fetch", why, state.partition, again=state.failures > 0)
         state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1
 
-    def _refused(self, node: int, state: PartitionState, entry: PartitionData) -> None:
+    def _on_error(self, node: int, state: PartitionState, entry: PartitionData) -> None:
+        """Handle the error code of one partition."""
         core = self._core
         code = entry.error_code
         do = action_for(FETCH, code)
@@ -458,7 +482,7 @@ class Fetcher:
                 else:
                     self._finder.out_of_range(state)
             case ErrorAction.REFRESH_METADATA:
-                self._led_by_another(node, state, entry, at)
+                self._on_leader_changed(node, state, entry, at)
             case ErrorAction.RAISE:
                 state.back_off_until(core.now + core.options.retry_backoff_max_ms)
                 core.queue_error(broker_error(code, "Fetch", str(state.partition)))
@@ -466,28 +490,25 @@ class Fetcher:
                 state.back_off_until(at)
                 self._metadata.need()
 
-    def _led_by_another(self, node: int, state: PartitionState, entry: PartitionData, at: int) -> None:
+    def _on_leader_changed(self, node: int, state: PartitionState, entry: PartitionData, at: int) -> None:
+        """Fetch from the leader that the response names, or refresh metadata."""
         view = self._core.view
         leader = entry.current_leader
         if leader.leader_id >= 0:
             view.led(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
-            # The broker is behind, for a moment; or there is no such epoch.
+            # The broker lags behind for a moment, or that epoch does not exist.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > BELIEVED:
                 view.forget_leader(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
-            state.back_off_until(
-                at
-            )  # the one who was named knows better, too: brokers that send us on and on
+            state.back_off_until(at)  # The named leader rejected the fetch too: brokers that name each other.
         else:
             state.mark_dirty()
         self._metadata.need()
 
-    # ---- the end
-
     def close(self, then: Callable[[], None], timeout_ms: int) -> None:
-        """Frees the sessions at the brokers (M164), then calls `then`; at most so long."""
+        """Close the fetch sessions at the brokers (M164), then call `then`; within `timeout_ms`."""
         self.stopped = True
         open_ones = 0
 
@@ -497,11 +518,11 @@ class Fetcher:
             if not open_ones:
                 then()
 
-        # Not behind a fetch that waits for records.
+        # MAIN does not wait behind a fetch in flight.
         requests = [
             (node, request)
-            for node, lane in self._nodes.items()
-            if node in self._core.view.brokers and (request := lane.session.closing()) is not None
+            for node, broker in self._nodes.items()
+            if node in self._core.view.brokers and (request := broker.session.close_request()) is not None
         ]
         open_ones = len(requests)
         for node, request in requests:

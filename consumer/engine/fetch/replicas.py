@@ -19,15 +19,15 @@ from ..timing import REPLICA_BACKOFF_MS
 
 
 class PreferredReplicas:
-    """Which partitions are read at a follower."""
+    """Decides which broker a partition is fetched from."""
 
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
-        # Leader -> until when it is told no rack.
+        # Leader -> until when it gets no rack.
         self._alone: dict[int, int] = {}
 
     def asked(self, state: PartitionState) -> int | None:
-        """The broker to ask for it: the follower that it was sent to, else its leader, if there is one."""
+        """Return the broker to fetch from: the preferred replica, else the leader, or None."""
         core = self._core
         if state.replica is not None:
             if state.replica_until > core.now and state.replica in core.view.brokers:
@@ -39,23 +39,23 @@ class PreferredReplicas:
         return leader
 
     def rack(self, node: int) -> str:
-        """What to tell this broker."""
+        """Return the rack for a fetch from this broker."""
         return "" if self._alone.get(node, 0) > self._core.now else self._core.options.client_rack
 
     def sent(self, state: PartitionState, follower: int) -> None:
-        """Its leader sends to this one."""
+        """Fetch from the follower that the leader has named."""
         state.replica = follower
         state.replica_until = self._core.now + self._core.options.metadata_max_age_ms
         self._core.partitions.schedule(state, state.replica_until)
         state.mark_dirty()
 
     def brought(self, state: PartitionState, node: int) -> None:
-        """This broker had records of it."""
+        """Note that a broker returned records."""
         if state.replica == node:
             state.replica_failures = 0
 
     def back(self, state: PartitionState) -> None:
-        """Where it was sent to there is nothing to be had: its leader is asked."""
+        """Go back to the leader: the follower failed."""
         state.replica = None
         wait = min(
             REPLICA_BACKOFF_MS << min(state.replica_failures, 16), self._core.options.metadata_max_age_ms

@@ -1,16 +1,19 @@
-"""Fetch sessions (KIP-227), the client's half: say only what changed since the last fetch.
+"""Fetch sessions (KIP-227): each fetch only contains what has changed since the last one.
 
-Rules that hold here (Java's FetchSessionHandler, M160 to M163):
+Rules (Java's FetchSessionHandler, M160 to M163):
 
-* (id, epoch) is (0, 0) to ask for a session, then the broker's id with epochs 1, 2, ...; after 2^31 - 1
-  comes 1.
-* A full request lists every partition; an incremental one those that are new or changed, and those to forget.
-  A partition whose topic id changed is forgotten under the old id and sent anew.
-* An answer that doesn't fit the request is discarded, and the next request is a full one. The broker's
-  FETCH_SESSION_ID_NOT_FOUND forgets the id; every other error closes it and asks for a new one.
-* Session id 0 in an answer means that the broker keeps none: its records are good, the next fetch is full.
-* What is wanted is told change by change (`want`, `forget`), so that a request costs what changed, and not
-  what there is.
+* (id, epoch) is (0, 0) to request a session, then the broker's id with epochs 1, 2, ...; 2^31 - 1 is followed
+  by 1.
+* A full request contains every partition. An incremental one contains new and changed partitions, and those
+  to forget. A partition whose topic id changed is forgotten under the old id and added under the new one.
+* A response that does not fit the request is discarded, and the next request is full.
+  FETCH_SESSION_ID_NOT_FOUND discards the session id; every other error closes the session and requests a new
+  one.
+* Session id 0 in a response means that the broker keeps no session: its records count, the next request is
+  full.
+* Targets are set one by one (`set_target`, `forget`), so the cost of a request depends on what changed.
+
+The requests for all versions are built here, as they are part of the session.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ TOPIC_IDS_FROM = 13
 
 
 class FetchTarget(msgspec.Struct, frozen=True):
-    """What is asked of one partition; any difference is news to the session.
+    """What to fetch of one partition. Any difference makes it part of the next request.
 
-    `asked_in` is the partition's epoch here: an answer to another one means nothing any more.
+    `asked_in` is the partition's epoch; a response to an earlier epoch is ignored.
     """
 
     topic_id: UUID | None
@@ -47,7 +50,7 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
 
 class FetchPlan(msgspec.Struct, frozen=True):
-    """One fetch that was decided on, for whatever version it will be sent in."""
+    """One fetch, for whatever version it will be sent in."""
 
     session_id: int
     session_epoch: int
@@ -64,6 +67,7 @@ class FetchPlan(msgspec.Struct, frozen=True):
         isolation_level: int,
         rack_id: str,
     ) -> FetchRequest:
+        """Build the request for a version."""
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
@@ -81,98 +85,98 @@ class FetchPlan(msgspec.Struct, frozen=True):
 
 
 class FetchSession:
-    """The session with one broker: `want` and `forget` what changes, `plan` each fetch, then `accepts` its
-    answer or `failed`."""
+    """The session with one broker.
 
-    def __init__(self, *, once: bool = False) -> None:
+    Call `set_target` and `forget` for changes, `plan` for each fetch, then `accepts` with the response, or
+    `failed`.
+    """
+
+    def __init__(self, *, sessionless: bool = False) -> None:
         self.id = NO_SESSION
-        # `once`: a single fetch that neither has nor makes a session.
-        self.epoch = FINAL_EPOCH if once else INITIAL_EPOCH
-        self.wanted: dict[TopicPartition, FetchTarget] = {}
-        # As the last request left it at the broker.
-        self.told: dict[TopicPartition, FetchTarget] = {}
+        # `once`: a single fetch outside of any session.
+        self.epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
+        self.targets: dict[TopicPartition, FetchTarget] = {}
+        # The targets as of the last request.
+        self.requested: dict[TopicPartition, FetchTarget] = {}
         self._names: dict[tuple[UUID, int], TopicPartition] = {}
-        self._news: dict[TopicPartition, None] = {}
-        self._nameless: set[TopicPartition] = set()
+        self._changed: dict[TopicPartition, None] = {}
+        self._without_id: set[TopicPartition] = set()
         self._full = True
 
-    # ---- what is wanted
-
-    def want(self, partition: TopicPartition, want: FetchTarget) -> None:
-        if self.wanted.get(partition) != want:
-            self.wanted[partition] = want
-            if want.topic_id is None:
-                self._nameless.add(partition)
+    def set_target(self, partition: TopicPartition, target: FetchTarget) -> None:
+        """Set what to fetch of a partition."""
+        if self.targets.get(partition) != target:
+            self.targets[partition] = target
+            if target.topic_id is None:
+                self._without_id.add(partition)
             else:
-                self._nameless.discard(partition)
-            self._news[partition] = None
+                self._without_id.discard(partition)
+            self._changed[partition] = None
 
     def forget(self, partition: TopicPartition) -> None:
-        if self.wanted.pop(partition, None) is not None:
-            self._nameless.discard(partition)
-            self._news[partition] = None
+        """Stop fetching a partition."""
+        if self.targets.pop(partition, None) is not None:
+            self._without_id.discard(partition)
+            self._changed[partition] = None
 
-    def asks(self, partition: TopicPartition) -> bool:
-        """Whether the last request asked for the partition as it is wanted now."""
-        want = self.wanted.get(partition)
-        return want is not None and self.told.get(partition) == want
-
-    @property
-    def named(self) -> bool:
-        """Whether some topic is known by its name only."""
-        return bool(self._nameless)
+    def has_requested(self, partition: TopicPartition) -> bool:
+        """Return whether the last request contains the current target of the partition."""
+        target = self.targets.get(partition)
+        return target is not None and self.requested.get(partition) == target
 
     @property
-    def proven(self) -> bool:
-        """Whether the broker has known its session again; also where it keeps none."""
+    def has_unknown_ids(self) -> bool:
+        """Whether the id of some topic is unknown."""
+        return bool(self._without_id)
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the broker has accepted a second request of the session, or keeps none."""
         return self.epoch != FIRST_EPOCH
 
-    # ---- asking
-
     def plan(self) -> FetchPlan:
-        """The next fetch, for exactly the partitions that are wanted now, as full or as a difference."""
+        """Return the next fetch for the current targets, full or incremental."""
         self._full = self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         send: dict[TopicPartition, FetchTarget] = {}
         forget: dict[TopicPartition, FetchTarget] = {}
         if self._full:
-            send.update(self.wanted)
-            self.told = dict(send)
-            self._names = {_name(p, want): p for p, want in send.items()}
+            send.update(self.targets)
+            self.requested = dict(send)
+            self._names = {_name(p, target): p for p, target in send.items()}
         else:
-            for partition in self._news:
-                self._tell(partition, send, forget)
-        self._news = {}
+            for partition in self._changed:
+                self._add_change(partition, send, forget)
+        self._changed = {}
         return FetchPlan(self.id, self.epoch, send, forget)
 
-    def _tell(
+    def _add_change(
         self,
         partition: TopicPartition,
         send: dict[TopicPartition, FetchTarget],
         forget: dict[TopicPartition, FetchTarget],
     ) -> None:
-        new, old = self.wanted.get(partition), self.told.get(partition)
+        """Add the change of one partition to an incremental fetch."""
+        new, old = self.targets.get(partition), self.requested.get(partition)
         if new == old:
             return
         if old is not None and (new is None or new.topic_id != old.topic_id):
             forget[partition] = old
             self._names.pop(_name(partition, old), None)
-            del self.told[partition]
+            del self.requested[partition]
         if new is not None:
             send[partition] = new
-            self.told[partition] = new
+            self.requested[partition] = new
             self._names[_name(partition, new)] = partition
 
-    # ---- answers
-
-    def name(self, topic: str, topic_id: UUID, index: int, version: int) -> TopicPartition | None:
-        """Which partition an entry of the answer is about; None when it was not asked for."""
+    def partition_of(self, topic: str, topic_id: UUID, index: int, version: int) -> TopicPartition | None:
+        """Return the partition of a response entry; None if it was not requested."""
         if version >= TOPIC_IDS_FROM:
             return self._names.get((topic_id, index))
         partition = TopicPartition(topic, index)
-        return partition if partition in self.told else None
+        return partition if partition in self.requested else None
 
     def accepts(self, response: FetchResponse, version: int) -> bool:
-        """Takes the answer in; False when its records must not be used."""
+        """Update the session from a response; return False if its records must not be used."""
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.id = NO_SESSION
@@ -185,10 +189,10 @@ class FetchSession:
             for entry in topic.partitions:
                 answered += 1
                 fits = fits and (
-                    self.name(topic.topic, topic.topic_id, entry.partition_index, version) is not None
+                    self.partition_of(topic.topic, topic.topic_id, entry.partition_index, version) is not None
                 )
         if self._full:
-            if not fits or answered != len(self.told):
+            if not fits or answered != len(self.requested):
                 self._reset()
                 return False
             if response.session_id == NO_SESSION:
@@ -205,12 +209,12 @@ class FetchSession:
         self.epoch = FIRST_EPOCH if self.epoch == LAST_EPOCH else self.epoch + 1
         return True
 
-    def failed(self) -> None:
-        """No answer: whether the broker took the request is not known, so start over."""
+    def on_failure(self) -> None:
+        """Start over: without a response it is unknown whether the broker accepted the request."""
         self.epoch = INITIAL_EPOCH
 
-    def closing(self) -> FetchRequest | None:
-        """A last request that frees the session at the broker, None when there is none."""
+    def close_request(self) -> FetchRequest | None:
+        """Return a request that closes the session at the broker; None if there is none."""
         if self.id == NO_SESSION:
             return None
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], forgotten_topics_data=[])
@@ -220,41 +224,45 @@ class FetchSession:
         return request
 
     def _reset(self) -> None:
+        """Forget the session."""
         self.id = NO_SESSION
         self.epoch = INITIAL_EPOCH
 
 
-def _name(partition: TopicPartition, want: FetchTarget) -> tuple[UUID, int]:
-    return want.topic_id or NO_TOPIC_ID, partition.partition
+def _name(partition: TopicPartition, target: FetchTarget) -> tuple[UUID, int]:
+    """Return what identifies a partition in responses with topic ids."""
+    return target.topic_id or NO_TOPIC_ID, partition.partition
 
 
-def _topics(wants: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
+def _topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
+    """Return the targets grouped by topic, for a version."""
     topics: dict[str, FetchTopic] = {}
-    for partition, want in wants.items():
+    for partition, target in targets.items():
         topic = topics.get(partition.topic)
         if topic is None:
             if version >= TOPIC_IDS_FROM:
-                topic = FetchTopic(topic_id=want.topic_id or NO_TOPIC_ID, partitions=[])
+                topic = FetchTopic(topic_id=target.topic_id or NO_TOPIC_ID, partitions=[])
             else:
                 topic = FetchTopic(topic=partition.topic, partitions=[])
             topics[partition.topic] = topic
         entry = FetchPartition(
-            partition=partition.partition, fetch_offset=want.offset, partition_max_bytes=want.max_bytes
+            partition=partition.partition, fetch_offset=target.offset, partition_max_bytes=target.max_bytes
         )
-        if version >= 9 and want.leader_epoch is not None:
-            entry.current_leader_epoch = want.leader_epoch
+        if version >= 9 and target.leader_epoch is not None:
+            entry.current_leader_epoch = target.leader_epoch
         topic.partitions.append(entry)
     return list(topics.values())
 
 
 def _forgotten(forget: dict[TopicPartition, FetchTarget], version: int) -> list[ForgottenTopic]:
+    """Return the forgotten partitions grouped by topic, for a version."""
     topics: dict[tuple[str, UUID | None], ForgottenTopic] = {}
-    for partition, want in forget.items():
-        key = (partition.topic, want.topic_id)
+    for partition, target in forget.items():
+        key = (partition.topic, target.topic_id)
         topic = topics.get(key)
         if topic is None:
             if version >= TOPIC_IDS_FROM:
-                topic = ForgottenTopic(topic_id=want.topic_id or NO_TOPIC_ID, partitions=[])
+                topic = ForgottenTopic(topic_id=target.topic_id or NO_TOPIC_ID, partitions=[])
             else:
                 topic = ForgottenTopic(topic=partition.topic, partitions=[])
             topics[key] = topic

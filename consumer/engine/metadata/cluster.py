@@ -1,17 +1,16 @@
-"""What this client knows of the cluster: brokers, topics, leaders.
+"""What this client knows of the cluster: brokers, topics, partitions and their leaders.
 
-Rules that hold here:
+Rules:
 
-* The newest leader epoch wins: an answer with an older epoch for a partition doesn't replace what is known
-  (M198), unless the topic id changed: then it is another topic with an old name. Where no broker that there
-  is is known to lead, and BELIEVED answers in a row tell the older epoch, the newer one was none, or is lost
-  (a cluster that was restored): without that nobody would ever read the partition again.
-* A topic that the broker says doesn't exist is kept as an error, not as absent: "not asked yet" and "not
-  there" are two things.
-* A topic whose partitions are not those from 0 on is read as far as it is told, and asked for again soon.
-* An id that one answer tells of two topics isn't believed: each keeps the one that it had, or has none and is
-  asked for by its name. Else one would be read as the other, and go on at a position in its log.
-* Nothing is ever guessed: an unknown leader is None.
+* The newest leader epoch wins: a response with an older epoch for a partition is ignored (M198), unless the
+  topic id has changed, since that is another topic of the same name. If the known leader is not in the
+  cluster, and `MAX_OLDER_RESPONSES` responses in a row have the older epoch, the newer one is given up: the
+  cluster was restored, and the partition could not be read otherwise.
+* A topic that does not exist is kept with its error code, as "not requested yet" and "does not exist" differ.
+* A topic whose partitions are not numbered from 0 on is used as far as it is known, and requested again soon.
+* A topic id that a response gives to two topics is ignored: each keeps its previous id, or is addressed by
+  name. Otherwise one topic would be read at the other's positions.
+* Nothing is guessed: an unknown leader is None.
 """
 
 from __future__ import annotations
@@ -27,14 +26,16 @@ from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
 
-# Below this version leader epochs of Metadata can go back in time (KAFKA-9261): they are not used.
+# In earlier versions the leader epochs of Metadata can decrease (KAFKA-9261), so they are ignored.
 RELIABLE_EPOCHS = 9
 
-# They come once in a second; a broker that starts again is behind for less than that.
+# Responses come once per second; a restarted broker lags behind for less time than that.
 BELIEVED = 10
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
+    """The id and address of a broker."""
+
     id: int
     host: str
     port: int
@@ -42,19 +43,23 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 
 
 class PartitionView(msgspec.Struct):
+    """The leader and replicas of a partition."""
+
     leader: int | None
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
-    older: int = 0  # answers with an older epoch since no broker is known to lead
+    older: int = 0  # responses with an older epoch while the leader is not in the cluster
 
     def outlived(self, brokers: Container[int | None]) -> bool:
-        """Another answer, of these brokers, tells an older epoch: whether this one is to be given up."""
+        """Count a response with an older epoch; return whether this newer one is to be given up."""
         self.older = 0 if self.leader in brokers else self.older + 1
         return self.older >= BELIEVED
 
 
 class TopicView(msgspec.Struct):
+    """A topic with its partitions by index."""
+
     name: str
     id: UUID | None
     internal: bool
@@ -63,7 +68,7 @@ class TopicView(msgspec.Struct):
 
 
 class ClusterView:
-    """The client's picture of the cluster; `update` is the only way in."""
+    """The client's view of the cluster. `update` adds a Metadata response."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -75,7 +80,7 @@ class ClusterView:
         self.version = 0
 
     def __repr__(self) -> str:
-        """One line: "<ClusterView 'abc': brokers 1, 2; controller 1; topics flights (3), t (1)>"."""
+        """Return one line: "<ClusterView 'abc': brokers 1, 2; controller 1; topics flights (3), t (1)>"."""
         topics = [f"{name} ({len(topic.partitions)})" for name, topic in sorted(self.topics.items())]
         shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
         brokers = ", ".join(map(str, sorted(self.brokers))) or "none"
@@ -83,9 +88,11 @@ class ClusterView:
         return f"<ClusterView {self.cluster_id!r}: {about}>"
 
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
-        """Takes an answer in; True when it told something new. `everything`: it lists all topics, so what is
-        missing doesn't exist any more."""
-        brokers, news = self.brokers, False
+        """Add a response; return True if it contains something new.
+
+        `everything`: it lists all topics, so a missing one does not exist any more.
+        """
+        brokers, changed = self.brokers, False
         self.brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
@@ -107,86 +114,93 @@ class ClusterView:
             view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
             for entry in topic.partitions:
                 if entry.partition_index in view.partitions:
-                    continue  # mentioned twice: it would be news each time
+                    continue  # listed twice: the second entry would look like a change each time
                 epoch = entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None
-                fresh = PartitionView(
+                new = PartitionView(
                     entry.leader_id if entry.leader_id >= 0 else None,
                     epoch,
                     entry.error_code,
                     tuple(entry.replica_nodes),
                 )
-                known = old.partitions.get(entry.partition_index) if old is not None and same else None
+                known_partition = (
+                    old.partitions.get(entry.partition_index) if old is not None and same else None
+                )
                 if (
-                    known
-                    and known.leader_epoch is not None
+                    known_partition
+                    and known_partition.leader_epoch is not None
                     and epoch is not None
-                    and epoch < known.leader_epoch
-                    and not known.outlived(self.brokers)
+                    and epoch < known_partition.leader_epoch
+                    and not known_partition.outlived(self.brokers)
                 ):
-                    fresh = known
+                    new = known_partition
                 else:
-                    news = news or known is None or _moved(known, fresh)
-                view.partitions[entry.partition_index] = fresh
+                    changed = changed or known_partition is None or _moved(known_partition, new)
+                view.partitions[entry.partition_index] = new
             if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
-                # A broker that restarts may deny topics for a moment; what was known stays, with the error.
+                # A restarting broker may deny topics for a moment: keep the partitions, with the error.
                 view.partitions = old.partitions
             if old is not None and old.id is not None and not same:
                 self.names.pop(old.id, None)
-            news = news or not same or (old is not None and old.error_code != view.error_code)
+            changed = changed or not same or (old is not None and old.error_code != view.error_code)
             self.topics[name] = view
             if topic_id is not None:
                 self.names[topic_id] = name
         if everything:
             for name in [name for name in self.topics if name not in seen]:
-                gone, news = self.topics.pop(name), True
-                if gone.id is not None:
-                    self.names.pop(gone.id, None)
+                deleted, changed = self.topics.pop(name), True
+                if deleted.id is not None:
+                    self.names.pop(deleted.id, None)
         self.updated_at = now
         self.version += 1
-        return news or brokers != self.brokers
+        return changed or brokers != self.brokers
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The node id of the partition's leader, None when it is not known or there is none."""
+        """Return the leader's node id; None if it is unknown or the partition has none."""
         view = self.partition(partition)
         if view is None or view.leader is None or view.leader not in self.brokers:
             return None
         return view.leader
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
+        """Return what is known of a partition; None if it is unknown."""
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def led(self, partition: TopicPartition, leader: int, epoch: int) -> None:
-        """A broker told the new leader in its answer (KIP-951)."""
+        """Set the leader that a broker named in another response (KIP-951)."""
         view = self.partition(partition)
         if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
             view.leader = leader
             view.leader_epoch = epoch
 
     def placed(self, node: int, host: str, port: int, rack: str | None = None) -> None:
-        """A broker told where another one is, in an answer about something else (FindCoordinator, KIP-951):
-        a broker that came back elsewhere is found there before metadata is read again."""
-        known = self.brokers.get(node)
+        """Set a broker's address that another response contained (FindCoordinator, KIP-951).
+
+        A broker that came back with another address is found before the next Metadata response.
+        """
+        broker = self.brokers.get(node)
         if node < 0 or not host or port <= 0:
             return
-        if known is None or (known.host, known.port) != (host, port):
-            self.brokers[node] = BrokerAddress(node, host, port, rack or (known.rack if known else None))
+        if broker is None or (broker.host, broker.port) != (host, port):
+            self.brokers[node] = BrokerAddress(node, host, port, rack or (broker.rack if broker else None))
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Another broker leads now; until metadata is read again the leader is unknown."""
+        """Forget the leader until the next Metadata response: it has moved."""
         view = self.partition(partition)
         if view is not None:
             view.leader = None
 
     def topic_id(self, name: str) -> UUID | None:
+        """Return the id of a topic; None if it is unknown."""
         topic = self.topics.get(name)
         return topic.id if topic is not None else None
 
     def topic_name(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with this id; None if it is unknown."""
         return self.names.get(topic_id)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Topic -> number of partitions, of those that are known to exist."""
+        """Return topic -> number of partitions, of the topics that exist."""
         return {
             name: len(view.partitions)
             for name in topics
@@ -195,8 +209,10 @@ class ClusterView:
 
 
 def oddity(topic: MetadataResponseTopic) -> str:
-    """What is wrong with a topic's partitions, which are numbered from 0; "" where nothing is. Brokers that
-    just begin, or that are out of their minds, tell of some of them only."""
+    """Return what is wrong with a topic's partition numbers; "" if they run from 0 without gaps.
+
+    A broker that just started may list some partitions only.
+    """
     indexes = sorted(entry.partition_index for entry in topic.partitions)
     if indexes and indexes == list(range(len(indexes))):
         return ""
@@ -208,11 +224,12 @@ def oddity(topic: MetadataResponseTopic) -> str:
 
 
 def shared_ids(response: MetadataResponse) -> set[UUID]:
-    """The ids that an answer tells of more than one topic."""
+    """Return the topic ids that a response gives to more than one topic."""
     named = [(topic.topic_id, topic.name) for topic in response.topics if topic.topic_id != NO_TOPIC_ID]
     first = dict(reversed(named))
     return {topic_id for topic_id, name in named if first[topic_id] != name}
 
 
 def _moved(old: PartitionView, new: PartitionView) -> bool:
+    """Return whether the leader has changed."""
     return (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)

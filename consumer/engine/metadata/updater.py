@@ -1,4 +1,4 @@
-"""When and how metadata is refreshed; Kafka's DefaultMetadataUpdater is the model."""
+"""When and how metadata is refreshed. The model is Java's DefaultMetadataUpdater."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ SHARED = "its id is told of another topic, too"
 
 
 class MetadataUpdater:
-    """Keeps the metadata of the topics of interest fresh: regularly, and soon when somebody misses
-    something; less and less soon when the answers don't help (M197). Who has none for long, or is told so,
-    begins again at the bootstrap addresses (KIP-1102)."""
+    """Refreshes the metadata of the topics that a client uses.
+
+    It refreshes regularly, and soon if something is missing; less often while the responses do not help
+    (M197). After a long time without metadata, or if a broker asks for it, the client starts again with the
+    bootstrap addresses (KIP-1102).
+    """
 
     def __init__(
         self, core: ClientCore[Any], changed: Callable[[frozenset[str] | None], None] = lambda asked: None
@@ -31,41 +34,44 @@ class MetadataUpdater:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
-        self.complete = False  # everything is wanted, and was told
-        # Told after each answer: the topics that were asked for, None for all.
+        self.complete = False  # all topics are wanted, and a response has listed them
+        # Called after each response with the requested topics, None for all.
         self.changed = changed
         self._call: Call | None = None
         self._asked: frozenset[str] | None = frozenset()
         self._next_at: int | None = None
         self._last_at = -(10**9)
-        # Why nobody answers just now; empty when somebody did last.
+        # Why no broker responds; empty if the last request succeeded.
         self.trouble = ""
         core.network.on_liveness_check = self.need
         self._away_since, self._gaps, self._told = 0, ReportIntervals(), set[tuple[str, str]]()
         self._fails = 0
-        self._vain = 0  # answers in a row that somebody needed, and that told nothing new
+        self._vain = 0  # responses in a row that were needed and contained nothing new
         self._needed = False
-        self._since = 1 << 62  # when it was asked for the first time
-        self._trying_since: int | None = None  # since when it is asked for in vain
-        self._found = False  # there was a cluster
-        # Topic -> (error code, how many answers in a row said so).
+        self._since = 1 << 62  # time of the first request
+        # time of the first request without a response since the last success
+        self._trying_since: int | None = None
+        self._found = False  # a broker has responded before
+        # Topic -> (error code, number of responses in a row with it).
         self.refusals: dict[str, tuple[int, int]] = {}
-        # Topics that are asked for on their own, and when; when they were, and how often one had no leader.
+        # Topics to be requested on their own, and when; when they last were; how often a partition had no
+        # leader.
         self._single: dict[str, int] = {}
         self._single_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
-        self._looks: dict[str, int] = {}  # how often in a row looks at it alone told nothing new
-        self._odd: set[str] = set()  # of which something odd was told
+        self._looks: dict[str, int] = {}  # requests in a row for the topic alone that returned nothing new
+        self._odd: set[str] = set()  # topics with an inconsistent description
         self._whole = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """These topics matter from now on; asks at once for a new one."""
+        """Set the topics to keep fresh; request new ones at once."""
         if topics == self.topics and everything == self.everything:
             return
-        asleep = self._next_at is None and self._call is None  # nothing mattered: what is known may be old
-        # What didn't matter may have changed since it was told, too.
-        news = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
-        if (everything and not self.everything) or (not everything and news):
+        # metadata was not refreshed, and may be outdated
+        asleep = self._next_at is None and self._call is None
+        # A topic that was not watched may have changed since its last response.
+        is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
+        if (everything and not self.everything) or (not everything and is_outdated):
             self._soon(0)
         self.topics = topics
         self.everything = everything
@@ -75,14 +81,17 @@ class MetadataUpdater:
             self._next_at, self._needed = None, False
 
     def watches(self, topic: str) -> bool:
+        """Return whether the topic is kept fresh."""
         return self.everything or topic in self.topics
 
-    def look_up(self, topic: str, *, waits: bool = False) -> None:
-        """This topic matters from now on; it alone is asked for, soon, but not too often. `waits`: somebody
-        waits for it just now, so that a look that was to come much later comes sooner."""
+    def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
+        """Keep the topic fresh as well, and request it alone, with a backoff between requests.
+
+        `waits`: a sender waits for it, so a delayed request comes sooner.
+        """
         if topic not in self.topics:
             self.topics |= {topic}
-        if topic in self._single and not waits:
+        if topic in self._single and not has_waiters:
             return
         last = self._single_at.get(topic)
         wait = (
@@ -91,18 +100,19 @@ class MetadataUpdater:
         self._look_later(topic, max(0, wait))
 
     def _look_later(self, topic: str, wait: int) -> None:
+        """Request a topic alone after `wait` ms."""
         at = self._core.now + wait
         self._single[topic] = min(at, self._single.get(topic, at))
 
     def forget(self, topic: str) -> None:
-        """This topic doesn't matter any more."""
+        """Stop refreshing a topic."""
         self.topics -= {topic}
-        for known in (self._single, self._single_at, self._leaderless, self._looks, self.refusals):
-            known.pop(topic, None)
+        for topics in (self._single, self._single_at, self._leaderless, self._looks, self.refusals):
+            topics.pop(topic, None)
         self._odd.discard(topic)
 
     def need(self) -> None:
-        """Something is missing (a leader, a partition): ask again, but not too often."""
+        """Refresh soon, with a backoff: a leader or a partition is missing."""
         if self._needed or self._call is not None:
             self._needed = True
             return
@@ -111,18 +121,20 @@ class MetadataUpdater:
         self._soon(max(0, at - self._core.now))
 
     def _soon(self, wait: int) -> None:
+        """Refresh all topics after `wait` ms."""
         at = self._core.now + wait
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
-        again_at = self._begins_again_at()
+        """Return when the next request, or the restart at the bootstrap addresses, is due."""
+        rebootstrap_at = self._begins_again_at()
         if self._call is not None:
-            return again_at
-        times = [at for at in (again_at, self._next_at) if at is not None]
+            return rebootstrap_at
+        times = [at for at in (rebootstrap_at, self._next_at) if at is not None]
         return min([*times, *self._single.values()], default=None)
 
     def _begins_again_at(self) -> int | None:
-        """When it has been asked for in vain for so long that the known brokers are none any more."""
+        """Return when to start again with the bootstrap addresses, as no known broker has responded."""
         options = self._core.options
         if self._trying_since is None or not options.recovers or not self._core.view.brokers:
             return None
@@ -130,19 +142,23 @@ class MetadataUpdater:
         return self._trying_since + trigger
 
     def _begin_again(self) -> None:
-        """Forgets the brokers, with their connections: who is asked next is at a bootstrap address."""
+        """Forget the brokers and close their connections; the next request goes to a bootstrap address."""
         self._trying_since = self._core.now
         self._core.view.brokers = {}
         self._core.network.metadata_changed(self._core.now)
 
     def tick(self) -> None:
-        """Time has passed, and the sockets were looked at since: in a process that stood still an answer may
-        have waited in one of those that would be given up."""
-        again_at = self._begins_again_at()
-        if again_at is not None and again_at <= self._core.now:
+        """Start again with the bootstrap addresses if that is due.
+
+        Called after received data was handled: in a process that stood still, a response may have been
+        waiting.
+        """
+        rebootstrap_at = self._begins_again_at()
+        if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
             self._begin_again()
 
     def pump(self) -> None:
+        """Send a request if one is due."""
         core = self._core
         if self._call is not None:
             return
@@ -166,11 +182,12 @@ class MetadataUpdater:
         )
         try:
             self._call = core.send(request, self._answered)
-        except BaseException:  # Ctrl-C came first
+        except BaseException:  # Ctrl-C came before the request was sent
             self._soon(0)
             raise
 
     def _answered(self, call: Call) -> None:
+        """Handle a Metadata response, or its failure."""
         core = self._core
         self._call = None
         response = call.response

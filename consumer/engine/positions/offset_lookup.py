@@ -1,16 +1,16 @@
-"""Where partitions start: the group's committed offset, else what the reset policies say.
+"""Looks up where partitions start: the group's committed offset, else what the reset policies say.
 
-Rules that hold here:
+Rules:
 
-* An error is never taken for "no commit": only an answer that says so leads to a reset (I7).
-* A partition without a commit that came into being after the group's first assignment starts where
-  on_new_partition says (earliest, unless told otherwise), every other one where auto_offset_reset says
-  (M206). What counts as new: the member knows how many partitions the topic had at that first assignment;
-  where nobody remembers, other partitions of the topic have commits and this one has none.
-* The decision is made once for each partition; retries ask for the same point in time.
-* The start that a policy chose for a partition without a commit is saved before anything is read (`starts`).
-* Out of range is another question, with another policy, on_out_of_range.
-* Every reset is reported, with the reason.
+* An error is never taken for "no commit": only a response that says so leads to a reset (I7).
+* A partition without a commit that was created after the group's first assignment starts where
+  `on_new_partition` says (by default earliest), every other one where `auto_offset_reset` says (M206). The
+  member knows how many partitions the topic had at that first assignment. If no member remembers, a partition
+  is new if other partitions of its topic have commits.
+* The decision is made once for each partition; retries look up the same timestamp.
+* The start offset that a policy chose is committed before anything is read (`group.initial_commits`).
+* OFFSET_OUT_OF_RANGE has its own policy, `on_out_of_range`.
+* Every reset is reported with its reason.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from .partition_states import FetchState, OffsetReset, PartitionState
 Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the answer doesn't mention it"
-# Where to go on in a log that has no such place: the latest record of none, and where what is tiered ends.
+# What to look up if a log has no such offset: no record has a latest timestamp, or nothing is tiered.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
 class OffsetLookup:
-    """Moves partitions from finding and listing to ready."""
+    """Looks up the position of partitions that are INITIALIZING or in AWAIT_RESET."""
 
     def __init__(
         self,
@@ -75,12 +75,13 @@ class OffsetLookup:
         self._committer = committer
         self._finding: Waiting = {}
         self._listing: Waiting = {}
-        # Of the last assignment: the group's first generation, and what its topics had then.
+        # Of the last assignment: whether it is the group's first generation, and the partition counts at that
+        # time.
         self.first = False
         self.existed: Mapping[str, int] = {}
 
-    def look(self, state: PartitionState) -> None:
-        """Something about this partition changed."""
+    def visit(self, state: PartitionState) -> None:
+        """Visit a partition that has changed."""
         idle = (
             state.released
             or state.lookup_pending
@@ -97,6 +98,7 @@ class OffsetLookup:
                 waiting.pop(state.partition, None)
 
     def pump(self) -> None:
+        """Request the committed offsets, and the offsets of resets."""
         if self._finding:
             if self._core.options.group_id is None:
                 states, self._finding = list(self._finding.values()), {}
@@ -107,9 +109,8 @@ class OffsetLookup:
         if self._listing:
             self._ask_leaders()
 
-    # ---- the group
-
     def _ask_group(self) -> None:
+        """Send an OffsetFetch for the partitions that need their committed offset."""
         core = self._core
         node = self._coordinator.require()
         if node is None:
@@ -120,7 +121,7 @@ class OffsetLookup:
         topics = {partition.topic for partition in states}
         wanted = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
-            # Whether others of the topic have commits says whether one without is new.
+            # Commits of other partitions of the topic show whether one without a commit is new.
             for topic in topics:
                 known = core.view.topics.get(topic)
                 if known is not None:
@@ -136,7 +137,8 @@ class OffsetLookup:
         self._asked(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
-        asked = [(state, state.epoch) for state in states.values()]
+        """Return a callback that passes on the partitions whose lookup is still current."""
+        requested = [(state, state.epoch) for state in states.values()]
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
             if leader is not None:
@@ -145,7 +147,7 @@ class OffsetLookup:
         def answered(call: Call) -> None:
             still = {
                 s.partition: s
-                for s, epoch in asked
+                for s, epoch in requested
                 if s.epoch == epoch and s.lookup_pending and not s.released
             }
             for state in still.values():
@@ -156,12 +158,13 @@ class OffsetLookup:
 
     @staticmethod
     def _asked(states: Waiting, waiting: Waiting) -> None:
-        """An answer is on its way; said behind the request, as Ctrl-C may come before."""
+        """Note that a lookup is in flight. Called after the send, which Ctrl-C may interrupt."""
         for partition, state in states.items():
             state.lookup_pending = True
             waiting.pop(partition, None)
 
     def _group_answered(self, states: Waiting, call: Call) -> None:
+        """Handle the OffsetFetch response."""
         core = self._core
         if not isinstance(call.response, OffsetFetchResponse):
             self._refused(states.values(), "OffsetFetch", str(call.error))
@@ -176,7 +179,7 @@ class OffsetLookup:
         if result is None:
             self._refused(states.values(), "OffsetFetch", "the answer doesn't mention the group")
             return
-        code, found = result
+        code, offsets = result
         do = action_for(OFFSET_FETCH, code)
         if do is not ErrorAction.USE:
             self._refused(states.values(), "OffsetFetch", describe(code))
@@ -189,14 +192,14 @@ class OffsetLookup:
                 core.queue_error(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
         self._coordinator.confirm()
-        committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
-        told: dict[TopicPartition, int] = {}
+        committed = {p.topic for p, value in offsets.items() if isinstance(value, CommittedOffset)}
+        errors: dict[TopicPartition, int] = {}
         for partition, state in states.items():
-            if partition not in found:
+            if partition not in offsets:
                 self._refused([state], "OffsetFetch", UNSAID)
                 self._metadata.need()
                 continue
-            value = found[partition]
+            value = offsets[partition]
             if isinstance(value, CommittedOffset):
                 state.set_position(value.offset, value.leader_epoch)
                 state.on_committed(value.offset)
@@ -209,31 +212,34 @@ class OffsetLookup:
                 self._metadata.need()
                 if action_for(OFFSET_FETCH, value) is ErrorAction.RAISE:
                     self._seldom([state])
-                    told[partition] = value
-        core.queue_errors("OffsetFetch", told)
-        core.wake_poll()  # somebody may wait for a position
+                    errors[partition] = value
+        core.queue_errors("OffsetFetch", errors)
+        core.wake_poll()  # position() may be waiting
 
     def _refused(self, states: Iterable[PartitionState], request: str, why: str) -> None:
+        """Report a failed lookup of these partitions, and retry it later."""
         states = list(states)
         for state in states:
             self._core.report_failure(request, why, state.partition, again=state.failures > 0)
         self._again(states)
 
     def _again(self, states: Iterable[PartitionState]) -> None:
+        """Retry after the backoff."""
         for state in states:
             at = self._core.next_retry_at(state.failures)
             state.failures += 1
             state.back_off_until(at)
 
     def _seldom(self, states: Iterable[PartitionState]) -> None:
-        """The application was told; nobody expects that it works soon."""
+        """Retry after the longest backoff: the application knows the error."""
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:
             state.back_off_until(until)
 
-    # ---- policies
-
     def _without_commit(self, state: PartitionState, *, others: bool) -> None:
+        """Apply the policy for a partition without a committed offset; `others`: other partitions of its
+        topic have one.
+        """
         options = self._core.options
         if self._is_new(state, others):
             policy, reason = options.on_new_partition, "a new partition without a commit"
@@ -247,10 +253,12 @@ class OffsetLookup:
         state.await_reset(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
 
     def _saves(self) -> bool:
+        """Return whether the start offset of a reset is committed."""
         options = self._core.options
         return self._core.group_status.in_group and options.group_id is not None and not options.as_java
 
     def _is_new(self, state: PartitionState, others: bool) -> bool:
+        """Return whether the partition was created after the group's first assignment."""
         if not self._core.group_status.in_group:
             return False
         if state.is_new:
@@ -261,14 +269,17 @@ class OffsetLookup:
         return others and not self.first
 
     def _timestamp(self, policy: str) -> int:
+        """Return the ListOffsets timestamp of a policy."""
         duration = duration_ms(policy)
         if duration is not None:
             return max(0, self._core.wall() - duration)
         return EARLIEST if policy == "earliest" else LATEST
 
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
-        """The leader said so; nothing is buffered any more. One that says so of each start is asked less and
-        less."""
+        """Reset a partition after OFFSET_OUT_OF_RANGE, once its buffer is empty.
+
+        Repeated resets in a row are delayed by a growing backoff.
+        """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":
@@ -278,17 +289,17 @@ class OffsetLookup:
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
         state.await_reset(OffsetReset(self._timestamp(policy), reason, before=state.position))
-        if state.resets:
-            state.back_off_until(self._core.next_retry_at(state.resets - 1))
-        state.resets += 1
+        if state.reset_count:
+            state.back_off_until(self._core.next_retry_at(state.reset_count - 1))
+        state.reset_count += 1
 
     def created_anew(self, state: PartitionState) -> None:
-        """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""
+        """Reset a partition whose topic was deleted and re-created: its position is void (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.group_status.in_group
         if ours and (state.state is FetchState.INITIALIZING or (unread and policy != "none")):
-            # It may be new to us alone: whoever had it before us knew, and committed where we go on.
+            # Only this client may have missed that: an earlier owner may have committed in the new topic.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -300,16 +311,15 @@ class OffsetLookup:
         state.on_topic_recreated()
         state.await_reset(OffsetReset(self._timestamp(policy), reason, self._saves(), before))
 
-    # ---- the leaders
-
     def _ask_leaders(self) -> None:
+        """Send a ListOffsets to each leader of the partitions that await a reset."""
         core = self._core
         listing = dict(self._listing)
         nodes: dict[int, Waiting] = {}
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                self._metadata.need()  # whose answer brings it back here
+                self._metadata.need()  # its response marks the partition dirty again
                 self._listing.pop(partition, None)
             else:
                 nodes.setdefault(leader, {})[partition] = state
@@ -324,6 +334,7 @@ class OffsetLookup:
             self._asked(states, self._listing)
 
     def _leader_answered(self, states: Waiting, call: Call) -> None:
+        """Handle a ListOffsets response."""
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
             self._refused(states.values(), "ListOffsets", str(call.error))
@@ -340,7 +351,7 @@ class OffsetLookup:
             for topic in call.response.topics
             for entry in topic.partitions
         )
-        unanswered, told = dict(states), dict[TopicPartition, int]()
+        unanswered, errors = dict(states), dict[TopicPartition, int]()
         for partition, entry in answers.items():
             state = unanswered.pop(partition, None)
             if state is None or state.reset is None:
@@ -350,18 +361,19 @@ class OffsetLookup:
                 self._listed(state, state.reset, entry.offset)
             elif do is ErrorAction.RAISE:
                 self._seldom([state])
-                told[partition] = entry.error_code
+                errors[partition] = entry.error_code
             else:
                 self._refused([state], "ListOffsets", describe(entry.error_code))
                 if do is ErrorAction.REFRESH_METADATA:
                     core.view.forget_leader(partition)
                     self._metadata.need()
-        core.queue_errors("ListOffsets", told)
+        core.queue_errors("ListOffsets", errors)
         self._refused(unanswered.values(), "ListOffsets", UNSAID)
 
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
+        """Apply the offset that a leader returned for a reset."""
         if offset < 0:
-            # No record is that young: the end, as Kafka's by_duration has it.
+            # No record has so late a timestamp: start at the end, as Kafka's by_duration does.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._refused([state], "ListOffsets", "the leader tells no offset")

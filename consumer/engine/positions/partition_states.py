@@ -1,21 +1,21 @@
-"""Where each partition is: what to find out first, what to fetch next, what was handed out.
+"""The state of each assigned partition: its position, its buffered fetches, and what has to be committed.
 
-Rules that hold here:
+Rules:
 
-* `position` is the offset of the next record to hand out; `fetch_offset` runs ahead of it by what is
-  buffered. `processed` is the position at the last poll: what an automatic commit may say, because the
-  application came back for more.
-* What the group has is known where every commit that was asked for is answered. One that isn't (queued, on
-  its way, given up in time) may still change it: until a later one is acknowledged there is something to
-  commit, whatever was acknowledged before.
-* Every seek, reset or new assignment gives the partition a new `epoch`, which no partition ever had; an
-  answer that was asked for in an earlier epoch is ignored. So the last seek wins over whatever is under way
-  (I8).
-* A partition hands out records only when it is ready, not paused, not being revoked, its assigned callback
-  has returned, and the offset it starts from is committed where that is asked for (`unsaved`, rule M206).
-* Pausing changes nothing else: buffered records stay, positions stay.
-* Whoever changes a partition *touches* it, and the parts look at what was touched only: so an event costs
-  nothing for partitions that it isn't about. What waits for a moment is kept in the order of the moments.
+* `position` is the offset of the next record to return; `fetch_offset` is ahead of it by what is buffered.
+  `processed` is the position at the last poll: automatic commits go up to it, because the application came
+  back for more.
+* The committed offset is certain once every commit has been answered. A commit without a response (queued, in
+  flight, timed out) may still change it. Until a later commit is acknowledged, the partition therefore counts
+  as uncommitted.
+* Every seek, reset and assignment gives the partition a new `epoch` that was never used before. A response to
+  a request of an earlier epoch is ignored, so the last seek wins over everything in flight (I8).
+* Records are returned only if the partition is FETCHING, not paused and not being revoked, its assigned
+  callback has returned, and its start offset is committed if that is required (`start_uncommitted`, rule
+  M206).
+* A pause changes nothing else: buffered records and positions are kept.
+* Every change marks the partition dirty, and the other parts only visit dirty partitions. An event therefore
+  costs nothing for the other partitions. Scheduled visits are kept in the order of their times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kproto.machine import Edges, move
 from ..fetch.buffers import CompletedFetch
 
 # How many fetched pieces a partition may hold: one that is being handed out, and the next.
-PREFETCH = 2
+MAX_FETCHES = 2
 
 
 class FetchState(Enum):
@@ -58,18 +58,18 @@ EDGES: Edges[FetchState] = {
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
-    """A start position to be asked of the leader: ListOffsets' timestamp, and why."""
+    """A start offset to be looked up at the leader: the timestamp of ListOffsets, and the reason."""
 
     timestamp: int
     reason: str
-    # True when nobody committed anything yet: the result is committed before the first record (M206).
+    # The group has no commit: the result is committed before the first record is returned (M206).
     save: bool = False
-    # Where it stood, which is not in the log (any more).
+    # The previous position, which is not in the log.
     before: int | None = None
 
 
 class PartitionState:
-    """One assigned partition. Read what you like; change it through its methods."""
+    """One assigned partition. Its attributes may be read; change them through its methods only."""
 
     __slots__ = (
         "_home",
@@ -100,7 +100,7 @@ class PartitionState:
         "replica_failures",
         "replica_until",
         "reset",
-        "resets",
+        "reset_count",
         "retry_at",
         "revoking",
         "start_uncommitted",
@@ -120,20 +120,20 @@ class PartitionState:
     ) -> None:
         self._home = home
         self.partition = partition
-        self.topic_id = topic_id  # of the topic that its position is in; None until that is told
+        self.topic_id = topic_id  # topic id at its position; None until it is known
         self.state = FetchState.INITIALIZING
         self.position = 0
         self.processed: int | None = None
         self.leader_epoch: int | None = None  # of the last record before the position
-        self.validated: int | None = None  # the leader's epoch that the position was checked against
+        self.validated: int | None = None  # the leader epoch for which the position was validated
         self.fetch_offset = 0
-        self.has_returned = False  # some records from where it started
-        self.committed: int | None = None  # as the group said last
-        self.pending_commit: object | None = (
-            None  # the last commit that may change that, until it is answered
-        )
+        self.has_returned = False  # records were returned since it was positioned
+        self.committed: int | None = None  # the group's committed offset, as last confirmed
+        self.pending_commit: object | None = None  # the last commit without a response
         self.reset: OffsetReset | None = None
-        self.resets = 0  # in a row, because it was out of range, and one piece was fetched in between at most
+        self.reset_count = (
+            0  # resets in a row because of OFFSET_OUT_OF_RANGE, with at most one fetch in between
+        )
         self.start_uncommitted = False
         self.paused = False
         self.revoking = False
@@ -142,25 +142,23 @@ class PartitionState:
         self.released = False
         self.epoch = home.next_epoch()
         self.lookup_pending = False
-        self.extra_fetch_open = False  # a fetch beside the waiting one is open for it
+        self.extra_fetch_open = False  # a fetch without a session is in flight for it
         self.retry_at = 0
         self.failures = 0
-        # The offset at which a fetch beside the waiting one found nothing.
+        # The offset at which such a fetch found nothing.
         self.empty_at = -1
         self.error: KprotoError | None = None
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
-        # The follower that is asked for it, and until when; until when its leader may send to none, and how
-        # often in a row one was asked in vain.
+        # The follower to fetch from, and until when; until when its leader gets no rack; failures of
+        # followers in a row.
         self.replica: int | None = None
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
-    # ---- where it starts
-
     def set_position(self, offset: int, leader_epoch: int | None = None) -> None:
-        """The position is known: from the group, from a leader, or from a seek."""
+        """Set the position: from the group, a leader, or a seek."""
         self._invalidate()
         move(self, FetchState.FETCHING, EDGES)
         self.position = self.fetch_offset = offset
@@ -171,20 +169,20 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def await_reset(self, reset: OffsetReset) -> None:
-        """The position has to be asked of the leader."""
+        """Wait for a ListOffsets lookup of the position."""
         self._invalidate()
         move(self, FetchState.AWAIT_RESET, EDGES)
         self.reset = reset
 
     def await_committed_offset(self) -> None:
-        """The position has to be asked of the group."""
+        """Wait for the group's committed offset."""
         self._invalidate()
         move(self, FetchState.INITIALIZING, EDGES)
 
     def await_validation(self) -> None:
-        """The position stands on an epoch that another leader may have cut: ask before anything else is read.
+        """Wait until the leader confirms that the log was not truncated below the position.
 
-        What is buffered is fetched again, as it may come from what was cut off.
+        Buffered records are fetched again, since they may come from the truncated part.
         """
         unsaved, processed, committed = self.start_uncommitted, self.processed, self.committed
         self._invalidate()
@@ -193,18 +191,19 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def on_validated(self, leader_epoch: int | None) -> None:
-        """The leader of this epoch has what the position stands on."""
+        """The leader of this epoch has confirmed the position."""
         move(self, FetchState.FETCHING, EDGES)
         self.validated = leader_epoch
         self.lookup_pending = False
         self.mark_dirty()
 
     def on_topic_recreated(self) -> None:
-        """It is another partition of the same name: what brokers said of it is over."""
+        """The topic was re-created under the same name: forget what brokers said about the old one."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
         self.leader_epoch = self.replica = None
 
     def _invalidate(self) -> None:
+        """Give the partition a new epoch, and drop its buffer, errors and retries."""
         self.epoch = self._home.next_epoch()
         self.lookup_pending = False
         self.extra_fetch_open = False
@@ -217,52 +216,54 @@ class PartitionState:
         self.fetches.clear()
         self.mark_dirty()
 
-    # ---- what happens to it
-
     def mark_dirty(self) -> None:
-        """Something about it changed: everybody looks at it again."""
+        """Let the other parts visit this partition."""
         home = self._home
         if home.states.get(self.partition, self) is self:
             home.dirty[self.partition] = self
 
     def fail(self, error: KprotoError) -> None:
-        """Nothing more is fetched until a seek; raised when everything before was handed out."""
+        """Stop fetching until a seek; `error` is raised once the records before it were returned."""
         self.error = error
         self.mark_dirty()
 
     def back_off_until(self, until: int) -> None:
-        """It is left alone until then."""
+        """Leave the partition alone until then."""
         self.retry_at = until
         self._home.schedule(self, until)
         self.mark_dirty()
 
     def pause(self, paused: bool) -> None:
+        """Pause or resume."""
         self.paused = paused
         self.mark_dirty()
 
     def revoke(self) -> None:
+        """Stop returning records: the partition is being revoked."""
         self.revoking = True
         self.mark_dirty()
 
     def announce(self) -> None:
+        """The assigned callback has returned: records may be returned."""
         self.announced = True
         self.mark_dirty()
 
     def on_start_committed(self) -> None:
+        """The start offset is committed: records may be returned."""
         self.start_uncommitted = False
         self.mark_dirty()
 
     def add_fetch(self, chunk: CompletedFetch) -> None:
-        """A fetch brought this; it goes on behind it."""
+        """Add a fetch to the buffer, and continue behind it."""
         if self.fetches or self.has_returned:
-            self.resets = 0  # what it was reset to leads on, and isn't out of range again behind the first
+            self.reset_count = 0  # the reset has led to records beyond the first fetch
         self.fetches.append(chunk)
         self.fetch_offset = chunk.end
         self.failures = 0
         self.mark_dirty()
 
     def on_records_taken(self, chunk: CompletedFetch) -> None:
-        """Some of its first chunk was handed out."""
+        """Update the position after records of the first buffered fetch were returned."""
         self._home.returned[self.partition] = self
         self.position = chunk.position
         if chunk.leader_epoch >= 0:
@@ -273,7 +274,7 @@ class PartitionState:
             self.mark_dirty()
 
     def discard_buffer(self) -> None:
-        """What was fetched ahead is given up for others' sake, and fetched again."""
+        """Drop the buffer to free memory; the records are fetched again."""
         self.epoch = self._home.next_epoch()
         self.extra_fetch_open = False
         self.empty_at = -1
@@ -281,7 +282,7 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def rewind(self, offset: int) -> None:
-        """Records from `offset` on were handed out in vain: they come again."""
+        """Return the records from `offset` on again: they did not reach the application."""
         committed, processed, validated = self.committed, self.processed, self.validated
         self.set_position(offset, self.leader_epoch)
         self.committed, self.validated, self.has_returned = committed, validated, True
@@ -289,40 +290,43 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def on_commit_sent(self, offset: int, by: object) -> None:
-        """A commit of this offset is on its way: what the group has is uncertain until `by` is answered. What
-        was handed out below it is processed, as the application says: no automatic commit goes back of it."""
+        """Note that a commit of `offset` was requested; the committed offset is uncertain until `by` is
+        answered.
+
+        The application thereby confirms what was returned below: automatic commits do not go back behind it.
+        """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
             self._home.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
             self.pending_commit = by
-            if self.processed == self.committed:  # else it is among what there is to commit
+            if self.processed == self.committed:  # otherwise it is among the uncommitted partitions already
                 self._home.update_uncommitted(self)
 
     def on_committed(self, offset: int, by: object | None = None) -> None:
-        """The group has this offset; and keeps it, if nothing was asked for behind `by`."""
+        """Note that the group has committed `offset`. It is certain if no commit was requested after `by`."""
         self.committed = offset
         if self.pending_commit is by:
             self.pending_commit = None
         self._home.update_uncommitted(self)
 
     def has_committed(self, offset: int | None) -> bool:
-        """Whether the group certainly has this offset."""
+        """Return whether the group has certainly committed `offset`."""
         return self.pending_commit is None and self.committed == offset
-
-    # ---- to look at
 
     @property
     def has_position(self) -> bool:
+        """Whether the position is known."""
         return self.state is FetchState.FETCHING or self.state is FetchState.AWAIT_VALIDATION
 
     @property
     def to_commit(self) -> bool:
-        """Something was processed that isn't committed, or not certainly."""
+        """Whether processed records are not certainly committed."""
         return self.has_position and self.processed is not None and not self.has_committed(self.processed)
 
     @property
     def is_fetchable(self) -> bool:
+        """Whether more records may be fetched."""
         return (
             self.state is FetchState.FETCHING
             and not self.released
@@ -330,29 +334,30 @@ class PartitionState:
             and not self.revoking
             and self.error is None
             and not self.extra_fetch_open
-            and len(self.fetches) < PREFETCH
+            and len(self.fetches) < MAX_FETCHES
         )
 
     @property
     def is_full(self) -> bool:
-        """There is no room for more until the next poll takes some."""
-        return len(self.fetches) >= PREFETCH and self.is_deliverable
+        """Whether the buffer is full until the next poll takes records."""
+        return len(self.fetches) >= MAX_FETCHES and self.is_deliverable
 
     @property
     def likely_has_records(self) -> bool:
-        """There is probably something to fetch: worth a request beside the one that waits at the broker."""
+        """Whether an additional fetch is likely to return records at once."""
         if self.fetch_offset == self.empty_at:
             return False
         return self.high_watermark is None or self.fetch_offset < self.high_watermark
 
     @property
     def has_more(self) -> bool:
-        """The broker has more than was fetched, as its last answer said."""
+        """Whether the broker has more records, according to its last response."""
         ends = [end for end in (self.high_watermark, self.last_stable_offset) if end is not None]
         return bool(ends) and self.fetch_offset < min(ends)
 
     @property
     def is_deliverable(self) -> bool:
+        """Whether buffered records may be returned."""
         return (
             self.state is FetchState.FETCHING
             and not self.released
@@ -365,18 +370,18 @@ class PartitionState:
 
     @property
     def lag(self) -> int | None:
-        """Records behind the end, as the last fetch told it."""
+        """Number of records up to the end of the log, as of the last fetch; None if unknown."""
         end = self.last_stable_offset if self.last_stable_offset is not None else self.high_watermark
         return None if end is None or not self.has_position else max(0, end - self.position)
 
 
 class SubscriptionState:
-    """All partitions of one consumer, and which of them somebody has to look at."""
+    """All assigned partitions, and which of them are dirty (Java's SubscriptionState)."""
 
     def __init__(self) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.dirty: dict[TopicPartition, PartitionState] = {}
-        # Handed out since the last poll, and processed but not committed.
+        # Partitions with returned records that are not processed or not committed yet.
         self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
@@ -385,6 +390,7 @@ class SubscriptionState:
         """How many partitions were let go so far: whoever holds records of some looks again then."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
+        """How many partitions were released so far. A caller that holds records compares it."""
         return partition in self.states
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -404,15 +410,17 @@ class SubscriptionState:
         announced: bool = False,
         new: bool = False,
     ) -> PartitionState:
-        """Takes a partition in; it starts by finding out where. `topic_id`: of its topic, if that is looked
-        after and known."""
+        """Add a partition, which then looks up its position.
+
+        `topic_id` is the id of its topic, if it is known and tracked.
+        """
         state = PartitionState(self, partition, topic_id, announced=announced, new=new)
         self.states[partition] = state
         state.mark_dirty()
         return state
 
     def drop(self, partition: TopicPartition) -> PartitionState | None:
-        """Lets a partition go, with all that was buffered of it."""
+        """Remove a partition and its buffered records."""
         state = self.states.pop(partition, None)
         if state is not None:
             self.losses += 1
@@ -428,28 +436,25 @@ class SubscriptionState:
             self.drop(partition)
 
     def mark_all_dirty(self) -> None:
-        """Something about the cluster changed."""
+        """Mark all partitions dirty: the metadata changed."""
         self.dirty.update(self.states)
 
-    # ---- time
-
     def schedule(self, state: PartitionState, until: int) -> None:
+        """Mark the partition dirty at that time."""
         self._epochs += 1
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 
     def mark_due_dirty(self, now: int) -> None:
-        """Touches those whose moment has come."""
+        """Mark the partitions dirty whose time has come."""
         while self._scheduled and self._scheduled[0][0] <= now:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
     def due(self) -> int | None:
+        """Return when the next scheduled partition is due."""
         return self._scheduled[0][0] if self._scheduled else None
 
-    # ---- what there is to commit
-
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
-        """The application came back: what was handed out is processed, below what is `held` of it; and what
-        was before."""
+        """Count the returned records as processed, except those from `held` on: the application came back."""
         for partition, state in list(self.returned.items()):
             if state.has_position and not state.released:
                 below = min(held.get(partition, state.position), state.position)
@@ -460,7 +465,7 @@ class SubscriptionState:
             del self.returned[partition]
 
     def update_uncommitted(self, state: PartitionState) -> None:
-        """What is processed or committed of it changed."""
+        """Add the partition to the uncommitted ones, or remove it."""
         if state.to_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:
@@ -469,17 +474,17 @@ class SubscriptionState:
     def to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """The partitions (of these, or all) with something processed that isn't committed."""
+        """Return the partitions (of these, or all) with processed records that are not committed."""
         if partitions is None:
             return {p: state for p, state in self._uncommitted.items() if state.to_commit}
         return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.to_commit}
 
     def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
-        """All partitions with a position, also where nothing is new: what Java's consumer commits."""
+        """Return all partitions with a position: what Java's consumer commits."""
         return {p: s for p, s in self.states.items() if s.has_position and s.processed is not None}
 
     def committed_before(self) -> dict[TopicPartition, PartitionState]:
-        """Those of which something is committed, new or not."""
+        """Return the partitions that have a committed offset."""
         return {
             p: s
             for p, s in self.processed_at_all().items()
@@ -487,5 +492,6 @@ class SubscriptionState:
         }
 
     def next_epoch(self) -> int:
+        """Return an epoch that no partition has had."""
         self._epochs += 1
         return self._epochs

@@ -1,12 +1,12 @@
-"""Seeks that came before the assignment: they wait for it, and not for ever.
+"""Seeks that were made before the assignment.
 
-Rules that hold here:
+Rules:
 
-* Of several seeks of a partition the last one counts.
-* What the group gives to somebody else is that member's to read: a seek that waited for it is over, and told.
-  Much later it would lead the partition back to where it was meant to start long ago.
-* In a cooperative rebalance a partition that another member has comes with the generation after the next:
-  for that one a seek waits, too, but for no longer than its owner may take to give the partition back.
+* The last of several seeks of a partition counts.
+* A seek ends, and is reported, when the group assigns its partition to another member. Applied much later, it
+  would move the partition back to a start from long ago.
+* In a cooperative rebalance a partition of another member arrives with the generation after the next. A seek
+  waits for it, but no longer than its owner may take to revoke the partition.
 """
 
 from __future__ import annotations
@@ -23,42 +23,47 @@ Apply = Callable[[PartitionState], None]
 
 
 class _Seek(msgspec.Struct, eq=False):
+    """A seek that waits for its partition."""
+
     apply: Apply
-    # Set by the first assignment without the partition.
+    # Set by the first assignment that does not contain the partition.
     until: int | None = None
 
 
 class PendingSeeks:
-    """`patience_ms` is max.poll.interval.ms: how long the group waits for who has to let go."""
+    """The waiting seeks. `max_wait_ms` is max.poll.interval.ms: how long an owner may take to revoke."""
 
-    def __init__(self, patience_ms: int) -> None:
-        self._patience = patience_ms
+    def __init__(self, max_wait_ms: int) -> None:
+        self._patience = max_wait_ms
         self._waiting: dict[TopicPartition, _Seek] = {}
 
     def put(self, partition: TopicPartition, apply: Apply) -> None:
+        """Remember a seek; it replaces an earlier one."""
         self._waiting[partition] = _Seek(apply)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop the seeks of these partitions."""
         for partition in partitions:
             self._waiting.pop(partition, None)
 
     def clear(self) -> None:
+        """Drop all seeks."""
         self._waiting.clear()
 
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
-        """An assignment came: those whose seeks are over. `last`: no partition comes behind it."""
-        found: list[TopicPartition] = []
+        """Return the partitions whose seeks end with this assignment (`last`: of its rebalance)."""
+        ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):
             late = seek.until is not None and (now > seek.until or partition not in owned)
             if late or (last and partition not in owned):
-                found.append(partition)
+                ended.append(partition)
                 del self._waiting[partition]
             elif partition not in owned:
                 seek.until = now + self._patience
-        return sorted(found)
+        return sorted(ended)
 
     def apply(self, state: PartitionState) -> None:
-        """The partition is ours now."""
+        """Apply the seek of a partition that was just assigned."""
         seek = self._waiting.pop(state.partition, None)
         if seek is not None:
             seek.apply(state)

@@ -1,14 +1,14 @@
-"""What new metadata mean for the partitions: their topic was deleted and made anew, nobody leads them, or
-there is no such partition.
+"""Consequences of new metadata: re-created topics, missing partitions and missing leaders.
 
-Rules that hold here:
+Rules:
 
-* Of each topic the newest id is known, and all that were one before: a broker that is behind may still say
-  those.
-* A topic with a new id is another topic of the same name: no position in the old one means anything any more.
-  Who takes a partition in by hand means the topic that there is, whatever this client read of that name
-  before. All topics that are told are looked at: who wants one by a pattern doesn't while it is gone.
-* A partition that nobody leads is told as `refused` when that lasts, one that there is not as `missing`.
+* The newest id of each topic is known, and so are all its earlier ids. A broker that lags behind may still
+  return an old id.
+* A new id means another topic of the same name: positions of the old one are void. assign() refers to the
+  topic that exists now, even if this client read an earlier topic of that name. All topics of a response are
+  examined, since a subscribed pattern does not match a topic while it is deleted.
+* A partition without a leader is reported as `refused` if that lasts; a partition that does not exist is
+  reported as `missing`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .offset_lookup import OffsetLookup
 
 
 class TopicChanges:
-    """To be told after each answer of metadata."""
+    """Compares each Metadata response with the assigned partitions."""
 
     def __init__(self, core: ClientCore[ConsumerOptions], finder: OffsetLookup) -> None:
         self._core = core
@@ -33,30 +33,32 @@ class TopicChanges:
         self._leaderless: set[TopicPartition] = set()
 
     def changed(self, asked: frozenset[str] | None) -> None:
-        """`asked` for these (None: for all)."""
+        """Handle new metadata of these topics (None: of all)."""
         self._look_for_new_ids(self._core.view.topics if asked is None else asked)
         self._look_for_leaders(asked)
 
     def _look_for_new_ids(self, topics: Iterable[str]) -> None:
-        view, ids, told = self._core.view, self._core.topic_ids, set[str]()
+        """Find re-created topics, and reset the positions of their partitions."""
+        view, ids, current = self._core.view, self._core.topic_ids, set[str]()
         for name in topics:
-            known, old = view.topic_id(name), ids.get(name)
-            if known is None or (known != old and known in self._past_ids):
+            topic_id, known_id = view.topic_id(name), ids.get(name)
+            if topic_id is None or (topic_id != known_id and topic_id in self._past_ids):
                 continue
-            told.add(name)
-            if known != old:
-                ids[name] = known
-                if old is not None:
-                    self._past_ids.add(old)
+            current.add(name)
+            if topic_id != known_id:
+                ids[name] = topic_id
+                if known_id is not None:
+                    self._past_ids.add(known_id)
         for partition, state in list(self._core.partitions.states.items()):
-            if partition.topic in told and state.topic_id != ids[partition.topic]:
-                before, state.topic_id = state.topic_id, ids[partition.topic]
-                if before is not None:
+            if partition.topic in current and state.topic_id != ids[partition.topic]:
+                old_id, state.topic_id = state.topic_id, ids[partition.topic]
+                if old_id is not None:
                     self._finder.created_anew(state)
 
     def _look_for_leaders(self, asked: frozenset[str] | None) -> None:
-        core, view, before = self._core, self._core.view, self._leaderless
-        leaderless = {one for one in before if asked is not None and one.topic not in asked}
+        """Report partitions that have no leader, or that do not exist."""
+        core, view, known_leaderless = self._core, self._core.view, self._leaderless
+        leaderless = {one for one in known_leaderless if asked is not None and one.topic not in asked}
         missing: list[TopicPartition] = []
         for partition in core.partitions:
             topic = view.topics.get(partition.topic)
@@ -64,13 +66,17 @@ class TopicChanges:
                 continue
             if view.leader(partition) is None:
                 leaderless.add(partition)
-                known = topic.partitions.get(partition.partition)
-                why = describe(known.error_code) if known and known.error_code else "no leader is known"
-                core.report_failure("Metadata", why, partition, again=partition in before)
-                if known is None and partition not in before:
+                metadata = topic.partitions.get(partition.partition)
+                why = (
+                    describe(metadata.error_code)
+                    if metadata and metadata.error_code
+                    else "no leader is known"
+                )
+                core.report_failure("Metadata", why, partition, again=partition in known_leaderless)
+                if metadata is None and partition not in known_leaderless:
                     missing.append(partition)
         self._leaderless = leaderless
         for name in sorted({partition.topic for partition in missing}):
             count = len(view.topics[name].partitions)
-            has = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
-            core.report("missing", [one for one in missing if one.topic == name], reason=has)
+            reason = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
+            core.report("missing", [one for one in missing if one.topic == name], reason=reason)

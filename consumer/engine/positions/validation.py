@@ -1,16 +1,16 @@
-"""Whether the log still has what a position stands on (KIP-320): asked before a record of it is fetched.
+"""Detects log truncation (KIP-320): validates positions before records are fetched.
 
-Rules that hold here (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
+Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 
-* A committed offset with an epoch is checked before the first fetch. So is every position whose last record's
-  epoch is known when its partition gets a leader with a newer epoch. A position that came from a seek or a
-  reset stands on nothing, and is believed.
-* The leader says where that epoch ends in its log. Below the position, the log was cut there (an unclean
-  election, a topic restored from a copy): some records that were read are gone, and others have their
+* A committed offset with a leader epoch is validated before the first fetch. So is a position whose last
+  record's epoch is known, whenever its partition gets a leader with a newer epoch. A position from a seek or
+  a reset has no epoch and is trusted.
+* The leader returns where that epoch ends in its log. If that is below the position, the log was truncated
+  (an unclean election, a topic restored from a copy). Records that were read are gone, and others have their
   offsets.
-* What was cut is never passed over in silence. Without a reset policy it is a `LogTruncated` that says where
-  the logs part; with one the partition goes on at that offset, and that is reported.
-* A broker that can't tell (before 2.3) is not asked.
+* A truncation is never passed over silently. Without a reset policy it raises `LogTruncated` with the offset
+  where the logs diverge. With one the partition continues at that offset, which is reported.
+* A broker before 2.3 cannot answer this, and is not asked.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ..requests import by_topic, said_once
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
-# Before this version a consumer needs the rights of a broker to ask (KIP-320).
+# Earlier versions require the authorization of a broker (KIP-320).
 LOWEST_VERSION = 3
 
 
 class PositionValidator:
-    """Moves partitions from checking to ready, and from ready to checking when their leader changed."""
+    """Validates positions, at the start and when their leader changes."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
@@ -51,8 +51,8 @@ class PositionValidator:
         self._finder = finder
         self._checking: dict[TopicPartition, PartitionState] = {}
 
-    def look(self, state: PartitionState) -> None:
-        """Something about this partition changed, or about its leader."""
+    def visit(self, state: PartitionState) -> None:
+        """Visit a partition that has changed, or whose leader has."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._look_at_leader(state)
         waits = (
@@ -68,8 +68,9 @@ class PositionValidator:
             self._checking.pop(state.partition, None)
 
     def _look_at_leader(self, state: PartitionState) -> None:
-        known = self._core.view.partition(state.partition)
-        epoch = known.leader_epoch if known is not None else None
+        """Start validation if the leader has a newer epoch than the position was validated for."""
+        leader = self._core.view.partition(state.partition)
+        epoch = leader.leader_epoch if leader is not None else None
         if epoch is None or (state.validated is not None and epoch <= state.validated):
             return
         if state.validated is not None and state.leader_epoch is not None:
@@ -78,6 +79,7 @@ class PositionValidator:
             state.validated = epoch
 
     def pump(self) -> None:
+        """Request validation from the leaders."""
         if not self._checking:
             return
         core = self._core
@@ -90,7 +92,7 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                self._metadata.need()  # whose answer brings it back here
+                self._metadata.need()  # its response marks the partition dirty again
                 del self._checking[partition]
             else:
                 nodes.setdefault(leader, {})[partition] = state
@@ -123,16 +125,16 @@ class PositionValidator:
                 raise UnsupportedVersion("OffsetForLeaderEpoch", version, f"{LOWEST_VERSION} and above")
             return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
-        asked = [(state, state.epoch) for state in states.values()]
+        requested = [(state, state.epoch) for state in states.values()]
 
         def answered(call: Call) -> None:
-            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and not s.released}
-            for state in still.values():
+            current_states = {s.partition: s for s, epoch in requested if s.epoch == epoch and not s.released}
+            for state in current_states.values():
                 state.lookup_pending = False
-            self._answered(still, current, call)
+            self._answered(current_states, current, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
-        for partition, state in states.items():  # behind that: Ctrl-C may come before
+        for partition, state in states.items():  # after the send, which Ctrl-C may interrupt
             state.lookup_pending = True
             self._checking.pop(partition, None)
 
@@ -142,6 +144,7 @@ class PositionValidator:
         current: dict[TopicPartition, int | None],
         call: Call,
     ) -> None:
+        """Handle the response for the partitions whose epoch is unchanged."""
         core = self._core
         if not isinstance(call.response, OffsetForLeaderEpochResponse):
             for partition, state in states.items():
@@ -161,11 +164,11 @@ class PositionValidator:
             for topic in call.response.topics
             for entry in topic.partitions
         )
-        told: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, int] = {}
         for partition, entry in answers.items():
             if partition in states:
-                self._told(states.pop(partition), entry, current[partition], told)
-        core.queue_errors("OffsetForLeaderEpoch", told)
+                self._told(states.pop(partition), entry, current[partition], errors)
+        core.queue_errors("OffsetForLeaderEpoch", errors)
         for state in states.values():
             self._refused(state, "the answer doesn't mention it")
 
@@ -176,12 +179,13 @@ class PositionValidator:
         current: int | None,
         refused: dict[TopicPartition, int],
     ) -> None:
+        """Handle the response for one partition."""
         core = self._core
-        do = action_for(EPOCHS, entry.error_code)
-        if do is ErrorAction.RAISE:
+        action = action_for(EPOCHS, entry.error_code)
+        if action is ErrorAction.RAISE:
             state.back_off_until(core.now + core.options.retry_backoff_max_ms)
             refused[state.partition] = entry.error_code
-        elif do is not ErrorAction.USE:
+        elif action is not ErrorAction.USE:
             core.view.forget_leader(state.partition)
             self._metadata.need()
             self._refused(state, describe(entry.error_code))
@@ -196,6 +200,7 @@ class PositionValidator:
     def _truncated(
         self, state: PartitionState, diverging: int | None, epoch: int | None, current: int | None
     ) -> None:
+        """Handle a truncation: reset the position, or raise LogTruncated."""
         core, options = self._core, self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":
@@ -217,13 +222,16 @@ class PositionValidator:
         core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
 
     def _refused(self, state: PartitionState, why: str) -> None:
+        """Report a failed attempt and retry later."""
         self._core.report_failure("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)
         self._again(state)
 
     def _again(self, state: PartitionState) -> None:
+        """Retry after the backoff."""
         state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1
 
 
 def _or_none(epoch: int | None) -> int:
+    """Return the epoch as Kafka encodes it: -1 for None."""
     return -1 if epoch is None else epoch
