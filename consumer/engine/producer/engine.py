@@ -150,7 +150,7 @@ class ProducerEngine:
         if news is None:
             return
         for topic in news.unknown:
-            self.metadata.look_up(topic, waits=True)
+            self.metadata.look_up(topic, has_waiters=True)
         if news.unknown and self.transactions is None:
             self._numbering.found()  # its id comes while leaders are looked up
         for batch in news.begun:
