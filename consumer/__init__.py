@@ -1,22 +1,24 @@
-"""A Kafka client in pure Python: consumers, producers, and the cluster below them.
+"""A Kafka client in pure Python: consumers, producers, and a client of the cluster.
 
     Consumer, Producer, Cluster                    for threads: their methods block
     AsyncConsumer, AsyncProducer, AsyncCluster     for asyncio: the same methods, awaited
     ConsumerGroup, AsyncConsumerGroup              a handler for each partition, as in sarama
-    PartitionConsumers, SyncProducer, QueueProducer    sarama's others; for asyncio with Async before the name
+    PartitionConsumers, SyncProducer, QueueProducer    sarama's other clients
+    AsyncPartitionConsumers, ...                   the same for asyncio
     consumer.spark                                 the Spark source and sink
 
-Each comes with its first use: importing this package imports none of them. What stands where:
+Each name is imported when it is first used. The modules:
 
-    engine/                                        the clients without I/O
-    consuming, producing, cluster                  what one may call, written once
-    blocking/, aio/                                for threads, for asyncio: clients, waiting, moving bytes
-    calls, arguments, waiting, shell, lifetimes    how a call is made, checked, guarded; fork and exit
+    blocking/, aio/      the public classes, and how they wait and move bytes
+    operations/          what the clients do, written once for both
+    runtime              what drives an engine, whichever way its callers wait
+    engine/              the clients without I/O
+    options, validation  the options, and the checks of arguments
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kproto.group.subscription import TopicPartition as TopicPartition
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from .sarama.producers_threads import QueueProducer as QueueProducer
     from .sarama.producers_threads import SyncProducer as SyncProducer
 
-_HOMES = {
+_SOURCES = {
     "AsyncCluster": ".aio.cluster",
     "AsyncConsumer": ".aio.consumer",
     "AsyncConsumerGroup": ".sarama.group",
@@ -127,19 +129,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
+if not TYPE_CHECKING:  # a type checker would accept any attribute
+    from kproto.lazy_imports import lazy_attributes
 
-    def __getattr__(name: str) -> Any:
-        """A name of `__all__` is imported when it is first used (PEP 562)."""
-        if name not in _HOMES:
-            from kproto.renamed import unknown_name
-
-            raise unknown_name(__name__, name)
-        from importlib import import_module
-
-        value = getattr(import_module(_HOMES[name], __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_attributes(__name__, _SOURCES)
 
 
 def __dir__() -> list[str]:

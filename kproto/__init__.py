@@ -31,7 +31,11 @@ Importing this package imports none of these modules; each is imported on first 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from .lazy_imports import lazy_attributes
 
 __version__ = "0.2.0"
 
@@ -56,25 +60,27 @@ if TYPE_CHECKING:
     from .broker.server import running as running
     from .group.subscription import TopicPartition as TopicPartition
 
-_CLIENT = (
-    "AsyncCluster",
-    "AsyncConsumer",
-    "AsyncConsumerGroup",
-    "AsyncProducer",
-    "Cluster",
-    "CommittedOffset",
-    "Consumer",
-    "ConsumerGroup",
-    "ConsumerRecord",
-    "Delivery",
-    "GroupChange",
-    "GroupMetadata",
-    "OffsetAt",
-    "Producer",
-    "RebalanceListener",
-    "RecordMetadata",
-)
-_HERE = {"TopicPartition": "group.subscription", "running": "broker.server"}
+# Name -> the module that defines it, below this package, or the package `consumer`.
+_SOURCES = {
+    "AsyncCluster": "consumer",
+    "AsyncConsumer": "consumer",
+    "AsyncConsumerGroup": "consumer",
+    "AsyncProducer": "consumer",
+    "Cluster": "consumer",
+    "CommittedOffset": "consumer",
+    "Consumer": "consumer",
+    "ConsumerGroup": "consumer",
+    "ConsumerRecord": "consumer",
+    "Delivery": "consumer",
+    "GroupChange": "consumer",
+    "GroupMetadata": "consumer",
+    "OffsetAt": "consumer",
+    "Producer": "consumer",
+    "RebalanceListener": "consumer",
+    "RecordMetadata": "consumer",
+    "TopicPartition": ".group.subscription",
+    "running": ".broker.server",
+}
 
 __all__ = [
     "AsyncCluster",
@@ -99,30 +105,12 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
-
-    def __getattr__(name: str) -> Any:
-        """The second door: a name of `__all__` is imported when it is first used (PEP 562)."""
-        if name in _CLIENT:
-            value = getattr(_client(), name)
-        elif name in _HERE:
-            from importlib import import_module
-
-            value = getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
-        else:
-            from .renamed import unknown_name
-
-            raise unknown_name(__name__, name)
-        globals()[name] = value
-        return value
-
-
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _client() -> Any:
-    """The package `consumer` that was installed with this one, also beside a script named consumer.py."""
+def _client() -> ModuleType:
+    """Return the installed package `consumer`, even beside a script named consumer.py."""
     import sys
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
     from pathlib import Path
@@ -151,7 +139,7 @@ def _client() -> Any:
         warnings.warn(
             f"{found.origin} has the name of kproto's client, 'consumer', and can't be imported beside it: "
             "'import consumer' means kproto's from here on. Rename yours",
-            stacklevel=3,
+            stacklevel=4,
         )
     spec = spec_from_file_location("consumer", ours, submodule_search_locations=[str(ours.parent)])
     if spec is None or spec.loader is None:
@@ -159,3 +147,11 @@ def _client() -> Any:
     sys.modules["consumer"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _load(module: str) -> ModuleType:
+    return _client() if module == "consumer" else import_module(module, __name__)
+
+
+if not TYPE_CHECKING:  # a type checker would accept any attribute
+    __getattr__ = lazy_attributes(__name__, _SOURCES, _load)

@@ -32,18 +32,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
-else:  # where type checkers would take a name that there isn't for one of any type
-
-    def __getattr__(name: str) -> Any:
-        if name != "ErrorCode":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from .error_codes import ErrorCode  # here, because errors stands below everything else
-
-        return ErrorCode
+else:  # a type checker would accept any attribute
+    # Lazily, as `error_codes` may import this module, which is below everything else.
+    __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
 _MOST_TOLD = 200  # characters of a wrong value, or of a word

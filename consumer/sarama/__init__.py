@@ -1,14 +1,18 @@
-"""sarama's way of programming, on our engines: the names of its package, for threads and for asyncio.
+"""sarama's way to write clients, on our engines: the names of its package, for threads and for asyncio.
 
 group, group_threads              ConsumerGroup: a handler, sessions, a claim for each partition
-partitions, partitions_threads    PartitionConsumers: partitions that one names, without a group
-producers                         SyncProducer waits for each message, QueueProducer has queues at both ends
-session, inbox, outlet            a session and its claims; what waits for who reads
+partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
+producers, producers_threads      SyncProducer waits for each message, QueueProducer has queues at both ends
+session, marks                    a session, its claims, and the offsets that handlers have marked
+record_queue, error_queue         what waits for the application
+loop_thread                       the event loop in which the clients for threads run
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kproto.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from .group import AsyncConsumerGroup as AsyncConsumerGroup
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from .session import Handler as Handler
     from .session import Session as Session
 
-_HOMES = {
+_SOURCES = {
     "AsyncConsumerGroup": ".group",
     "Claim": ".session",
     "ConsumerGroup": ".group_threads",
@@ -29,13 +33,5 @@ _HOMES = {
     "ThreadSession": ".group_threads",
 }
 
-
-if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
-
-    def __getattr__(name: str) -> Any:
-        """What a handler's types are called; each comes with its first use."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name], __name__), name)
+if not TYPE_CHECKING:  # a type checker would accept any attribute
+    __getattr__ = lazy_attributes(__name__, _SOURCES)

@@ -10,8 +10,9 @@ it happens says `consumer.engine.network.login`. Nothing of it is imported for c
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kproto.lazy_imports import lazy_attributes
 
 from .option_names import SecurityConfig
 
@@ -22,17 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Security", "SecurityConfig", "Token", "client_properties", "security_options"]
 
-_PLACES = {
-    "Security": "options",
-    "Token": "tokens",
-    "client_properties": "properties",
-    "security_options": "options",
+_SOURCES = {
+    "Security": ".options",
+    "Token": ".tokens",
+    "client_properties": ".properties",
+    "security_options": ".options",
 }
 
 
-if not TYPE_CHECKING:  # for type checkers a name that there isn't would be one, of any type
-
-    def __getattr__(name: str) -> Any:
-        if name not in _PLACES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_PLACES[name]}", __name__), name)
+if not TYPE_CHECKING:  # a type checker would accept any attribute
+    __getattr__ = lazy_attributes(__name__, _SOURCES)

@@ -31,8 +31,8 @@ from consumer.engine.metadata.cluster import ClusterView
 from consumer.options import ConsumerConfig, ProducerConfig
 from consumer.other_clients import METHODS, OPTIONS, unknown_method
 from kproto.errors import ConfigError
+from kproto.lazy_imports import OTHER_CLASSES
 from kproto.messages.index import API_NAMES
-from kproto.renamed import CLASSES
 
 NOWHERE = "127.0.0.1:1"
 OURS = {*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__}
@@ -161,7 +161,7 @@ def test_a_class_of_another_client_is_answered_with_ours(module: Any) -> None:
     with pytest.raises(ImportError, match=f"from {module.__name__} import Consumer"):
         exec(f"from {module.__name__} import KafkaConsumer")
     assert not hasattr(module, "KafkaConsumer")
-    assert all(hasattr(module, name) for name in CLASSES.values())
+    assert all(hasattr(module, name) for name in OTHER_CLASSES.values())
 
 
 @pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer, Cluster, AsyncCluster])

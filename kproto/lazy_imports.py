@@ -1,0 +1,67 @@
+"""Names that a package imports when they are first used (PEP 562).
+
+if not TYPE_CHECKING:  # a type checker would accept any attribute
+__getattr__ = lazy_attributes(__name__, {"Consumer": ".blocking.consumer"})
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType, ModuleType
+from typing import Any, Final
+
+# Class of another client -> our class. An error names it to a user who imports the other one.
+OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "KafkaConsumer": "Consumer",
+        "KafkaProducer": "Producer",
+        "KafkaAdminClient": "Cluster",
+        "AdminClient": "Cluster",
+        "DeserializingConsumer": "Consumer",
+        "SerializingProducer": "Producer",
+        "AIOKafkaConsumer": "AsyncConsumer",
+        "AIOKafkaProducer": "AsyncProducer",
+        "AIOKafkaAdminClient": "AsyncCluster",
+        "AIOConsumer": "AsyncConsumer",
+        "AIOProducer": "AsyncProducer",
+        "ConsumerRebalanceListener": "RebalanceListener",
+    }
+)
+
+
+def lazy_attributes(
+    package: str, sources: Mapping[str, str], load: Callable[[str], ModuleType] | None = None
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of `package`: it imports a name from its module, and keeps it.
+
+    `sources` is name -> module, absolute or relative to the package. `load` imports a module in another way.
+    """
+
+    def load_name(name: str) -> Any:
+        source = sources.get(name)
+        if source is None:
+            raise _unknown_name(package, name, sources)
+        value = getattr(import_module(source, package) if load is None else load(source), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load_name
+
+
+def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> AttributeError | ImportError:
+    """Return the error for a name that `package` does not have.
+
+    `from ... import` replaces the text of an AttributeError by its own, so for another client's name it
+    gets an ImportError.
+    """
+    ours = OTHER_CLASSES.get(name)
+    if ours not in sources:
+        return AttributeError(
+            f"module {package!r} has no attribute {name!r}; help({package}) lists its names"
+        )
+    text = f"module {package!r} has no {name!r}; it is called {ours} here: from {package} import {ours}"
+    caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    importing = caller.f_globals.get("__name__") == "importlib._bootstrap"
+    return ImportError(text, name=package) if importing else AttributeError(text)
