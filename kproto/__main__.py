@@ -1,4 +1,4 @@
-"""`python -m kproto` is the command `kproto`."""
+"""Run the command `kproto` as `python -m kproto`."""
 
 from .cli import main
 

@@ -1,4 +1,4 @@
-"""What is due when, kept in order: neither looking at the next one nor moving one searches the others."""
+"""Deadlines by key, ordered by time: finding the next and moving one need no search."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# Times that were moved stay in the heap until they are most of it.
+# Moved deadlines stay in the heap until they are most of it.
 _SLACK: Final = 64
 
 
 class Deadlines(Generic[K]):
-    """Keys, each with the time at which it is due. Of equal times the one that was set first comes first."""
+    """Keys with their due times. Of equal times, the one that was set first comes first."""
 
     __slots__ = ("_count", "_heap", "_times")
 
@@ -29,36 +29,39 @@ class Deadlines(Generic[K]):
         return key in self._times
 
     def of(self, key: K) -> int | None:
-        """When it is due; None if it isn't."""
-        found = self._times.get(key)
-        return None if found is None else found[0]
+        """Return the due time of `key`, or None if it has none."""
+        deadline = self._times.get(key)
+        return None if deadline is None else deadline[0]
 
     def set(self, key: K, at: int) -> None:
-        """Let it be due then, and at no other time."""
+        """Set the only due time of `key` to `at`."""
         self._count += 1
         self._times[key] = at, self._count
         heappush(self._heap, (at, self._count, key))
         self._tidy()
 
     def drop(self, key: K) -> None:
-        """Let it not be due at all."""
+        """Remove the due time of `key`, if it has one."""
         if self._times.pop(key, None) is not None:
             self._tidy()
 
     def earliest(self) -> int | None:
-        """When the next one is due; None where nothing is."""
+        """Return the earliest due time, or None if there is none."""
         self._skip()
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: int) -> Iterator[K]:
-        """All that is due at `now`, oldest first; what is let go of so may be set again meanwhile."""
+        """Remove and yield the keys that are due at `now`, earliest first.
+
+        A yielded key may be set again during the iteration.
+        """
         while (at := self.earliest()) is not None and at <= now:
             _, _, key = heappop(self._heap)
             del self._times[key]
             yield key
 
     def _skip(self) -> None:
-        """Let go of what was moved or dropped, as far as it is in front."""
+        """Remove moved and dropped deadlines from the front of the heap."""
         heap, times = self._heap, self._times
         while heap and times.get(heap[0][2]) != heap[0][:2]:
             heappop(heap)

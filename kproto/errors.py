@@ -1,31 +1,31 @@
 """Every exception that kproto raises.
 
     KprotoError
-    ├── DecodeError            bytes that are not the message they are said to be
-    │   ├── FrameError         a size prefix that is negative or larger than allowed
-    │   └── RecordError        a record batch that is broken: CRC, size, count, magic, codec
-    ├── EncodeError            values that this message can't carry in this version
-    │   └── BatchFull          a record that has no room in a batch any more
-    ├── UnsupportedVersion     a version that the message, or the other side, doesn't have
-    ├── ConfigError            an option with a value that is not allowed
-    ├── MissingExtra           a codec or column needs a package that is not installed
-    ├── ConnectionFailed       nobody answers at that address, or the connection broke
-    ├── AuthenticationFailed   a broker and this client do not let each other in: TLS or SASL
-    ├── RequestTimedOut        no answer within request.timeout.ms or the caller's own timeout
-    ├── NotDelivered           records that a producer accepted and that were not acknowledged
-    ├── IllegalState           a call that doesn't fit the object's state (poll after close, ...)
-    └── BrokerError            an error code that a broker answered
-        ├── OffsetOutOfRange   the position is not in the log any more, or not yet
-        │   ├── LogTruncated   the log was cut below the position: records that were read are gone
-        │   └── NoOffsetForPartition  nothing is committed, and no policy says where to begin
-        ├── CommitFailed       the group moved on; these offsets are not committed
-        ├── Fenced             another member with the same group.instance.id took over
-        ├── NotAuthorized      the broker's authorizer said no
-        ├── UnknownTopic       no such topic or partition on the cluster
+    ├── DecodeError            bytes are not the message that they should be
+    │   ├── FrameError         a size prefix is negative or larger than allowed
+    │   └── RecordError        a record batch is malformed: CRC, size, count, magic, codec
+    ├── EncodeError            values do not fit the message in this version
+    │   └── BatchFull          a record does not fit into the batch any more
+    ├── UnsupportedVersion     the message, or the peer, does not have the version
+    ├── ConfigError            an option has a value that is not allowed
+    ├── MissingExtra           a codec or a feature needs a package that is not installed
+    ├── ConnectionFailed       no broker accepts connections at the address, or the connection broke
+    ├── AuthenticationFailed   a broker rejects this client or this client the broker: TLS or SASL
+    ├── RequestTimedOut        no response within request.timeout.ms or the caller's timeout
+    ├── NotDelivered           records that a producer accepted were not acknowledged
+    ├── IllegalState           a call does not fit the object's state (poll after close, ...)
+    └── BrokerError            a broker answered with an error code
+        ├── OffsetOutOfRange   the position is below the start or above the end of the log
+        │   ├── LogTruncated   the log was truncated below the position: records that were read are lost
+        │   └── NoOffsetForPartition  no offset is committed, and no policy says where to start
+        ├── CommitFailed       the group rebalanced; these offsets are not committed
+        ├── Fenced             another member with the same group.instance.id replaced this one
+        ├── NotAuthorized      the broker's authorizer denied the request
+        ├── UnknownTopic       the topic or partition does not exist on the cluster
         └── Retriable          the same request may succeed later
 
 Codecs and state machines never *raise* a broker's error code: there it is data. Only the clients in
-``consumer`` turn one into a `BrokerError`, and always name the request that got it.
+``consumer`` turn it into a `BrokerError`, which always names the request.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ else:  # a type checker would accept any attribute
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
-_MOST_TOLD = 200  # characters of a wrong value, or of a word
+_MOST_TOLD = 200  # The most characters shown of a wrong value or a long word.
 
 
 def brief(value: object) -> str:
-    """A value as an error shows it: its beginning, if it is long, and its type, if it has no text."""
+    """Format a value for an error message: shortened, and by its type if it has no repr."""
     try:
         return _cut(repr(value))
-    except Exception:  # numbers of more than 4300 digits have no text, half-made objects neither
+    except Exception:  # Integers of more than 4300 digits and objects without their attributes have no repr.
         return f"(a value of type {type(value).__name__} that has no text)"
 
 
 def without_long_words(text: str) -> str:
-    """A text that repeats what somebody wrote: of words and quotations that are long only the beginning."""
+    """Shorten the long words and quotations in a text that repeats user input."""
     return _LONG.sub(lambda found: _cut(found[0]), text)
 
 
@@ -63,20 +63,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}... ({len(text)} characters)"
 
 
-# So long that it isn't what was cut already, with its name in front.
+# Longer than any text that was already shortened, with its name in front.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MOST_TOLD},}}'(?!\w)|\S{{{3 * _MOST_TOLD},}}")
 
 
 class KprotoError(Exception):
-    """Base of everything that kproto raises on purpose."""
+    """The base class of every exception that kproto raises on purpose."""
 
 
 class DecodeError(KprotoError):
-    """The bytes are not what they are said to be: the only exception that `decode` raises on any input.
+    """The bytes are not the expected message: the only exception that `decode` raises.
 
-    `message` is Kafka's name of the message, `version` the version it was read as (-1 where there is
-    none), `field` the dotted path of the field that could not be read, and `offset` the position, in
-    bytes from the start of the message, at which reading it failed.
+    `message` is Kafka's name of the message and `version` the version it was read as (-1 if there is none).
+    `field` is the dotted path of the field that could not be read, and `offset` the position in bytes from
+    the start of the message.
     """
 
     def __init__(self, message: str, version: int, field: str, offset: int, detail: str = "") -> None:
@@ -94,17 +94,17 @@ class DecodeError(KprotoError):
 
 
 class FrameError(DecodeError):
-    """A frame whose size prefix is negative, or larger than the reader allows; `size` is what it says."""
+    """The size prefix of a frame, `size`, is negative or larger than the reader allows."""
 
     size: int | None = None
 
 
 class RecordError(DecodeError):
-    """A record batch that is complete but wrong: CRC, size, count, magic, codec or content."""
+    """A record batch is complete but malformed: CRC, size, count, magic, codec or content."""
 
 
 class EncodeError(KprotoError, ValueError):
-    """A value that the message can't carry in this version. `field` is the dotted path of the field."""
+    """A value does not fit the message in this version. `field` is its dotted path."""
 
     def __init__(self, message: str, version: int, field: str, detail: str) -> None:
         super().__init__(message, version, field, detail)
@@ -118,10 +118,10 @@ class EncodeError(KprotoError, ValueError):
 
 
 class BatchFull(EncodeError):
-    """A record would make the batch larger than was asked for: build the batch, clear, and append it again.
+    """A record would exceed the batch's size limit: build the batch, clear, append it again.
 
-    `size` is what the batch would have, in bytes before compression, `max_bytes` what it may have, and
-    `count` the number of records that are in it.
+    `size` is the size that the batch would have, in bytes before compression; `max_bytes` is the limit;
+    `count` is the number of records in the batch.
     """
 
     def __init__(self, size: int, max_bytes: int, count: int) -> None:
@@ -136,8 +136,10 @@ class BatchFull(EncodeError):
 
 
 class UnsupportedVersion(KprotoError, ValueError):
-    """The message has no such version, or both sides have no version in common; `version` is -1 where a
-    broker doesn't know the message at all."""
+    """The message does not have the version, or both peers have no version in common.
+
+    `version` is -1 if a broker does not know the message at all.
+    """
 
     def __init__(self, message: str, version: int, allowed: str) -> None:
         super().__init__(message, version, allowed)
@@ -152,7 +154,7 @@ class UnsupportedVersion(KprotoError, ValueError):
 
 
 class ConfigError(KprotoError, ValueError):
-    """An option that doesn't exist, or whose value is not allowed. `allowed` says what is."""
+    """An option does not exist, or its value is not allowed. `allowed` says what is."""
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
         super().__init__(option, value, allowed)
@@ -166,7 +168,7 @@ class ConfigError(KprotoError, ValueError):
 
 
 class MissingExtra(KprotoError, ImportError):
-    """A feature needs a package that comes with one of kproto's extras."""
+    """A feature needs a package of one of kproto's extras."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(feature, package, extra)
@@ -180,10 +182,10 @@ class MissingExtra(KprotoError, ImportError):
 
 
 class ConnectionFailed(KprotoError, ConnectionError):
-    """No connection to a broker could be made, or the one there was broke. `address` is HOST:PORT.
+    """A connection to a broker failed or broke. `address` is HOST:PORT.
 
-    `reasons` has each address that was tried, and why there is no broker; with several, `address` and
-    `detail` name all of them.
+    `reasons` maps each address that was tried to its error. With several, `address` and `detail` name all of
+    them.
     """
 
     def __init__(self, address: str, detail: str, reasons: Mapping[str, str] | None = None) -> None:
@@ -194,7 +196,7 @@ class ConnectionFailed(KprotoError, ConnectionError):
 
     @classmethod
     def everywhere(cls, reasons: Mapping[str, str]) -> ConnectionFailed:
-        """None of these addresses, each with its reason, has a broker."""
+        """Build the error for several addresses, each with its reason."""
         return cls(", ".join(reasons), "; ".join(dict.fromkeys(reasons.values())), reasons)
 
     def __str__(self) -> str:
@@ -209,10 +211,10 @@ def _nowhere(reasons: Mapping[str, str]) -> str:
 
 
 class AuthenticationFailed(KprotoError, PermissionError):
-    """The broker at `address` (HOST:PORT) doesn't let this client in, or the client doesn't trust the broker.
+    """The broker at `address` (HOST:PORT) rejects this client, or the client rejects the broker.
 
-    A password, certificate, token, mechanism or protocol is wrong, and will be so again; `detail` says what
-    helps, and has no secret in it.
+    A password, certificate, token, mechanism or protocol is wrong, and a retry fails as well. `detail` says
+    what helps and contains no secret.
     """
 
     def __init__(self, address: str, detail: str) -> None:
@@ -225,10 +227,10 @@ class AuthenticationFailed(KprotoError, PermissionError):
 
 
 class RequestTimedOut(KprotoError, TimeoutError):
-    """No answer in time. `request` is what was asked, `timeout_ms` how long was waited.
+    """No response arrived in time. `request` names the call, `timeout_ms` the waiting time.
 
-    Where any broker could have answered, `reasons` has each address and why it didn't, as in
-    `ConnectionFailed`; with several, `detail` names all of them.
+    If any broker could have responded, `reasons` maps each address to its error, as in `ConnectionFailed`.
+    With several, `detail` names all of them.
     """
 
     def __init__(
@@ -242,7 +244,7 @@ class RequestTimedOut(KprotoError, TimeoutError):
 
     @classmethod
     def everywhere(cls, request: str, timeout_ms: int, reasons: Mapping[str, str]) -> RequestTimedOut:
-        """None of these addresses, each with its reason, answered in time."""
+        """Build the error for several addresses, each with its reason."""
         return cls(request, timeout_ms, _nowhere(reasons), reasons)
 
     def __str__(self) -> str:
@@ -252,10 +254,10 @@ class RequestTimedOut(KprotoError, TimeoutError):
 
 
 class NotDelivered(KprotoError):
-    """Records that a producer accepted were not acknowledged, and nobody has looked at their deliveries.
+    """Records that a producer accepted were not acknowledged, and no delivery was awaited.
 
-    Raised by flush and close, once for each such record: `count` of them since the last time; `first` is the
-    error of the first one.
+    flush and close raise it, once for each such record: `count` is their number since the last time, `first`
+    the error of the first one.
     """
 
     def __init__(self, count: int, first: KprotoError) -> None:
@@ -268,11 +270,11 @@ class NotDelivered(KprotoError):
 
 
 class IllegalState(KprotoError, RuntimeError):
-    """The call doesn't fit what the object is doing; the text says what to do instead."""
+    """The call does not fit the object's state; the text says what to do instead."""
 
 
 class BrokerError(KprotoError):
-    """A broker answered `request` with the error `code` (an int; see `kproto.error_codes.ErrorCode`)."""
+    """A broker answered `request` with the error `code`, an int; see `ErrorCode`."""
 
     def __init__(self, code: int, request: str, detail: str = "") -> None:
         super().__init__(code, request, detail)
@@ -281,7 +283,7 @@ class BrokerError(KprotoError):
         self.detail = detail
 
     def __str__(self) -> str:
-        from .error_codes import ErrorCode  # here, because errors stands below everything else
+        from .error_codes import ErrorCode  # Imported here, because errors is below every other module.
 
         try:
             name = ErrorCode(self.code).name
@@ -291,18 +293,18 @@ class BrokerError(KprotoError):
 
 
 class OffsetOutOfRange(BrokerError):
-    """The position is below the log's start or above its end, and no reset policy allows a jump."""
+    """The position is below the start or above the end of the log, and no policy resets it."""
 
 
 class NoOffsetForPartition(OffsetOutOfRange):
-    """The group committed nothing for `partition` (TOPIC-PARTITION), and no reset policy says where to begin.
+    """The group has no committed offset for `partition`, and no reset policy applies.
 
-    No broker answered that, so `code` is only what the class above stands for.
+    `partition` is TOPIC-PARTITION. No broker sent this error; `code` is that of `OffsetOutOfRange`.
     """
 
     def __init__(self, partition: str, why: str) -> None:
-        super().__init__(1, "OffsetFetch", f"{partition}: {why}")  # 1 = OFFSET_OUT_OF_RANGE
-        self.args = (partition, why)  # as it is made anew, where it was pickled
+        super().__init__(1, "OffsetFetch", f"{partition}: {why}")  # The code of OFFSET_OUT_OF_RANGE.
+        self.args = (partition, why)  # The arguments of `__init__`, from which pickle re-creates the error.
         self.partition = partition
 
     def __str__(self) -> str:
@@ -310,17 +312,17 @@ class NoOffsetForPartition(OffsetOutOfRange):
 
 
 class LogTruncated(OffsetOutOfRange):
-    """The log was cut below the position: what was read is gone, other records have its offsets (KIP-320).
+    """The log was truncated below the position: the records that were read are lost (KIP-320).
 
-    `partition` is TOPIC-PARTITION, `position` the offset of the next record that was to be read, and
-    `diverging_offset` the first one that is not what it was; None when the log doesn't tell. Seek there, or
-    wherever else what was read before can be corrected.
+    `partition` is TOPIC-PARTITION and `position` the offset of the next record to read. `diverging_offset` is
+    the first offset that has other records now, None if the broker does not say. Seek there, or to where the
+    processing can be corrected.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
         where = "somewhere" if diverging_offset is None else f"at offset {diverging_offset}"
-        detail = f"{partition} was cut {where}, below the position {position}: seek, or choose a reset policy"
-        super().__init__(1, "OffsetForLeaderEpoch", detail)  # OFFSET_OUT_OF_RANGE, as Java has it
+        detail = f"{partition} was truncated {where}, below position {position}: seek, or set a reset policy"
+        super().__init__(1, "OffsetForLeaderEpoch", detail)  # OFFSET_OUT_OF_RANGE, as in Java.
         self.args = (partition, position, diverging_offset)
         self.partition = partition
         self.position = position
@@ -328,21 +330,23 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CommitFailed(BrokerError):
-    """The group moved on while this member was away: another member may own the partitions now."""
+    """The group rebalanced without this member; another member may own the partitions now."""
 
 
 class Fenced(BrokerError):
-    """Another process has the same group.instance.id or transactional.id now; this one must stop. `detail`
-    names the id."""
+    """Another process uses the same group.instance.id or transactional.id; this one must stop.
+
+    `detail` names the id.
+    """
 
 
 class NotAuthorized(BrokerError):
-    """The cluster's authorizer refused the request."""
+    """The cluster's authorizer denied the request."""
 
 
 class UnknownTopic(BrokerError):
-    """The topic or partition doesn't exist on the cluster. `detail` names it."""
+    """The topic or partition that `detail` names does not exist on the cluster."""
 
 
 class Retriable(BrokerError):
-    """The cluster can't answer now; the same request may succeed later."""
+    """The cluster cannot process the request now; the same request may succeed later."""

@@ -1,7 +1,7 @@
-"""Numbers in texts as Java reads them: Python's own `int` and `float` take other texts for numbers.
+"""Parse and format numbers as Java does, which differs from Python's `int` and `float`.
 
-Python takes underscores and what it thinks blank; Java takes a letter for the type and digits in hexadecimal
-behind a point. Both take the decimal digits of every script for whole numbers.
+Python accepts underscores and other white space. Java accepts a letter for the type, and hexadecimal floating
+point. Both accept the decimal digits of every script in integers.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_BLANK: Final = "".join(map(chr, range(33)))  # what Java's String.trim takes off
+_BLANK: Final = "".join(map(chr, range(33)))  # The characters that Java's String.trim removes.
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-_LONGEST: Final = 400  # Python gives up on longer ones, which fit into no type
+_LONGEST: Final = 400  # Characters; Python refuses to parse longer ones, which fit into no type.
 
 
 def trimmed(text: str) -> str:
-    """A text without the blanks around it (String.trim)."""
+    """Remove white space from both ends, as String.trim does."""
     return text.strip(_BLANK)
 
 
 def whole(text: str, bits: int = 32) -> int | None:
-    """Integer.parseInt, or Long.parseLong with 64 bits; None for what is no such number."""
+    """Parse as Integer.parseInt does, or as Long.parseLong with 64 bits; None if invalid."""
     if len(text) > _LONGEST or _WHOLE.fullmatch(text) is None:
         return None
     number = int(text)
@@ -31,27 +31,27 @@ def whole(text: str, bits: int = 32) -> int | None:
 
 
 def double_text(number: float) -> str:
-    """Double.toString, for numbers below 10,000,000."""
+    """Format as Double.toString does, for numbers below 10,000,000."""
     if number != number:
         return "NaN"
     if number == 0 or abs(number) >= 1e-3:
         return repr(number)
-    short = next(one for n in range(1, 18) if float(one := f"{number:.{n}e}") == number)
+    short = next(text for n in range(1, 18) if float(text := f"{number:.{n}e}") == number)
     digits, _, exponent = short.partition("e")
     return f"{digits}E{int(exponent)}"
 
 
 def double(text: str) -> float | None:
-    """Double.parseDouble, behind `trimmed`; None for what is no number. `NaN` is one."""
+    """Parse as Double.parseDouble does after `trimmed`; None if invalid. `NaN` is valid."""
     if _WORD.fullmatch(text) is not None:
         return float(text)
-    found = _DECIMAL.fullmatch(text)
-    if found is not None:
-        return float(found[1])
-    found = _HEX.fullmatch(text)
-    if found is None:
+    match = _DECIMAL.fullmatch(text)
+    if match is not None:
+        return float(match[1])
+    match = _HEX.fullmatch(text)
+    if match is None:
         return None
     try:
-        return float.fromhex(found[1])
+        return float.fromhex(match[1])
     except OverflowError:
         return float("-inf" if text.startswith("-") else "inf")

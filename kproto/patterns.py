@@ -1,7 +1,7 @@
-"""Patterns that somebody else wrote: a user's, a request's, another client's.
+"""Compile regular expressions that come from users, requests or other clients.
 
-Python warns whoever compiles `[[:alpha:]]` or `[a||b]` that these may mean something else one day. That is
-for those who have the pattern in their own source; whoever runs a broker can do nothing about it.
+Python warns that patterns such as `[[:alpha:]]` or `[a||b]` may change their meaning in future. The warning
+is for the authors of patterns; the operator of a broker can do nothing about it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from functools import lru_cache
 
 @lru_cache(maxsize=128)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Python's `re.compile`, without that warning; raises what `re.compile` raises."""
-    # Not `catch_warnings`, which other threads would fall into.
+    """Compile as `re.compile` does, without the warning about possible nested sets.
+
+    Raises what `re.compile` raises.
+    """
+    # `catch_warnings` is not thread-safe.
     warnings.filterwarnings(
         "ignore", "Possible (nested set|set )", FutureWarning, rf"{re.escape(__name__)}\Z"
     )

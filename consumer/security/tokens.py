@@ -29,7 +29,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from kproto.security.oauthbearer import TokenRefused, is_token, payload, wrong_extension
+from kproto.security.oauthbearer import TokenRejected, is_token, payload, wrong_extension
 
 from ..clock import now
 from ..logs import log
@@ -228,7 +228,7 @@ def _no_end(why: str) -> NoToken:
 def _ends(token: str) -> float | None:
     try:
         found = payload(token).get("exp")
-    except TokenRefused:
+    except TokenRejected:
         return None
     return _seconds(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 

@@ -27,7 +27,7 @@ from ..error_codes import ErrorCode
 from ..errors import ConfigError, DecodeError
 from ..group import protocol
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
-from ..security.exchange import Refused
+from ..security.exchange import Rejected
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from ..wire.message import Message
 from .apis.api_versions import API_VERSIONS, unsupported_api_versions
@@ -448,10 +448,10 @@ def _raw(
 ) -> str | None:
     """A message of a mechanism without a header, behind version 0 of the handshake."""
     step = authenticator.authenticate(frame, now, broker.cluster.wall_clock_offset)
-    if isinstance(step, Refused):
+    if isinstance(step, Rejected):
         delay = broker.settings.connection_failed_authentication_delay_ms
         connection.response_in_flight = True  # nothing more is read
-        _close_at(broker, connection.conn, now + delay, None, f"failed authentication: {step.why}")
+        _close_at(broker, connection.conn, now + delay, None, f"failed authentication: {step.reason}")
         return None
     broker.actions.append(Reply(connection.conn, step.data))
     connection.response_in_flight = True

@@ -39,7 +39,7 @@ from ..messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthentica
 from ..messages.sasl_handshake import SaslHandshakeRequest
 from ..messages.share_acknowledge import ShareAcknowledgeResponse
 from ..messages.share_fetch import ShareFetchResponse
-from ..security.identity import lets_in, named
+from ..security.identity import claimed_name, is_final_success
 from ..wire.message import Message
 
 Address = tuple[str, int]
@@ -178,14 +178,14 @@ class Conversation:
         if isinstance(request, SaslHandshakeRequest):
             self._mechanism, self._claimed = request.mechanism, None
         elif isinstance(request, SaslAuthenticateRequest) and self._claimed is None:
-            self._claimed = named(self._mechanism, bytes(request.auth_bytes))
+            self._claimed = claimed_name(self._mechanism, bytes(request.auth_bytes))
 
     def _let_in(self, response: Message) -> None:
         if (
             isinstance(response, SaslAuthenticateResponse)
             and self._claimed is not None
             and not response.error_code
-            and lets_in(self._mechanism, bytes(response.auth_bytes))
+            and is_final_success(self._mechanism, bytes(response.auth_bytes))
         ):
             self._principal = f"User:{self._claimed}"
 

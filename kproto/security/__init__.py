@@ -1,16 +1,16 @@
-"""SASL as machines without I/O, both halves of each mechanism: what clients send and what brokers answer.
+"""SASL mechanisms without I/O, the client's and the broker's half of each.
 
     exchange = ScramClient("SCRAM-SHA-512", "alice", password, nonce)
-    exchange.begin() -> bytes to send;  exchange.answer(challenge) -> bytes to send, or None when it is over
+    exchange.begin() -> bytes to send;  exchange.answer(challenge) -> bytes to send, or None at the end
 
     exchange = ScramServer("SCRAM-SHA-512", look_up, nonce)
-    exchange.take(response) -> Challenge, Accepted or Refused
+    exchange.evaluate_response(response) -> Challenge, Accepted or Rejected
 
-Rules that hold in this room:
+Rules of this package:
 
-* Nothing here reads a random source: nonces and salts come as arguments.
-* Secrets are compared in constant time, and are in no repr and no error: errors say what is wrong, never what
-  was sent.
-* Bytes of the other side raise `SaslFailed` in a client's half and become `Refused` in a server's: nothing
-  else, whatever they are.
+* Nothing here reads a random source: nonces and salts are arguments.
+* Secrets are compared in constant time. No repr and no error contains them: errors say what is wrong, not
+  what was sent.
+* Any bytes of the peer lead to `SaslFailed` in a client's half and to `Rejected` in a broker's half, never to
+  another error.
 """

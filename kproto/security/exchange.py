@@ -1,18 +1,18 @@
-"""What all mechanisms have in common: the two halves' faces, and how an exchange ends."""
+"""The interface of SASL mechanisms: clients, servers, and the results of a step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-# What a broker tells who names one and proves to be another.
-OTHER_ID: Final = (
+# Kafka's message for a client that requests an authorization id other than its username.
+OTHER_AUTHZID: Final = (
     "Authentication failed: Client requested an authorization id that is different from username"
 )
 
 
 class SaslFailed(Exception):
-    """The client gives the exchange up; the text is for its user. Never leaves the clients as it is."""
+    """The client aborts the exchange. The text is for its user; clients convert the error."""
 
 
 class SaslClient(Protocol):
@@ -21,24 +21,30 @@ class SaslClient(Protocol):
     mechanism: str
 
     def begin(self) -> bytes:
-        """The first message."""
+        """Return the first message to send."""
         ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """What to say to a challenge; None when the exchange is over, for us. Raises SaslFailed."""
+        """Return the response to a challenge, or None if the exchange is complete for the client.
+
+        Raises SaslFailed.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Go on: send these bytes and wait for the client's answer."""
+    """The exchange continues: send these bytes and wait for the client's response."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The client is who it says. `data` goes to it; `until_ms` (since 1970) is when its credentials end."""
+    """The client is authenticated as `principal`.
+
+    `data` is sent to it. `until_ms`, in ms since 1970, is the time at which its credentials expire.
+    """
 
     principal: str
     data: bytes = b""
@@ -46,11 +52,11 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The client is refused: `told` is what it hears, `why` is for the broker's log."""
+class Rejected:
+    """The client is rejected. `message` is sent to it, `reason` is for the broker's log."""
 
-    told: str
-    why: str
+    message: str
+    reason: str
 
 
 class SaslServer(Protocol):
@@ -58,6 +64,6 @@ class SaslServer(Protocol):
 
     mechanism: str
 
-    def take(self, response: bytes) -> Challenge | Accepted | Refused:
-        """What to do about a client's message."""
+    def evaluate_response(self, response: bytes) -> Challenge | Accepted | Rejected:
+        """Process a client's message."""
         ...

@@ -1,25 +1,31 @@
-"""Whom a client says it is, for who looks on: nothing of what proves it."""
+"""Read the name that a client claims during authentication, for tools that watch traffic.
+
+Passwords and proofs are not read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from .oauthbearer import TokenRefused, payload
-from .scram import HASHES, named_by_scram
+from .oauthbearer import TokenRejected, payload
+from .scram import HASHES, scram_name
 
 
-def named(mechanism: str, first: bytes) -> str | None:
-    """The name in the first message of an exchange; None where it has none, or makes no sense.
+def claimed_name(mechanism: str, first: bytes) -> str | None:
+    """Return the name in the first message of an exchange, or None if it has none.
 
-    A token is of whom its "sub" says, although a broker may look at another claim.
+    For a token it is the "sub" claim, although a broker may use another claim.
     """
     read = _NAMED.get(mechanism)
     return None if read is None else read(first)
 
 
-def lets_in(mechanism: str, answer: bytes) -> bool:
-    """Is this answer, which is no error, a broker's last word? SCRAM's proves that it knows the user, too."""
+def is_final_success(mechanism: str, answer: bytes) -> bool:
+    """Return whether this response, which is no error, is a broker's final success.
+
+    SCRAM's final response proves that the broker knows the user too.
+    """
     return answer.startswith(b"v=") if mechanism in HASHES else not answer
 
 
@@ -32,7 +38,7 @@ def _by_oauthbearer(first: bytes) -> str | None:
     _, _, token = first.partition(b"auth=Bearer ")
     try:
         found: object = payload(token.partition(b"\x01")[0].decode(errors="replace")).get("sub")
-    except TokenRefused:
+    except TokenRejected:
         return None
     return found if isinstance(found, str) and found else None
 
@@ -40,5 +46,5 @@ def _by_oauthbearer(first: bytes) -> str | None:
 _NAMED: Final[Mapping[str, Callable[[bytes], str | None]]] = {
     "PLAIN": _by_plain,
     "OAUTHBEARER": _by_oauthbearer,
-    **dict.fromkeys(HASHES, named_by_scram),
+    **dict.fromkeys(HASHES, scram_name),
 }

@@ -1,13 +1,11 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): a token that somebody else signed.
+r"""OAUTHBEARER (RFC 7628, KIP-255): authentication by a token of a third party.
 
-Rules that hold here:
-
-* A server that refuses answers with JSON in a challenge; the client says \\x01, and only then the exchange
-  ends with an error.
-* Extensions are `name=value` pairs beside the token: names are letters, values printable; "auth" is the
-  token's own name.
-* A token is checked by a function that the owner gives: `jwks.signed` makes one. `unsecured` is Kafka's own
-  for tests: no signature at all, as in OAuthBearerUnsecuredValidatorCallbackHandler.
+* A broker that rejects a token sends JSON in a challenge. The client answers \\x01, and only then the
+  exchange ends with an error.
+* Extensions are `name=value` pairs beside the token. Names are letters, values are printable, and "auth" is
+  reserved for the token.
+* A function of the application checks tokens: `jwks.signed` makes one. `unsecured`, for tests, accepts tokens
+  without signature, as Kafka's OAuthBearerUnsecuredValidatorCallbackHandler.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from .exchange import Accepted, Challenge, Refused, SaslFailed
+from .exchange import Accepted, Challenge, Rejected, SaslFailed
 
 MECHANISM: Final = "OAUTHBEARER"
 _SEPARATOR: Final = "\x01"
@@ -36,18 +34,18 @@ _FIRST: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Who a token is about, and until when it holds (ms since 1970; None: for ever)."""
+    """The principal of a token, and when it expires (ms since 1970; None for never)."""
 
     principal: str
     until_ms: int | None = None
     extensions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-class TokenRefused(Exception):
-    """A token that is not accepted; the text is what the client hears."""
+class TokenRejected(Exception):
+    """A token is not accepted; the text is sent to the client."""
 
 
-# Looks at a token; raises TokenRefused.
+# Checks a token; raises TokenRejected.
 Check = Callable[[str], Claims]
 
 
@@ -68,112 +66,114 @@ class OAuthBearerClient:
         if not challenge:
             return None
         if self._first == _SEPARATOR.encode():
-            raise SaslFailed("the broker goes on asking after it refused the token")
+            raise SaslFailed("the broker sent another challenge after it rejected the token")
         self._first = _SEPARATOR.encode()
         return self._first
 
 
 def wrong_extension(name: str, value: str) -> str | None:
-    """Why a pair can be no extension; None when it can."""
+    """Return why a pair is not a valid extension, or None if it is valid."""
     if not _NAME.fullmatch(name) or name == "auth":
         return 'names are letters only, and not "auth"'
     return None if _VALUE.fullmatch(value) else "values are printable and not empty"
 
 
 def is_token(text: str) -> bool:
-    """Can this be sent as a token at all?"""
+    """Return whether a text has the syntax of a bearer token."""
     return _TOKEN.fullmatch(text) is not None
 
 
 class OAuthBearerServer:
     """The broker's half."""
 
-    __slots__ = ("_check", "_why", "mechanism")
+    __slots__ = ("_check", "_reason", "mechanism")
 
     def __init__(self, check: Check) -> None:
         self.mechanism = MECHANISM
         self._check = check
-        self._why = ""
+        self._reason = ""
 
-    def take(self, response: bytes) -> Challenge | Accepted | Refused:
-        if self._why:
-            return Refused(_INVALID, self._why)
+    def evaluate_response(self, response: bytes) -> Challenge | Accepted | Rejected:
+        if self._reason:
+            return Rejected(_INVALID, self._reason)
         try:
             found = _FIRST.fullmatch(response.decode())
         except UnicodeDecodeError:
             found = None
         if found is None:
-            return Refused("Invalid OAUTHBEARER client first message", "the first message makes no sense")
+            return Rejected("Invalid OAUTHBEARER client first message", "the first message is malformed")
         pairs = dict(pair.split("=", 1) for pair in found["pairs"].split(_SEPARATOR) if pair)
         scheme, _, token = pairs.pop("auth", "").partition(" ")
         if scheme.lower() != "bearer" or not is_token(token.strip()):
-            return Refused(_NO_TOKEN, "no bearer token")
+            return Rejected(_NO_TOKEN, "the token is not a bearer token")
         try:
             claims = self._check(token.strip())
-        except TokenRefused as error:
-            return self._refuse(str(error))
+        except TokenRejected as error:
+            return self._reject_token(str(error))
         if found["authzid"] and found["authzid"] != claims.principal:
-            told = (
+            message = (
                 "Authentication failed: Client requested an authorization id that is different from the "
                 "token's principal name"
             )
-            return Refused(told, f"{claims.principal!r} wants to be somebody else")
+            return Rejected(message, f"{claims.principal!r} requested another authorization id")
         return Accepted(claims.principal, b"", claims.until_ms)
 
-    def _refuse(self, why: str) -> Challenge:
-        self._why = why
+    def _reject_token(self, reason: str) -> Challenge:
+        self._reason = reason
         return Challenge(_INVALID.encode())
 
 
 def payload(token: str) -> dict[str, Any]:
-    """The claims of a token in JWT form, without looking at its signature; TokenRefused when it has none."""
+    """Return the claims of a JWT without verifying it. Raises TokenRejected if it has none."""
     parts = token.split(".")
     try:
         if len(parts) != 3:
             raise ValueError
         found: object = json.loads(unbase64(parts[1]))
     except (ValueError, binascii.Error, RecursionError):
-        raise TokenRefused("the token is no JWT") from None
+        raise TokenRejected("the token is not a JWT") from None
     if not isinstance(found, dict):
-        raise TokenRefused("the token's claims are no JSON object")
+        raise TokenRejected("the token's claims are not a JSON object")
     return cast("dict[str, Any]", found)
 
 
 def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
-    """A check that believes any token with `"alg": "none"` that has not run out: for tests."""
+    """Return a check that accepts unexpired tokens with `"alg": "none"`; for tests only."""
 
     def check(token: str) -> Claims:
         header, _, rest = token.partition(".")
         try:
             algorithm: object = json.loads(unbase64(header))["alg"]
         except (ValueError, binascii.Error, KeyError, TypeError, RecursionError):
-            raise TokenRefused("the token is no JWT") from None
+            raise TokenRejected("the token is not a JWT") from None
         if algorithm != "none" or not rest.endswith("."):
-            raise TokenRefused("the token is signed, and this broker takes unsecured ones only")
+            raise TokenRejected("the token is signed, but this broker only accepts unsecured tokens")
         return claims_of(payload(token), now_ms(), allowed_skew_ms)
 
     return check
 
 
 def claims_of(found: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
-    """Who a token's claims are about; TokenRefused for one that has run out or doesn't hold yet."""
+    """Validate "sub", "exp" and "nbf" or "iat". Raises TokenRejected for an invalid time."""
     until, since = found.get("exp"), found.get("nbf", found.get("iat"))
     subject = found.get("sub")
     if not isinstance(subject, str) or not subject:
-        raise TokenRefused('the token has no "sub"')
+        raise TokenRejected('the token has no "sub"')
     if isinstance(until, bool) or not isinstance(until, int | float) or until != until:
-        raise TokenRefused('the token has no "exp"')
+        raise TokenRejected('the token has no "exp"')
     if until * 1000 + allowed_skew_ms <= now_ms:
-        raise TokenRefused(f"the token ran out {_span(now_ms - until * 1000)} ago")
+        raise TokenRejected(f"the token ran out {_span(now_ms - until * 1000)} ago")
     if isinstance(since, int | float) and since * 1000 - allowed_skew_ms > now_ms:
-        raise TokenRefused(f"the token holds in {_span(since * 1000 - now_ms)} only; do the clocks agree?")
+        raise TokenRejected(
+            f"the token is not valid before {_span(since * 1000 - now_ms)} from now; do the clocks agree?"
+        )
     return Claims(subject, int(min(until * 1000, 2**62)))
 
 
 def unsecured_token(
     subject: str, issued_ms: int, lifetime_ms: int, claims: Mapping[str, Any] | None = None
 ) -> str:
-    """A token that `unsecured` believes."""
+    """Make a token that `unsecured` accepts; times are in ms."""
     said = {
         "sub": subject,
         "iat": issued_ms / 1000,
@@ -188,7 +188,7 @@ def _base64(value: object) -> str:
 
 
 def unbase64(text: str) -> bytes:
-    """A part of a JWT; raises ValueError (binascii.Error is one)."""
+    """Decode a part of a JWT. Raises ValueError; binascii.Error is one."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 

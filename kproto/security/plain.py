@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): the name and the password as they are; only for listeners with TLS."""
+"""PLAIN (RFC 4616): sends name and password in clear text; use it with TLS only."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from .exchange import OTHER_ID, Accepted, Challenge, Refused, SaslFailed
+from .exchange import OTHER_AUTHZID, Accepted, Challenge, Rejected, SaslFailed
 
-_TOLD: Final = "Authentication failed: Invalid username or password"
+_REJECTION: Final = "Authentication failed: Invalid username or password"
 
 
 class PlainClient:
@@ -26,12 +26,12 @@ class PlainClient:
 
     def answer(self, challenge: bytes) -> bytes | None:
         if challenge:
-            raise SaslFailed("the broker asks something where PLAIN knows no question")
+            raise SaslFailed("the broker sent a challenge, which PLAIN does not have")
         return None
 
 
 class PlainServer:
-    """The broker's half. `look_up` gives a user's password, or None."""
+    """The broker's half. `look_up` returns a user's password, or None."""
 
     __slots__ = ("_look_up", "mechanism")
 
@@ -39,26 +39,26 @@ class PlainServer:
         self.mechanism = "PLAIN"
         self._look_up = look_up
 
-    def take(self, response: bytes) -> Challenge | Accepted | Refused:
+    def evaluate_response(self, response: bytes) -> Challenge | Accepted | Rejected:
         texts = response.decode(errors="replace").split("\0", 3)
         if len(texts) != 3:
-            told = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(texts)}"
-            return Refused(told, "a PLAIN message that is not three texts")
+            message = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(texts)}"
+            return Rejected(message, "the PLAIN message does not have three parts")
         authzid, name, password = texts
         if not name or not password:
             empty = "password" if name else "username"
-            return Refused(f"Authentication failed: {empty} not specified", f"an empty {empty}")
+            return Rejected(f"Authentication failed: {empty} not specified", f"an empty {empty}")
         known = self._look_up(name)
         right = hmac.compare_digest(_digest(password), _digest("" if known is None else known))
         if known is None:
-            return Refused(_TOLD, f"there is no user {name!r}")
+            return Rejected(_REJECTION, f"user {name!r} does not exist")
         if not right:
-            return Refused(_TOLD, f"a wrong password for {name!r}")
+            return Rejected(_REJECTION, f"a wrong password for {name!r}")
         if authzid and authzid != name:
-            return Refused(OTHER_ID, f"{name!r} wants to be somebody else")
+            return Rejected(OTHER_AUTHZID, f"{name!r} requested another authorization id")
         return Accepted(name)
 
 
 def _digest(text: str) -> bytes:
-    """Of one length for all, so that a comparison takes one time for all."""
+    """Hash a text, so that comparing takes the same time for every length."""
     return hashlib.sha256(text.encode()).digest()

@@ -1,15 +1,13 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) as Kafka speaks them: no channel binding.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding as in Kafka.
 
-Rules that hold here:
-
-* The password never travels, and the server proves that it knows it, too: a client that gets no right
-  signature at the end fails, whatever the server said before.
-* A client does at least 4096 iterations, as RFC 7677 asks, and at most `MOST_ITERATIONS`: a server may not
-  make it hash for minutes. Kafka allows 16384 at most.
-* Names are written with =2C for a comma and =3D for an equals sign. Kafka prepares neither names nor
-  passwords (no SASLprep), so we don't either: what it hashed is what we hash.
-* Proofs are compared in constant time. A user that doesn't exist and one whose proof is wrong are told apart
-  by nobody: both are refused by the same words, at the same message, after the same work.
+* The password is never sent, and the server proves that it knows it as well. A client fails if the final
+  signature is wrong, whatever the server sent before.
+* A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
+  server cannot make it hash for minutes. Kafka allows at most 16384.
+* In names a comma is written as =2C and an equals sign as =3D. Kafka does not prepare names and passwords
+  (SASLprep), so neither does this code: both hash the same bytes.
+* Proofs are compared in constant time. An unknown user and a wrong proof are rejected with the same message,
+  at the same step, after the same work.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from .exchange import OTHER_ID, Accepted, Challenge, Refused, SaslFailed
+from .exchange import OTHER_AUTHZID, Accepted, Challenge, Rejected, SaslFailed
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 262_144
 
 _HEADER: Final = "n,,"
-_TOLD: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
+_REJECTION: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 _BASE64: Final = "[A-Za-z0-9+/]*={0,2}"
 _NONCE: Final = r"[\x21-\x2B\x2D-\x7E]+"
 _FIRST: Final = re.compile(
@@ -39,7 +37,7 @@ _FIRST: Final = re.compile(
     re.DOTALL,
 )
 _FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)
-# As ScramMessages has them: names are of ASCII there, whatever RFC 5802 says.
+# As in Kafka's ScramMessages: names are ASCII, whatever RFC 5802 says.
 _SASLNAME: Final = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2B\x2D-\x7F]+)*"
 _CLIENT_FIRST: Final = re.compile(
@@ -53,7 +51,7 @@ _CLIENT_FINAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a server keeps of a password: nobody can log in with it elsewhere, and it is in no repr."""
+    """What a broker stores in place of a password. It does not allow logging in elsewhere."""
 
     salt: bytes = field(repr=False)
     iterations: int
@@ -62,21 +60,21 @@ class Credential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """The salted password, which everything else is made of: `iterations` hashes, the expensive part."""
+    """Compute the salted password with `iterations` hashes, which is the expensive part."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
-    """What a server keeps, from a salted password."""
+    """Derive what a broker stores from a salted password."""
     name = HASHES[mechanism]
     stored_key = hashlib.new(name, _hmac(name, salted_password, b"Client Key")).digest()
     return Credential(salt, iterations, stored_key, _hmac(name, salted_password, b"Server Key"))
 
 
 class ScramClient:
-    """The client's half. `nonce`: printable, without commas, random, 128 bits or more.
+    """The client's half. `nonce` is printable, random, at least 128 bits, and has no comma.
 
-    `salt_password(salt, iterations)` replaces `salted`, for who remembers its results.
+    `salt_password(salt, iterations)` replaces `salted`, for callers that cache its results.
     """
 
     __slots__ = ("_bare", "_hash", "_nonce", "_salt", "_server_key", "_state", "_transcript", "mechanism")
@@ -108,18 +106,18 @@ class ScramClient:
     def _first(self, challenge: bytes) -> bytes | None:
         found = _FIRST.fullmatch(_text(challenge))
         if found is None:
-            raise SaslFailed("the broker's first SCRAM message makes no sense")
+            raise SaslFailed("the broker's first SCRAM message is malformed")
         nonce, iterations = found[1], int(found[3])
         if challenge.startswith(b"m="):
-            raise SaslFailed("the broker asks for a SCRAM extension that nobody knows")
+            raise SaslFailed("the broker requires an unknown SCRAM extension")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise SaslFailed("the broker answers with a SCRAM nonce that is not ours")
+            raise SaslFailed("the broker's SCRAM nonce does not start with the client's")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             allowed = f"allowed are {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
             raise SaslFailed(f"the broker asks for {iterations} SCRAM iterations; {allowed}")
         salt = _unbase64(found[2])
         if not salt:
-            raise SaslFailed("the broker's SCRAM salt is empty or no base64")
+            raise SaslFailed("the broker's SCRAM salt is empty or not base64")
         password = self._salt(salt, iterations)
         bare = f"c={_base64(_HEADER.encode())},r={nonce}"
         self._transcript = b",".join((self._bare.encode(), challenge, bare.encode()))
@@ -132,24 +130,24 @@ class ScramClient:
     def _final(self, challenge: bytes) -> bytes | None:
         found = _FINAL.fullmatch(_text(challenge))
         if found is None:
-            raise SaslFailed("the broker's last SCRAM message makes no sense")
+            raise SaslFailed("the broker's last SCRAM message is malformed")
         if found[1] is not None:
             raise SaslFailed(f"the broker says {found[1]!r}")
         expected = _hmac(self._hash, self._server_key, self._transcript)
         if not hmac.compare_digest(expected, _unbase64(found[2]) or b""):
             raise SaslFailed("the broker can't prove that it knows the password: is it the one you mean?")
-        self._state = self._over
+        self._state = self._after_end
         return None
 
-    def _over(self, challenge: bytes) -> bytes | None:
-        raise SaslFailed("the broker goes on behind the end of the SCRAM exchange")
+    def _after_end(self, challenge: bytes) -> bytes | None:
+        raise SaslFailed("the broker sent a message after the end of the SCRAM exchange")
 
 
 class ScramServer:
-    """The broker's half. `look_up` gives a user's credential, or None; `nonce` as for clients.
+    """The broker's half. `look_up` returns a user's credential, or None.
 
-    `decoy` gives the credential that a stranger is asked about, always the same for a name, so that the
-    answers to one look like those to anybody else. `renews`: it is a session's next login.
+    `nonce` is as for clients. `decoy` returns the credential for an unknown user, always the same for a name,
+    so that responses do not reveal which users exist. `renews` is true for a re-authentication (KIP-368).
     """
 
     __slots__ = (
@@ -158,11 +156,11 @@ class ScramServer:
         "_hash",
         "_known",
         "_look_up",
+        "_message",
         "_name",
         "_nonce",
         "_real",
         "_state",
-        "_told",
         "mechanism",
     )
 
@@ -176,7 +174,7 @@ class ScramServer:
         renews: bool = False,
     ) -> None:
         self.mechanism = mechanism
-        self._told = _TOLD.format("re-authentication" if renews else "authentication", mechanism)
+        self._message = _REJECTION.format("re-authentication" if renews else "authentication", mechanism)
         self._hash = HASHES[mechanism]
         self._look_up = look_up
         self._nonce = nonce
@@ -185,26 +183,27 @@ class ScramServer:
         self._real = False
         self._name = ""
         self._first = b""
-        self._state: Callable[[bytes], Challenge | Accepted | Refused] = self._begin
+        self._state: Callable[[bytes], Challenge | Accepted | Rejected] = self._begin
 
-    def take(self, response: bytes) -> Challenge | Accepted | Refused:
+    def evaluate_response(self, response: bytes) -> Challenge | Accepted | Rejected:
         return self._state(response)
 
-    def _refused(self, why: str, told: str = "") -> Refused:
-        self._state = lambda response: self._refused("the exchange is over")
-        return Refused(told or self._told, why)
+    def _reject(self, reason: str, message: str = "") -> Rejected:
+        self._state = lambda response: self._reject("the exchange has ended")
+        return Rejected(message or self._message, reason)
 
-    def _begin(self, response: bytes) -> Challenge | Accepted | Refused:
+    def _begin(self, response: bytes) -> Challenge | Accepted | Rejected:
         found = _CLIENT_FIRST.fullmatch(_text(response))
         if found is None:
-            return self._refused("the first SCRAM message makes no sense")
+            return self._reject("the first SCRAM message is malformed")
         name = _name(found["name"])
         if found["authzid"] and found["authzid"] != name:
-            return self._refused(f"{name!r} wants to be somebody else", OTHER_ID)
+            return self._reject(f"{name!r} requested another authorization id", OTHER_AUTHZID)
         if ",tokenauth=true" in found["rest"]:
-            return self._refused("delegation tokens are not served")
+            return self._reject("delegation tokens are not supported")
         self._name = name
-        looked_up, decoy = self._look_up(name), self._decoy(name)  # always both: nobody hears it by the time
+        # Always both, so that the time does not reveal which users exist.
+        looked_up, decoy = self._look_up(name), self._decoy(name)
         self._real = looked_up is not None
         known = self._known = looked_up or decoy
         self._nonce = found["nonce"] + self._nonce
@@ -213,10 +212,10 @@ class ScramServer:
         self._state = self._end
         return Challenge(challenge)
 
-    def _end(self, response: bytes) -> Challenge | Accepted | Refused:
+    def _end(self, response: bytes) -> Challenge | Accepted | Rejected:
         found = _CLIENT_FINAL.fullmatch(_text(response))
         if found is None:
-            return self._refused("the last SCRAM message makes no sense")
+            return self._reject("the last SCRAM message is malformed")
         known = self._known
         assert known is not None
         transcript = self._first + b"," + found["bare"].encode()
@@ -225,14 +224,14 @@ class ScramServer:
         key = _xor(proof, signature) if len(proof) == len(signature) else bytes(len(signature))
         right = hmac.compare_digest(hashlib.new(self._hash, key).digest(), known.stored_key)
         if found["nonce"] != self._nonce:
-            return self._refused("a SCRAM nonce that is not ours")
+            return self._reject("the SCRAM nonce is not the one of this exchange")
         if (_unbase64(found["binding"]) or b"")[:2] != b"n,":
-            return self._refused("channel binding was asked for, and there is none")
+            return self._reject("channel binding was requested, but is not supported")
         if not self._real:
-            return self._refused(f"there is no user {self._name!r} with {self.mechanism}")
+            return self._reject(f"user {self._name!r} has no {self.mechanism} credential")
         if not right:
-            return self._refused(f"a wrong password for {self._name!r}")
-        self._state = lambda response: self._refused("the exchange is over")
+            return self._reject(f"a wrong password for {self._name!r}")
+        self._state = lambda response: self._reject("the exchange has ended")
         answer = _base64(_hmac(self._hash, known.server_key, transcript))
         return Accepted(self._name, f"v={answer}".encode())
 
@@ -241,12 +240,12 @@ def _hmac(name: str, key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, name)
 
 
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
 
 
 def _text(data: bytes) -> str:
-    """As text; what is no UTF-8 becomes something that no message allows."""
+    """Decode UTF-8; malformed bytes become "", which no message allows."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -265,11 +264,11 @@ def _unbase64(text: str) -> bytes | None:
 
 
 def _name(text: str) -> str:
-    """A name as it was before it was escaped."""
+    """Unescape a name."""
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
-def named_by_scram(first: bytes) -> str | None:
-    """The name in a client's first message; None where that makes no sense."""
+def scram_name(first: bytes) -> str | None:
+    """Return the name in a client's first message, or None if the message is malformed."""
     found = _CLIENT_FIRST.fullmatch(_text(first))
     return None if found is None else _name(found["name"])

@@ -89,7 +89,7 @@ class InThread:
         raise NotImplementedError
 
 
-def preload() -> set[str]:
+def at_hand() -> set[str]:
     """Our clients' threads and the sockets that this process has open, each by a name that no other has."""
     threads = {f"{one.name} ({one.ident})" for one in threading.enumerate() if one.name.startswith("kproto")}
     files = {socket_at(int(entry)) for entry in os.listdir("/proc/self/fd")}

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tests.conformance.fleet import Fleet, until
 from tests.conformance.fleet_clients import Asker, Ledger, Readers
-from tests.conformance.fleet_threads import CLOSE_S, preload
+from tests.conformance.fleet_threads import CLOSE_S, at_hand
 from tests.conformance.fleet_writers import Mover, Writer
 
 PARTITIONS = 6
@@ -158,7 +158,7 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
 def ours(fleet: Fleet) -> set[str]:
     """The threads and sockets of this process's clients, but for the fleet's own, which comes and goes."""
     with fleet.unasked():
-        return preload()
+        return at_hand()
 
 
 def left(fleet: Fleet, before: set[str]) -> set[str]:
@@ -166,7 +166,7 @@ def left(fleet: Fleet, before: set[str]) -> set[str]:
     others had left behind may go meanwhile.)"""
     with fleet.unasked():
         end = time.monotonic() + 2
-        while (new := preload() - before) and time.monotonic() < end:
+        while (new := at_hand() - before) and time.monotonic() < end:
             time.sleep(0.05)
         return new
 

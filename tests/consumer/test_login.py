@@ -32,7 +32,7 @@ from kproto.messages.headers import decode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kproto.security.exchange import Accepted, Challenge, Refused
+from kproto.security.exchange import Accepted, Challenge, Rejected
 from kproto.security.oauthbearer import OAuthBearerServer, unsecured, unsecured_token
 from kproto.security.plain import PlainServer
 from kproto.security.scram import ScramServer, credential, salted
@@ -114,9 +114,9 @@ class Stage:
         self.host = self.hosts[key]
         if self.bare:
             self.seen.append("frame")
-            step = self.server.take(body)
+            step = self.server.evaluate_response(body)
             self.bare = isinstance(step, Challenge)
-            event = Broken(key, CLOSED) if isinstance(step, Refused) else Data(key, frame(step.data))
+            event = Broken(key, CLOSED) if isinstance(step, Rejected) else Data(key, frame(step.data))
             self.network.handle(event, self.now)
             return
         envelope = decode_request(body)
@@ -154,9 +154,9 @@ class Stage:
             case SaslAuthenticateRequest() if self.says is not None:
                 return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=self.says)
             case SaslAuthenticateRequest(auth_bytes=data):
-                step = self.server.take(bytes(data))
-                if isinstance(step, Refused):
-                    told = self.repeats or step.told
+                step = self.server.evaluate_response(bytes(data))
+                if isinstance(step, Rejected):
+                    told = self.repeats or step.message
                     return SaslAuthenticateResponse(error_code=58, error_message=told, auth_bytes=b"")
                 session = self.session_ms if isinstance(step, Accepted) else 0
                 return SaslAuthenticateResponse(

@@ -25,7 +25,7 @@ from kproto.records import batch_table, batches, column_decoder, columns, conver
 from kproto.records import compression as compressing
 from kproto.records.codecs import CodecError
 from kproto.records.compression import CODECS, compress, decompress, decompress_into
-from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
+from kproto.security.exchange import Accepted, Challenge, Rejected, SaslFailed
 from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured
 from kproto.security.plain import PlainClient, PlainServer
 from kproto.security.scram import Credential, ScramClient, ScramServer, credential
@@ -179,9 +179,9 @@ def sasl(data: bytes) -> None:
     halves = _halves()
     half = halves[data[0] % len(halves)] if data else halves[0]
     for message in data[1:].split(_BETWEEN):
-        if hasattr(half, "take"):
-            step = half.take(message)
-            assert isinstance(step, Challenge | Accepted | Refused)
+        if hasattr(half, "evaluate_response"):
+            step = half.evaluate_response(message)
+            assert isinstance(step, Challenge | Accepted | Rejected)
             if isinstance(step, Accepted):
                 assert half.mechanism == "OAUTHBEARER"  # which believes unsigned tokens here
                 assert step.principal

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproto.errors import ConfigError
 from kproto.security.jwks import signed
-from kproto.security.oauthbearer import Check, Claims, TokenRefused
+from kproto.security.oauthbearer import Check, Claims, TokenRejected
 from kproto.testing.issuer import Issuer
 
 pytest.importorskip("jwt")
@@ -27,7 +27,7 @@ def check(now_s: float = NOW, **how: Any) -> Check:
 
 
 def refusal(token: str, now_s: float = NOW, **how: Any) -> str:
-    with pytest.raises(TokenRefused) as told:
+    with pytest.raises(TokenRejected) as told:
         check(now_s, **how)(token)
     return str(told.value)
 
@@ -47,14 +47,14 @@ def test_an_unknown_key_is_told_by_its_name_and_beside_those_that_are_known() ->
     ("claims", "how", "words"),
     [
         ({"iat": NOW - 99, "exp": NOW - 31}, {}, "the token ran out 31 s ago; do the clocks agree?"),
-        ({"nbf": NOW + 40}, {}, "the token holds in 40 s only; do the clocks agree?"),
+        ({"nbf": NOW + 40}, {}, "the token is not valid before 40 s from now; do the clocks agree?"),
         ({"iss": "x"}, {"issuer": "y"}, "the token is from 'x', not from 'y'"),
         ({"aud": "x"}, {"audience": ["y", "z"]}, "the token is meant for ['x'], not for y, z"),
-        ({"aud": "x"}, {}, "not for nobody: no audience is expected here"),
+        ({"aud": "x"}, {}, "not for any audience: this broker expects none"),
         ({"sub": None}, {}, 'the token has no "sub"'),
         ({}, {"subject_claim": "client"}, 'the token has no "client"'),
-        ({"exp": True}, {}, 'the token\'s "exp" is no time'),
-        ({"exp": 1e300}, {}, 'the token\'s "exp" is no time'),
+        ({"exp": True}, {}, 'the token\'s "exp" is not a time'),
+        ({"exp": 1e300}, {}, 'the token\'s "exp" is not a time'),
         ({"iat": None}, {}, 'the token has no "iat"'),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 from ...messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ...security.exchange import Accepted, Refused
+from ...security.exchange import Accepted, Rejected
 from ..broker import Broker
 from ..call import Call, RespondThenClose, Result
 from .api import Api
@@ -23,12 +23,12 @@ def handle_sasl_authenticate(broker: Broker, call: Call) -> Result:
         )
     message = bytes(request.auth_bytes)
     step = authenticator.authenticate(message, call.now, broker.cluster.wall_clock_offset)
-    if isinstance(step, Refused):
+    if isinstance(step, Rejected):
         response = SaslAuthenticateResponse(
-            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=step.told, auth_bytes=b""
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=step.message, auth_bytes=b""
         )
         delay = broker.settings.connection_failed_authentication_delay_ms
-        return RespondThenClose(response, f"failed authentication: {step.why}", call.now + delay)
+        return RespondThenClose(response, f"failed authentication: {step.reason}", call.now + delay)
     lifetime = authenticator.session_lifetime_ms(call.now) if isinstance(step, Accepted) else 0
     return SaslAuthenticateResponse(
         error_code=0, error_message="", auth_bytes=step.data, session_lifetime_ms=lifetime

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ...security.exchange import Accepted, Challenge, Refused, SaslServer
+from ...security.exchange import Accepted, Challenge, Rejected, SaslServer
 from ...security.oauthbearer import OAuthBearerServer
 from ...security.plain import PlainServer
 from ...security.scram import HASHES, ScramServer
@@ -115,15 +115,15 @@ class SaslAuthenticator:
             self.server = OAuthBearerServer(self.users.tokens)
         return True
 
-    def authenticate(self, response: bytes, now: int, ahead: int) -> Challenge | Accepted | Refused:
+    def authenticate(self, response: bytes, now: int, ahead: int) -> Challenge | Accepted | Rejected:
         """What becomes of a message of the mechanism. `ahead`: the time of day, which tokens speak of, is so
         far ahead of `now`.
         """
         assert self.server is not None
-        step = self.server.take(response)
+        step = self.server.evaluate_response(response)
         if isinstance(step, Accepted):
             return self._complete(step, now, ahead)
-        if isinstance(step, Refused):
+        if isinstance(step, Rejected):
             self.state = SaslState.FAILED
         return step
 
@@ -131,13 +131,13 @@ class SaslAuthenticator:
         """How long the session lasts from now on; 0 for ever."""
         return 0 if self.expires_at is None else max(0, self.expires_at - now)
 
-    def _complete(self, step: Accepted, now: int, ahead: int) -> Accepted | Refused:
+    def _complete(self, step: Accepted, now: int, ahead: int) -> Accepted | Rejected:
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
             self.state = SaslState.FAILED
             names = f"{self.principal}: {principal}".replace("User:", "User.")
             told = f"Cannot change principals during re-authentication from {names}"
-            return Refused(told, told)
+            return Rejected(told, told)
         self.principal = principal
         ends = [] if step.until_ms is None else [step.until_ms - ahead]
         if self.max_reauth_ms > 0:

@@ -14,7 +14,7 @@ import pytest
 
 from kproto.broker.security.authenticator import SaslAuthenticator
 from kproto.broker.security.users import Users
-from kproto.security.exchange import Accepted, Challenge, Refused
+from kproto.security.exchange import Accepted, Challenge, Rejected
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient
 
@@ -53,13 +53,13 @@ def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
     assert door.select_mechanism(mechanism, "theirs", 0, raw=False)
     found: Counter[str] = Counter()
     said: bytes | None = client.begin()
-    steps: list[Challenge | Accepted | Refused] = []
+    steps: list[Challenge | Accepted | Rejected] = []
     while said is not None:
         message = said
         found += hashed(lambda: steps.append(door.authenticate(message, 0, 0)))  # noqa: B023
         step = steps[-1]
         said = client.answer(step.data) if isinstance(step, Challenge) else None
-    assert isinstance(steps[-1], Refused)
+    assert isinstance(steps[-1], Rejected)
     return found
 
 
