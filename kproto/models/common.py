@@ -90,15 +90,15 @@ class ClusterMetadata:
     errors: dict[str, int] = field(default_factory=dict[str, int])
     controller: int = -1
 
-    def update(self, answer: MetadataResponse, *, whole: bool = False) -> None:
+    def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
         """Take over what an answer says of its topics; with `whole`, forget all others."""
-        if answer.brokers:
-            self.brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
-            self.racks = {one.node_id: one.rack for one in answer.brokers if one.rack is not None}
-        self.controller = answer.controller_id
+        if response.brokers:
+            self.brokers = {one.node_id: (one.host, one.port) for one in response.brokers}
+            self.racks = {one.node_id: one.rack for one in response.brokers if one.rack is not None}
+        self.controller = response.controller_id
         if whole:
             self.topics, self.errors, self.ids, self.names, self.replicas = {}, {}, {}, {}, {}
-        for topic in answer.topics:
+        for topic in response.topics:
             name = topic.name
             if name is None:
                 continue
@@ -176,9 +176,9 @@ def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequ
     return FindCoordinatorRequest(key=group_id)
 
 
-def parse_find_coordinator(answer: FindCoordinatorResponse) -> FoundCoordinator:
+def parse_find_coordinator(response: FindCoordinatorResponse) -> FoundCoordinator:
     """The one coordinator in an answer of any version."""
-    one = answer.coordinators[0] if answer.coordinators else answer
+    one = response.coordinators[0] if response.coordinators else response
     return FoundCoordinator(one.error_code, one.node_id, one.host, one.port, one.error_message)
 
 
@@ -220,11 +220,11 @@ def offset_commit_request(
     )
 
 
-def commit_errors(answer: OffsetCommitResponse) -> dict[TopicPartition, int]:
+def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
     """The error code of each partition of a commit."""
     return {
         TopicPartition(topic.name, one.partition_index): one.error_code
-        for topic in answer.topics
+        for topic in response.topics
         for one in topic.partitions
     }
 
@@ -257,9 +257,9 @@ def offset_fetch_request(
     return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable and version >= 7)
 
 
-def parse_offset_fetch(answer: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
+def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
     """The error of the whole answer, and what it says of each partition."""
-    body = answer.groups[0] if answer.groups else answer
+    body = response.groups[0] if response.groups else response
     return body.error_code, {
         TopicPartition(topic.name, one.partition_index): FetchedOffset(
             one.committed_offset, one.committed_leader_epoch, one.error_code
@@ -300,12 +300,12 @@ class ListedOffset(NamedTuple):
     epoch: int
 
 
-def parse_list_offsets(answer: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset]:
+def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset]:
     return {
         TopicPartition(topic.name, one.partition_index): ListedOffset(
             one.error_code, one.offset, one.leader_epoch
         )
-        for topic in answer.topics
+        for topic in response.topics
         for one in topic.partitions
     }
 
@@ -325,12 +325,14 @@ def offset_for_leader_epoch_request(
     )
 
 
-def parse_offset_for_leader_epoch(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, ListedOffset]:
+def parse_offset_for_leader_epoch(
+    response: OffsetForLeaderEpochResponse,
+) -> dict[TopicPartition, ListedOffset]:
     return {
         TopicPartition(topic.topic, one.partition): ListedOffset(
             one.error_code, one.end_offset, one.leader_epoch
         )
-        for topic in answer.topics
+        for topic in response.topics
         for one in topic.partitions
     }
 
@@ -387,10 +389,10 @@ def fetch_request(
 
 
 def parse_fetch(
-    answer: FetchResponse, cluster: ClusterMetadata
+    response: FetchResponse, cluster: ClusterMetadata
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
     """The partitions of an answer, by name; those of an id that nobody knows are left out."""
-    for topic in answer.responses:
+    for topic in response.responses:
         name = topic.topic or cluster.names.get(topic.topic_id)
         if name is not None:
             for one in topic.partitions:

@@ -33,7 +33,7 @@ def snapshot(run: ScenarioRun) -> None:
     first.freeze(15_000)
     run.moment("stands still for 15 s", "a")
     world.run(25_000)
-    run.claim("the other one leads now", second.state.leads and not first.state.leads)
+    run.claim("the other one leads now", second.state.is_leader and not first.state.is_leader)
     run.claim("the group is stable", world.is_stable("g"))
     joins = joins_of(world, first)
     world.grow("t", 4)

@@ -217,7 +217,7 @@ def pipelined(run: ScenarioRun) -> None:
     _poll(world, member, 1_000, limit=100)
     returned = world.now
     world.write("t", 0, *["x"] * 100)
-    run.claim("a fetch is open when poll has returned", bool(member.state.fetching))
+    run.claim("a fetch is open when poll has returned", bool(member.state.pending_fetch_nodes))
     world.run(1_000)
     sent = world.asked(member, FetchRequest)[begun:]
     run.result("fetches until the second poll", len(sent))
@@ -301,19 +301,19 @@ def measured(run: ScenarioRun) -> None:
     for _ in range(90):
         _poll(world, member, 100)
         world.run(900)
-    metrics = member.state.polls.metrics(world.now)
+    metrics = member.state.metrics.values(world.now)
     for name, value in metrics.items():
         run.result(name, round(value, 3))
     between = (metrics["time-between-poll-avg"], metrics["time-between-poll-max"])
     run.claim("polls are a second apart", between == (1_000, 1_000))
     run.claim("about a tenth of the time is spent in poll", 0.08 <= metrics["poll-idle-ratio-avg"] <= 0.12)
     run.claim("the last poll was a second ago", metrics["last-poll-seconds-ago"] == 1)
-    ended = sum(sample.count for sample in member.state.polls.idle.samples)
+    ended = sum(sample.count for sample in member.state.metrics.idle.samples)
     member.wakeup()
     _poll(world, member, 100)
-    after = member.state.polls.metrics(world.now)
+    after = member.state.metrics.values(world.now)
     run.claim("the poll that throws has begun", after["last-poll-seconds-ago"] == 0)
-    run.claim("and ended", sum(sample.count for sample in member.state.polls.idle.samples) == ended + 1)
+    run.claim("and ended", sum(sample.count for sample in member.state.metrics.idle.samples) == ended + 1)
     run.why(
         "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
         "time in poll over itself and the time since the last poll began, so that the last poll counts "

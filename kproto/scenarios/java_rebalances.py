@@ -223,7 +223,7 @@ def leads_nobody(run: ScenarioRun) -> None:
     second = member_of(world, "b", topics=("u",), metadata_ms=1_000)
     world.run(8_000)
     leading = _topics_asked_for(world, first)
-    run.claim("it leads", first.state.leads)
+    run.claim("it leads", first.state.is_leader)
     first.freeze(15_000)
     run.moment("stands still for 15 s", "a")
     world.run(15_000)
@@ -232,7 +232,7 @@ def leads_nobody(run: ScenarioRun) -> None:
     run.result("asked for as the leader", sorted(leading))
     run.result("asked for as a follower", sorted(following))
     run.claim("the leader watches what the group reads", leading == {"t", "u"})
-    run.claim("the other one leads now", second.state.leads and not first.state.leads)
+    run.claim("the other one leads now", second.state.is_leader and not first.state.is_leader)
     run.claim("it watches what it reads itself", following == {"t"})
 
 

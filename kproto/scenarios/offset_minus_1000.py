@@ -450,7 +450,7 @@ def stored(run: ScenarioRun) -> None:
     handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
     handler.poll(400)
-    stored_offset = handler.app.state.partitions[TP].stored.offset
+    stored_offset = handler.app.state.partitions[TP].stored_position.offset
     run.result("read", offsets(handler.app, TP))
     run.result("stored", stored_offset)
     run.claim(

@@ -62,7 +62,7 @@ def _told(member_id: str, one: Subscription) -> dict[str, Any]:
 
 
 def ours(name: str, topics: dict[str, int], members: Members) -> Plan:
-    return JAVA_2_6.own[name].assign(topics, members, {})
+    return JAVA_2_6.assignors_2_6[name].assign(topics, members, {})
 
 
 def _old(owned: tuple[TopicPartition, ...], generation: int) -> bytes:
@@ -77,7 +77,9 @@ def groups(draw: st.DrawFn, name: str, alike: bool = True) -> tuple[dict[str, in
     for member_id, one in members.items():
         data = None
         if name == "sticky":
-            says = draw(st.sampled_from([JAVA_2_6.own["sticky"].user_data, sticky_user_data, _old, None]))
+            says = draw(
+                st.sampled_from([JAVA_2_6.assignors_2_6["sticky"].user_data, sticky_user_data, _old, None])
+            )
             data = says and says(one.owned, draw(st.sampled_from([5, 5, 5, 4, 3])))
         owned = () if name == "sticky" else one.owned
         found[member_id] = Subscription(topics=one.topics, owned=owned, user_data=data)

@@ -65,11 +65,11 @@ def request_rejoin(state: JavaState, reason: str) -> None:
 
 def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = False) -> None:
     """resetStateAndRejoin."""
-    member_id = state.generation.member_id if keep_id and not state.rules.forgetful else ""
+    member_id = state.generation.member_id if keep_id and not state.release.forgets_member_id else ""
     move(state, M.UNJOINED)
     state.generation = JavaGeneration(-1, member_id) if member_id else NO_GENERATION
-    state.beats = False
-    state.needs_prepare = True if not state.rules.forgetful else state.needs_prepare
+    state.heartbeat_enabled = False
+    state.needs_prepare = True if not state.release.forgets_member_id else state.needs_prepare
     request_rejoin(state, reason)
 
 
@@ -84,9 +84,9 @@ def send_join_group(state: JavaState, out: Out) -> None:
     """sendJoinGroupRequest."""
     assert state.coordinator is not None
     move(state, M.PREPARING_REBALANCE)
-    state.joined_topics, state.join_open = state.topics, True
-    state.join_done = state.join_failed = None
-    state.beats = False
+    state.joined_topics, state.join_in_flight = state.topics, True
+    state.join_result = state.join_error = None
+    state.heartbeat_enabled = False
     request = JoinGroupRequest(
         group_id=state.config.group_id,
         session_timeout_ms=state.session_ms,
@@ -98,7 +98,7 @@ def send_join_group(state: JavaState, out: Out) -> None:
             JoinGroupRequestProtocol(name=one.name, metadata=encode_subscription(state, one))
             for one in state.assignors
         ],
-        reason=state.reason[:MAX_REASON] if state.rules.reasons else None,
+        reason=state.reason[:MAX_REASON] if state.release.reasons else None,
     )
     send_request(state, state.coordinator, request, out, timeout_ms=state.max_poll_ms + JOIN_GRACE_MS)
 
@@ -106,7 +106,7 @@ def send_join_group(state: JavaState, out: Out) -> None:
 def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
     """ConsumerCoordinator.metadata; 2.6 knows version 1, and writes topics as its set has them."""
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
-    if state.rules.subscription_version < 2:
+    if state.release.subscription_version < 2:
         body = ConsumerProtocolSubscription(
             topics=hash_order(state.topics),
             user_data=None if assignor.cooperative else user_data,
@@ -122,64 +122,66 @@ def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
         owned=tuple(sorted(state.assigned)),
         generation=state.generation.number if state.generation.number >= 0 else None,
         rack_id=state.config.rack or None,
-    ).encode(state.rules.subscription_version)
+    ).encode(state.release.subscription_version)
 
 
 def on_join_group_response(
-    state: JavaState, entry: InFlightRequest, answer: JoinGroupResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: JoinGroupResponse | None, out: Out
 ) -> None:
     """JoinGroupResponseHandler."""
-    if not state.join_open:
+    if not state.join_in_flight:
         return
-    if answer is None:
+    if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
         _fail_join(state, DISCONNECTED)
-    elif answer.error_code:
-        _handle_join_error(state, entry, answer, out)
+    elif response.error_code:
+        _handle_join_error(state, entry, response, out)
     elif state.state is not M.PREPARING_REBALANCE:
         _fail_join(state, DISCONNECTED)
     else:
-        _handle_join_success(state, answer, out)
+        _handle_join_success(state, response, out)
 
 
 def _fail_join(state: JavaState, code: int) -> None:
-    state.join_open, state.join_failed = False, code
+    state.join_in_flight, state.join_error = False, code
 
 
-def _handle_join_error(state: JavaState, entry: InFlightRequest, answer: JoinGroupResponse, out: Out) -> None:
-    code = answer.error_code
+def _handle_join_error(
+    state: JavaState, entry: InFlightRequest, response: JoinGroupResponse, out: Out
+) -> None:
+    code = response.error_code
     if code == E.UNKNOWN_MEMBER_ID:
         if entry.generation == state.generation:
             reset_state_and_rejoin(state, FAILED_WITH.format(exception_name(code)))
     elif code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         coordinator_lookup.mark_coordinator_unknown(state, out)
     elif code == E.MEMBER_ID_REQUIRED:
-        state.generation = JavaGeneration(-1, answer.member_id)
+        state.generation = JavaGeneration(-1, response.member_id)
         move(state, M.UNJOINED)
-        request_rejoin(state, GET_MEMBER_ID.format(answer.member_id))
-    unexpected = code == E.REBALANCE_IN_PROGRESS and not state.rules.join_27_passes
+        request_rejoin(state, GET_MEMBER_ID.format(response.member_id))
+    unexpected = code == E.REBALANCE_IN_PROGRESS and not state.release.retries_join_rebalance
     _fail_join(state, UNEXPECTED if unexpected or code not in EXPECTED else code)
 
 
-def _handle_join_success(state: JavaState, answer: JoinGroupResponse, out: Out) -> None:
+def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out) -> None:
     move(state, M.COMPLETING_REBALANCE)
-    state.generation = JavaGeneration(answer.generation_id, answer.member_id, answer.protocol_name)
-    state.beats, state.beat_open, state.beat_failures = True, None, 0
-    state.beat_at = state.now + state.heartbeat_ms
-    state.session_at = state.now + state.session_ms
-    state.poll_at = state.now + state.max_poll_ms
-    if answer.leader != answer.member_id:
+    state.generation = JavaGeneration(response.generation_id, response.member_id, response.protocol_name)
+    state.heartbeat_enabled, state.heartbeat_in_flight, state.heartbeat_failures = True, None, 0
+    state.heartbeat_at = state.now + state.heartbeat_ms
+    state.session_deadline = state.now + state.session_ms
+    state.max_poll_deadline = state.now + state.max_poll_ms
+    if response.leader != response.member_id:
         send_sync_group(state, [], out)
         return
     if lookup_assignor(state) is None:
-        state.join_open, state.thrown = False, unknown_assignor_error(state)
+        state.join_in_flight, state.pending_exception = False, unknown_assignor_error(state)
         return
-    state.leads, state.skip_assignment = True, answer.skip_assignment
+    state.is_leader, state.skip_assignment = True, response.skip_assignment
     state.members = leadership.decode_subscriptions(
-        (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
+        (m.member_id, m.group_instance_id, m.metadata) for m in response.members
     )
     state.group_topics = leadership.topics_of(state.members)
-    state.planning = True
+    state.awaiting_metadata = True
     if not state.group_topics <= state.cluster.topics.keys():
         consumer_metadata.request_update_for_new_topics(state)
     else:
@@ -201,14 +203,14 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
 
 def perform_assignment(state: JavaState, out: Out) -> None:
     """performAssignment (onLeaderElected), and the snapshot that the leader watches from now on."""
-    state.planning = False
+    state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:
         return
     assignor = lookup_assignor(state)
     assert assignor is not None
     known = consumer_metadata.known_metadata(state, state.group_topics)
-    state.snapshot = consumer_metadata.take_snapshot(state, state.topics | state.group_topics)
-    state.planned = state.snapshot
+    state.metadata_snapshot = consumer_metadata.take_snapshot(state, state.topics | state.group_topics)
+    state.assignment_snapshot = state.metadata_snapshot
     assignments: list[SyncGroupRequestAssignment] = []
     if not state.skip_assignment:
         assignments = leadership.assign(
@@ -216,7 +218,7 @@ def perform_assignment(state: JavaState, out: Out) -> None:
             state.members,
             known,
             {},
-            Assignment.encode if state.rules.sorts else encode_assignment_2_6,
+            Assignment.encode if state.release.sorts_partitions else encode_assignment_2_6,
         )
     send_sync_group(state, assignments, out)
 
@@ -251,22 +253,22 @@ def send_sync_group(state: JavaState, assignments: list[SyncGroupRequestAssignme
 
 
 def on_sync_group_response(
-    state: JavaState, entry: InFlightRequest, answer: SyncGroupResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: SyncGroupResponse | None, out: Out
 ) -> None:
     """SyncGroupResponseHandler."""
-    if not state.join_open:
+    if not state.join_in_flight:
         return
-    if answer is None:
+    if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
         request_rejoin(state, FAILED_WITH.format("DisconnectException"))
         _fail_join(state, DISCONNECTED)
         return
-    code = answer.error_code
+    code = response.error_code
     if code == E.NONE:
         if state.state is M.COMPLETING_REBALANCE and state.generation != NO_GENERATION:
             move(state, M.STABLE)
             state.rejoin_needed, state.reason = False, ""
-            state.join_open, state.join_done = False, answer.assignment
+            state.join_in_flight, state.join_result = False, response.assignment
         else:
             _fail_join(state, E.ILLEGAL_GENERATION)
         return

@@ -49,7 +49,7 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
     state.needs_prepare = False
     state.prepare_commit, state.prepare_until = None, None
     _revoke_before_join(state, out)
-    return state.block is POLLING
+    return state.blocked_on is POLLING
 
 
 def _commit_before_join(state: JavaState, out: Out) -> bool:
@@ -59,19 +59,19 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
         if state.prepare_until is None:
             state.prepare_until = state.now + state.max_poll_ms
         offsets = offset_commits.all_consumed(state)
-        if not state.cooperative and not state.rules.blocking_commit:
+        if not state.cooperative and not state.release.commits_synchronously:
             for one in state.assigned.values():
-                one.going = True
+                one.pending_revocation = True
         if not offsets:
             return True
-        op = state.prepare_commit = CommitOperation(offsets, told=True)
+        op = state.prepare_commit = CommitOperation(offsets, synchronous=True)
         offset_commits.send_offset_commit(state, op, out)
-    if op.open and state.rules.blocking_commit:
-        state.block = BlockedOn.PREPARE_COMMIT
+    if op.open and state.release.commits_synchronously:
+        state.blocked_on = BlockedOn.PREPARE_COMMIT
         return False
     if op.open:
         return state.now >= (state.prepare_until or 0)
-    if op.result == 0 or not (op.retriable or op.again_at is not None):
+    if op.result == 0 or not (op.retriable or op.retry_at is not None):
         return True
     return _retry_commit(state, op, out)
 
@@ -80,12 +80,12 @@ def _retry_commit(state: JavaState, op: CommitOperation, out: Out) -> bool:
     """A retriable failure: once more after the backoff, as long as the rebalance timeout lasts."""
     if state.prepare_until is not None and state.now >= state.prepare_until:
         return True
-    if op.again_at is None:
-        op.again_at = state.now + RETRY_BACKOFF_MS
-    elif op.again_at <= state.now:
+    if op.retry_at is None:
+        op.retry_at = state.now + RETRY_BACKOFF_MS
+    elif op.retry_at <= state.now:
         offset_commits.send_offset_commit(state, op, out)
-    if state.rules.blocking_commit:
-        state.block = BlockedOn.PREPARE_COMMIT
+    if state.release.commits_synchronously:
+        state.blocked_on = BlockedOn.PREPARE_COMMIT
     return False
 
 
@@ -94,15 +94,15 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
     assert op is not None
     if op.open:
         return False
-    if op.again_at is not None and op.again_at > state.now and not op.retriable and state.coordinator is None:
+    if op.retry_at is not None and op.retry_at > state.now and not op.retriable and state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
         return False
-    if op.result == 0 or not (op.retriable or op.again_at is not None):
-        state.block = POLLING
+    if op.result == 0 or not (op.retriable or op.retry_at is not None):
+        state.blocked_on = POLLING
         return True
-    if op.again_at is None:
-        op.again_at = state.now + RETRY_BACKOFF_MS
-    if op.again_at > state.now:
+    if op.retry_at is None:
+        op.retry_at = state.now + RETRY_BACKOFF_MS
+    if op.retry_at > state.now:
         return False
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
@@ -114,12 +114,12 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
 def is_lost(state: JavaState) -> bool:
     """Whether the membership is gone: in 2.6 neither generation nor id, since then one of them (M76)."""
     no_generation, no_id = state.generation.number == -1, not state.generation.member_id
-    return (no_generation and no_id) if state.rules.lost_needs_both else (no_generation or no_id)
+    return (no_generation and no_id) if state.release.lost_needs_both else (no_generation or no_id)
 
 
 def _order_for_listener(state: JavaState, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
     """As a listener gets them."""
-    return tuple(sorted(partitions) if state.rules.sorts else set_order(partitions))
+    return tuple(sorted(partitions) if state.release.sorts_partitions else set_order(partitions))
 
 
 def _revoke_before_join(state: JavaState, out: Out) -> None:
@@ -140,32 +140,32 @@ def _revoke_before_join(state: JavaState, out: Out) -> None:
 
 
 def finish_join_prepare(state: JavaState) -> None:
-    state.leads, state.group_topics = False, frozenset()
+    state.is_leader, state.group_topics = False, frozenset()
 
 
 # -- onJoinComplete
 
 
 def on_join_complete(state: JavaState, out: Out) -> None:
-    data = state.join_done
+    data = state.join_result
     assert data is not None
     if state.state is not M.STABLE or state.generation == NO_GENERATION:
         abstract_coordinator.reset_state_and_rejoin(state, state.reason)
         finish_join_complete(state)
         return
-    if not state.leads:
-        state.planned = None
+    if not state.is_leader:
+        state.assignment_snapshot = None
     if abstract_coordinator.lookup_assignor(state) is None:
-        state.thrown = abstract_coordinator.unknown_assignor_error(state)
+        state.pending_exception = abstract_coordinator.unknown_assignor_error(state)
         return
     state.group_metadata = state.generation
     if len(data) < 2:
-        state.thrown = ("IllegalStateException", TOO_SHORT.format(len(data)))
+        state.pending_exception = ("IllegalStateException", TOO_SHORT.format(len(data)))
         return
     try:
         assigned = Assignment.decode(data).partitions
     except DecodeError as error:
-        state.thrown = ("SchemaException", str(error))
+        state.pending_exception = ("SchemaException", str(error))
         return
     if not all(_matches_subscription(state, tp.topic) for tp in assigned):
         out.append(
@@ -177,10 +177,14 @@ def on_join_complete(state: JavaState, out: Out) -> None:
     if state.pattern is not None:
         met = frozenset(tp.topic for tp in assigned)
         state.topics, state.joined_topics = state.topics | met, (state.joined_topics or frozenset()) | met
-    state.given = tuple(assigned)
-    state.adopting = tuple(sorted(set(assigned)) if state.rules.sorts else partition_order(assigned))
+    state.leader_assignment = tuple(assigned)
+    state.new_assignment = tuple(
+        sorted(set(assigned)) if state.release.sorts_partitions else partition_order(assigned)
+    )
     owned = set(state.assigned)
-    state.added = _order_for_listener(state, (tp for tp in state.adopting if tp not in owned))
+    state.added_partitions = _order_for_listener(
+        state, (tp for tp in state.new_assignment if tp not in owned)
+    )
     revoked = _order_for_listener(state, owned.difference(assigned)) if state.cooperative else ()
     if revoked:
         invoke_listener(state, "revoked", revoked, Continuation.JOIN_COMPLETE_REVOKED, out)
@@ -198,21 +202,21 @@ def assign_from_subscribed(state: JavaState, out: Out) -> None:
     """invokeOnAssignment, assignFromSubscribed, and onPartitionsAssigned of what is new."""
     assignor = abstract_coordinator.lookup_assignor(state)
     if assignor is not None:
-        state.previous[assignor.name] = (state.given, state.generation.number)
+        state.previous[assignor.name] = (state.leader_assignment, state.generation.number)
     if isinstance(assignor, plugins.CustomAssignor):
         try:
-            assignor.on_assignment(state.adopting, state.generation.number)
+            assignor.on_assignment(state.new_assignment, state.generation.number)
         except Exception as error:
-            state.raised = state.raised or (type(error).__name__, str(error))
+            state.callback_exception = state.callback_exception or (type(error).__name__, str(error))
     if state.auto_commit:
-        state.commit_at = state.now + state.auto_commit_ms
-    state.assigned = {tp: state.assigned.get(tp) or TopicPartitionState() for tp in state.adopting}
-    state.settled = False
-    invoke_listener(state, "assigned", state.added, Continuation.JOIN_COMPLETE_ASSIGNED, out)
+        state.auto_commit_at = state.now + state.auto_commit_ms
+    state.assigned = {tp: state.assigned.get(tp) or TopicPartitionState() for tp in state.new_assignment}
+    state.positions_settled = False
+    invoke_listener(state, "assigned", state.added_partitions, Continuation.JOIN_COMPLETE_ASSIGNED, out)
 
 
 def finish_join_complete(state: JavaState) -> None:
-    state.join_done, state.needs_prepare = None, True
+    state.join_result, state.needs_prepare = None, True
 
 
 # -- the listener
@@ -221,6 +225,6 @@ def finish_join_complete(state: JavaState) -> None:
 def invoke_listener(
     state: JavaState, kind: str, partitions: tuple[TopicPartition, ...], then: Continuation, out: Out
 ) -> None:
-    state.after = state.block
-    state.block, state.then, state.telling = BlockedOn.CALLBACK, then, partitions
+    state.blocked_before_callback = state.blocked_on
+    state.blocked_on, state.continuation, state.callback_partitions = BlockedOn.CALLBACK, then, partitions
     out.append(c.RunCallback(kind, partitions))

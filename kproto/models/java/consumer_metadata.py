@@ -29,7 +29,7 @@ def deadline(state: JavaState) -> int | None:
     """When the next request may go out; None while one is open or there is nothing to ask."""
     if state.metadata_open or not state.bootstrap:
         return None
-    if not (state.automatic or state.assigned):
+    if not (state.auto_assigned or state.assigned):
         return None
     expires = state.metadata_last + state.metadata_ms
     return state.metadata_last + RETRY_BACKOFF_MS if state.metadata_wanted else expires
@@ -51,9 +51,9 @@ def request_update_for_new_topics(state: JavaState) -> None:
     state.metadata_last = min(state.metadata_last, state.now - RETRY_BACKOFF_MS)
 
 
-def on_metadata_response(state: JavaState, answer: MetadataResponse, asked: object, out: Out) -> None:
+def on_metadata_response(state: JavaState, response: MetadataResponse, asked: object, out: Out) -> None:
     before = dict(state.cluster.topics)
-    state.cluster.update(answer, whole=asked is None)
+    state.cluster.update(response, whole=asked is None)
     state.metadata_open, state.metadata_last = False, state.now
     state.metadata_wanted = bool(state.cluster.errors.keys() & (state.topics | state.group_topics))
     again = topics_to_request(state)
@@ -62,7 +62,7 @@ def on_metadata_response(state: JavaState, answer: MetadataResponse, asked: obje
         request_update_for_new_topics(state)
     if state.pattern is not None:
         state.topics = state.cluster.matching_topics(state.pattern, full=True)
-    state.snapshot = take_snapshot(state, state.topics | state.group_topics)
+    state.metadata_snapshot = take_snapshot(state, state.topics | state.group_topics)
     if before:
         offset_fetcher.revalidate_changed_leaders(state, before)
 

@@ -22,7 +22,7 @@ from .state import (
 
 def lookup_coordinator(state: JavaState, out: Out) -> None:
     """lookupCoordinator: one lookup at a time, and a backoff after one that failed."""
-    if state.coordinator is not None or state.find_open or state.now < state.find_again_at:
+    if state.coordinator is not None or state.find_open or state.now < state.find_retry_at:
         return
     state.find_open = True
     send_request(
@@ -33,26 +33,28 @@ def lookup_coordinator(state: JavaState, out: Out) -> None:
     )
 
 
-def on_find_coordinator_response(state: JavaState, answer: FindCoordinatorResponse | None, out: Out) -> None:
+def on_find_coordinator_response(
+    state: JavaState, response: FindCoordinatorResponse | None, out: Out
+) -> None:
     """FindCoordinatorResponseHandler."""
     state.find_open = False
-    code = DISCONNECTED if answer is None else parse_find_coordinator(answer).error
-    if code == E.NONE and answer is not None:
-        found = parse_find_coordinator(answer)
+    code = DISCONNECTED if response is None else parse_find_coordinator(response).error
+    if code == E.NONE and response is not None:
+        found = parse_find_coordinator(response)
         state.coordinator = Address(found.host, found.port, COORDINATOR)
         state.cluster.brokers.setdefault(found.node, (found.host, found.port))
-        state.session_at = state.now + state.session_ms
+        state.session_deadline = state.now + state.session_ms
         state.find_failed = 0
         return
     state.find_failed += 1
-    state.find_again_at = state.now + RETRY_BACKOFF_MS
+    state.find_retry_at = state.now + RETRY_BACKOFF_MS
     if code == DISCONNECTED or code in RETRIABLE:
         state.metadata_wanted = True
     else:
         text = (
             f"Not authorized to access group: {state.config.group_id}" if code == 30 else exception_name(code)
         )
-        state.find_fatal = (exception_name(code), text)
+        state.find_error = (exception_name(code), text)
 
 
 def mark_coordinator_unknown(state: JavaState, out: Out, *, disconnected: bool = False) -> None:

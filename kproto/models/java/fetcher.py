@@ -37,17 +37,17 @@ _LEADER_ERRORS = {
 
 def send_fetches(state: JavaState, out: Out) -> None:
     """sendFetches: for each node that has none open, what can be fetched and isn't buffered."""
-    if len(state.fetching) >= len(state.cluster.brokers):
+    if len(state.pending_fetch_nodes) >= len(state.cluster.brokers):
         return
     buffered = {one.tp for one in state.buffer}
     wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp, one in state.assigned.items():
-        if one.where is not FETCHING or one.paused or one.going or tp in buffered:
+        if one.fetch_state is not FETCHING or one.paused or one.pending_revocation or tp in buffered:
             continue
         found = state.cluster.leader(tp)
         if found is None:
             state.metadata_wanted = True
-        elif found.node not in state.fetching:
+        elif found.node not in state.pending_fetch_nodes:
             wanted.setdefault(found.node, {})[tp] = FetchStart(one.offset, found.epoch)
     for number, partitions in wanted.items():
         _send_fetch(state, number, partitions, out)
@@ -72,29 +72,29 @@ def _send_fetch(
         rack=state.config.rack or "",
     )
     session.partitions = partitions
-    state.fetching.add(number)
+    state.pending_fetch_nodes.add(number)
     send_request(state, node_address(state, number), request, out, (number, full, partitions))
 
 
 def on_fetch_response(
-    state: JavaState, entry: InFlightRequest, answer: FetchResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: FetchResponse | None, out: Out
 ) -> None:
     """FetchSessionHandler.handleResponse, then each partition into the buffer."""
-    number, full, asked = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.about)
-    state.fetching.discard(number)
+    number, full, asked = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
+    state.pending_fetch_nodes.discard(number)
     session = state.sessions.setdefault(number, FetchSessionHandler())
-    if answer is None:
+    if response is None:
         session.epoch, session.partitions = 0, {}
         return
-    if answer.error_code:
-        session.id = 0 if answer.error_code == E.FETCH_SESSION_ID_NOT_FOUND else session.id
+    if response.error_code:
+        session.id = 0 if response.error_code == E.FETCH_SESSION_ID_NOT_FOUND else session.id
         session.epoch, session.partitions = 0, {}
         return
-    if answer.session_id == 0:
+    if response.session_id == 0:
         session.id, session.epoch, session.partitions = 0, 0, {}
     else:
-        session.id, session.epoch = answer.session_id, 1 if full else session.epoch + 1
-    for tp, data in parse_fetch(answer, state.cluster):
+        session.id, session.epoch = response.session_id, 1 if full else session.epoch + 1
+    for tp, data in parse_fetch(response, state.cluster):
         if tp not in asked:
             continue
         offset = asked[tp].offset
@@ -118,25 +118,32 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
     while state.buffer and len(found) < limit:
         one = state.buffer.popleft()
         here = state.assigned.get(one.tp)
-        if here is None or here.where is not FETCHING or here.going or here.offset != one.offset:
+        if (
+            here is None
+            or here.fetch_state is not FETCHING
+            or here.pending_revocation
+            or here.offset != one.offset
+        ):
             continue
         if here.paused:
             keep.append(one)
         elif one.error:
             _handle_fetch_error(state, one)
         else:
-            given = one.got.records[: limit - len(found)]
-            rest = one.got.records[len(given) :]
+            given = one.fetched.records[: limit - len(found)]
+            rest = one.fetched.records[len(given) :]
             found += given
-            here.offset = rest[0].offset if rest else one.got.position
-            here.epoch = one.got.epoch if one.got.epoch >= 0 else here.epoch
+            here.offset = rest[0].offset if rest else one.fetched.position
+            here.epoch = one.fetched.epoch if one.fetched.epoch >= 0 else here.epoch
             if rest:
                 state.buffer.appendleft(
                     JavaCompletedFetch(
-                        one.tp, here.offset, FetchedRecords(rest, one.got.position, one.got.epoch)
+                        one.tp, here.offset, FetchedRecords(rest, one.fetched.position, one.fetched.epoch)
                     )
                 )
-            elif not state.rules.sorts:  # movePartitionToEnd: what was read is what it gives up first
+            elif (
+                not state.release.sorts_partitions
+            ):  # movePartitionToEnd: what was read is what it gives up first
                 state.assigned[one.tp] = state.assigned.pop(one.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(found)
@@ -148,7 +155,10 @@ def _handle_fetch_error(state: JavaState, one: JavaCompletedFetch) -> None:
     elif one.error in _LEADER_ERRORS:
         state.metadata_wanted = True
     elif one.error != E.UNKNOWN_SERVER_ERROR:
-        state.thrown = (exception_name(one.error), f"fetching {one.tp}: {exception_name(one.error)}")
+        state.pending_exception = (
+            exception_name(one.error),
+            f"fetching {one.tp}: {exception_name(one.error)}",
+        )
 
 
 def clear_unassigned_data(state: JavaState) -> None:

@@ -37,34 +37,34 @@ FENCED = (
 
 def deadline(state: JavaState) -> int | None:
     """When the thread wakes next."""
-    if not state.beats or state.failed is not None:
+    if not state.heartbeat_enabled or state.heartbeat_exception is not None:
         return None
     if state.coordinator is None:
-        return None if state.find_open else max(state.now, state.find_again_at)
-    soonest = state.session_at
-    if state.block is not POLLING and state.poll_at < soonest:
-        soonest = state.poll_at
-    if state.beat_open is None and state.beat_at < soonest:
-        soonest = state.beat_at
+        return None if state.find_open else max(state.now, state.find_retry_at)
+    soonest = state.session_deadline
+    if state.blocked_on is not POLLING and state.max_poll_deadline < soonest:
+        soonest = state.max_poll_deadline
+    if state.heartbeat_in_flight is None and state.heartbeat_at < soonest:
+        soonest = state.heartbeat_at
     return soonest
 
 
 def run(state: JavaState, out: Out) -> None:
     """One turn of HeartbeatThread.run."""
-    if not state.beats or state.failed is not None or state.state in NOT_YET:
+    if not state.heartbeat_enabled or state.heartbeat_exception is not None or state.state in NOT_YET:
         return
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
-    elif state.now >= state.session_at:
+    elif state.now >= state.session_deadline:
         coordinator_lookup.mark_coordinator_unknown(state, out)
-    elif state.now >= state.poll_at and not _is_polling(state):
+    elif state.now >= state.max_poll_deadline and not _is_polling(state):
         maybe_leave_group(state, POLL_TIMEOUT, out)
-    elif state.beat_open is None and state.now >= state.beat_at:
+    elif state.heartbeat_in_flight is None and state.now >= state.heartbeat_at:
         _send_heartbeat(state, out)
 
 
 def _is_polling(state: JavaState) -> bool:
-    return state.block is POLLING
+    return state.blocked_on is POLLING
 
 
 def _send_heartbeat(state: JavaState, out: Out) -> None:
@@ -75,19 +75,19 @@ def _send_heartbeat(state: JavaState, out: Out) -> None:
         member_id=state.generation.member_id,
         group_instance_id=state.config.instance,
     )
-    state.beat_open, state.beat_at = request, state.now + state.heartbeat_ms
+    state.heartbeat_in_flight, state.heartbeat_at = request, state.now + state.heartbeat_ms
     send_request(state, state.coordinator, request, out)
 
 
 def on_heartbeat_response(
-    state: JavaState, entry: InFlightRequest, answer: HeartbeatResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: HeartbeatResponse | None, out: Out
 ) -> None:
     """HeartbeatResponseHandler, and the thread's listener."""
-    if entry.send.request is state.beat_open:
-        state.beat_open = None
+    if entry.send.request is state.heartbeat_in_flight:
+        state.heartbeat_in_flight = None
     unchanged = entry.generation == state.generation
-    code = -1 if answer is None else answer.error_code
-    if answer is None:
+    code = -1 if response is None else response.error_code
+    if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
         _back_off(state)
     elif code == E.NONE:
@@ -103,19 +103,19 @@ def on_heartbeat_response(
         if unchanged:
             reset_after_error(state, code, "HEARTBEAT")
             if code == E.FENCED_INSTANCE_ID:
-                state.failed = FENCED
+                state.heartbeat_exception = FENCED
     else:
         _back_off(state)
 
 
 def _reset_session_timer(state: JavaState) -> None:
-    state.session_at, state.beat_failures = state.now + state.session_ms, 0
+    state.session_deadline, state.heartbeat_failures = state.now + state.session_ms, 0
 
 
 def _back_off(state: JavaState) -> None:
-    grows = 1 if state.rules.blocking_commit else 2 ** min(state.beat_failures, 4)
-    state.beat_at = state.now + min(RETRY_BACKOFF_MS * grows, 1_000)
-    state.beat_failures += 1
+    grows = 1 if state.release.commits_synchronously else 2 ** min(state.heartbeat_failures, 4)
+    state.heartbeat_at = state.now + min(RETRY_BACKOFF_MS * grows, 1_000)
+    state.heartbeat_failures += 1
 
 
 def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
@@ -125,7 +125,7 @@ def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
     if may and state.state is not M.UNJOINED and state.generation.member_id:
         assert state.coordinator is not None
         who = MemberIdentity(
-            member_id=state.generation.member_id, reason=reason if state.rules.reasons else None
+            member_id=state.generation.member_id, reason=reason if state.release.reasons else None
         )
         if request_version(state, 13) < 3:
             request = LeaveGroupRequest(group_id=state.config.group_id, member_id=who.member_id)
@@ -135,5 +135,5 @@ def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
         sent = True
     reset_state_and_rejoin(state, LEFT_BY_ITSELF)
     state.needs_prepare = True
-    state.join_open, state.join_done, state.planning = False, None, False
+    state.join_in_flight, state.join_result, state.awaiting_metadata = False, None, False
     return sent

@@ -73,7 +73,7 @@ class KafkaConsumerMetrics:
             whole = took + self.since_last
             self.idle.record(took / whole if whole else nan, now)
 
-    def metrics(self, now: int) -> dict[str, float]:
+    def values(self, now: int) -> dict[str, float]:
         """The metrics of poll, by Java's names."""
         return {
             "last-poll-seconds-ago": -1 if self.last is None else (now - self.last) // 1000,

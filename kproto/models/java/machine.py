@@ -31,7 +31,7 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
         return out
     said = len(out)
     _run_threads(state, out)
-    if len(out) != said and state.block is not NOTHING:
+    if len(out) != said and state.blocked_on is not NOTHING:
         _run_threads(state, out)
     return out
 
@@ -39,7 +39,7 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
 def _run_threads(state: JavaState, out: Out) -> None:
     """Both threads go on as far as they can."""
     heartbeat_thread.run(state, out)
-    if state.block is not NOTHING or state.beats:
+    if state.blocked_on is not NOTHING or state.heartbeat_enabled:
         consumer_metadata.maybe_update(state, out)
     if state.commits:
         offset_commits.continue_commits(state, out)
@@ -50,26 +50,26 @@ def next_deadline(state: JavaState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     if state.closed or not state.bootstrap:
         return None
-    now, block = state.now, state.block
+    now, block = state.now, state.blocked_on
     found = [heartbeat_thread.deadline(state)]
-    if block is not NOTHING or state.beats:
+    if block is not NOTHING or state.heartbeat_enabled:
         found.append(consumer_metadata.deadline(state))
     if block is POLLING:
-        found.append(state.poll_until)
+        found.append(state.poll_deadline)
         if state.rejoin_needed:
-            found += (state.join_again_at, state.prepare_until)
+            found += (state.join_retry_at, state.prepare_until)
         if state.coordinator is None:
-            found.append(state.find_again_at)
+            found.append(state.find_retry_at)
         if state.auto_commit:
-            found.append(state.commit_at)
-        if not state.settled:
-            found += [one.retry_at for one in state.assigned.values() if one.where is not FETCHING]
+            found.append(state.auto_commit_at)
+        if not state.positions_settled:
+            found += [one.retry_at for one in state.assigned.values() if one.fetch_state is not FETCHING]
     if state.closing:
-        found += (state.close_until, state.find_again_at)
-    if state.commits or state.prepare_commit is not None or state.committing is not None:
-        for op in (*state.commits, state.prepare_commit, state.committing):
+        found += (state.close_until, state.find_retry_at)
+    if state.commits or state.prepare_commit is not None or state.close_commit is not None:
+        for op in (*state.commits, state.prepare_commit, state.close_commit):
             if op is not None:
-                found += (op.again_at, state.find_again_at, op.until)
+                found += (op.retry_at, state.find_retry_at, op.deadline)
     soonest = FOREVER
     for at in found:
         if at is not None and now < at < soonest:
@@ -80,20 +80,20 @@ def next_deadline(state: JavaState) -> int | None:
 # -- responses
 
 
-def _on_metadata_response(state: JavaState, entry: InFlightRequest, answer: Any, out: Out) -> None:
-    if answer is None:
+def _on_metadata_response(state: JavaState, entry: InFlightRequest, response: Any, out: Out) -> None:
+    if response is None:
         consumer_metadata.on_metadata_failure(state)
         return
-    consumer_metadata.on_metadata_response(state, answer, entry.about, out)
-    if state.planning and state.block is not NOTHING:
+    consumer_metadata.on_metadata_response(state, response, entry.context, out)
+    if state.awaiting_metadata and state.blocked_on is not NOTHING:
         abstract_coordinator.perform_assignment(state, out)
 
 
-def _on_find_coordinator_response(state: JavaState, entry: InFlightRequest, answer: Any, out: Out) -> None:
-    coordinator_lookup.on_find_coordinator_response(state, answer, out)
+def _on_find_coordinator_response(state: JavaState, entry: InFlightRequest, response: Any, out: Out) -> None:
+    coordinator_lookup.on_find_coordinator_response(state, response, out)
 
 
-def _on_leave_group_response(state: JavaState, entry: InFlightRequest, answer: Any, out: Out) -> None:
+def _on_leave_group_response(state: JavaState, entry: InFlightRequest, response: Any, out: Out) -> None:
     """Its answer is only logged."""
 
 
@@ -122,7 +122,7 @@ class JavaHandlers(EventHandlers[JavaState]):
 
     def on_started(self, state: JavaState, event: c.Started, now: int, out: Out) -> None:
         state.bootstrap, state.offered = event.bootstrap, event.offered
-        state.commit_at = state.now + state.auto_commit_ms
+        state.auto_commit_at = state.now + state.auto_commit_ms
 
     def on_subscribe(self, state: JavaState, event: c.SubscribeCalled, now: int, out: Out) -> None:
         kafka_consumer.subscribe(state, event, out)

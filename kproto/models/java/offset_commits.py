@@ -56,20 +56,20 @@ def all_consumed(state: JavaState) -> dict[TopicPartition, tuple[int, int]]:
     """SubscriptionState.allConsumed: every valid position."""
     valid = (
         (FetchStates.FETCHING, FetchStates.AWAIT_VALIDATION)
-        if state.rules.blocking_commit
+        if state.release.commits_synchronously
         else (FetchStates.FETCHING,)
     )
     return {
         tp: (one.offset, one.epoch)
         for tp, one in state.assigned.items()
-        if one.where in valid and one.offset >= 0
+        if one.fetch_state in valid and one.offset >= 0
     }
 
 
 def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
     """maybeAutoCommitOffsetsAsync."""
-    if state.auto_commit and state.now >= state.commit_at:
-        state.commit_at = state.now + state.auto_commit_ms
+    if state.auto_commit and state.now >= state.auto_commit_at:
+        state.auto_commit_at = state.now + state.auto_commit_ms
         offsets = all_consumed(state)
         if offsets:
             send_offset_commit(state, CommitOperation(offsets, auto=True), out)
@@ -77,22 +77,22 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
 
 def send_offset_commit(state: JavaState, op: CommitOperation, out: Out) -> None:
     """sendOffsetCommitRequest: sent, or failed at once."""
-    op.result, op.failed, op.again_at = None, None, None
+    op.result, op.exception, op.retry_at = None, None, None
     if not op.offsets:
         op.result = 0
         _complete_commit(state, op)
         return
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
-        op.again_at = state.now + RETRY_BACKOFF_MS
+        op.retry_at = state.now + RETRY_BACKOFF_MS
         if op.auto:
             op.result, op.retriable = DISCONNECTED, True
             _complete_commit(state, op)
         return
     generation = JavaGeneration()
-    if state.automatic:
+    if state.auto_assigned:
         if state.state is not M.STABLE:
-            op.failed = REBALANCE_IN_PROGRESS if state.rebalancing else COMMIT_FAILED
+            op.exception = REBALANCE_IN_PROGRESS if state.rebalancing else COMMIT_FAILED
             op.result = DISCONNECTED
             _complete_commit(state, op)
             return
@@ -101,7 +101,7 @@ def send_offset_commit(state: JavaState, op: CommitOperation, out: Out) -> None:
         state.config.group_id,
         generation.number,
         generation.member_id,
-        state.config.instance if state.automatic else None,
+        state.config.instance if state.auto_assigned else None,
         {tp: Wire(offset, epoch, "") for tp, (offset, epoch) in op.offsets.items()},
     )
     op.open = True
@@ -109,17 +109,17 @@ def send_offset_commit(state: JavaState, op: CommitOperation, out: Out) -> None:
 
 
 def on_offset_commit_response(
-    state: JavaState, entry: InFlightRequest, answer: OffsetCommitResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: OffsetCommitResponse | None, out: Out
 ) -> None:
     """OffsetCommitResponseHandler: the first error decides."""
-    op = entry.about
+    op = entry.context
     assert isinstance(op, CommitOperation)
     op.open = False
-    errors = commit_errors(answer) if answer is not None else {}
-    code = DISCONNECTED if answer is None else next((one for one in errors.values() if one), 0)
+    errors = commit_errors(response) if response is not None else {}
+    code = DISCONNECTED if response is None else next((one for one in errors.values() if one), 0)
     unchanged = entry.generation == state.generation
     op.result, op.retriable = code, False
-    if answer is None:
+    if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
         op.retriable = True
     elif code in _COORDINATOR_ERRORS:
@@ -136,34 +136,34 @@ def on_offset_commit_response(
 
 
 def _handle_commit_error(state: JavaState, op: CommitOperation, code: int, unchanged: bool) -> None:
-    op.failed = (exception_name(code), f"Unexpected error in commit: {exception_name(code)}")
+    op.exception = (exception_name(code), f"Unexpected error in commit: {exception_name(code)}")
     if code == E.REBALANCE_IN_PROGRESS:
         request_rejoin(state, COMMIT_WHILE_REBALANCING)
-        op.failed = REBALANCE_IN_PROGRESS
+        op.exception = REBALANCE_IN_PROGRESS
     elif code == E.FENCED_INSTANCE_ID:
-        op.fenced = unchanged and not op.told
+        op.fenced = unchanged and not op.synchronous
         if not unchanged:
-            op.failed = REBALANCE_IN_PROGRESS if state.state is M.PREPARING_REBALANCE else COMMIT_FAILED
+            op.exception = REBALANCE_IN_PROGRESS if state.state is M.PREPARING_REBALANCE else COMMIT_FAILED
     elif code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):
         if not unchanged and state.state is M.PREPARING_REBALANCE:
-            op.failed = REBALANCE_IN_PROGRESS
+            op.exception = REBALANCE_IN_PROGRESS
         else:
-            if unchanged or state.rules.forgetful:
+            if unchanged or state.release.forgets_member_id:
                 reset_after_error(state, code, "OFFSET_COMMIT")
-            op.failed = COMMIT_FAILED
+            op.exception = COMMIT_FAILED
 
 
 def _complete_commit(state: JavaState, op: CommitOperation) -> None:
     """An asynchronous one waits until the application's thread asks what became of it."""
-    if op.auto or not op.told:
-        state.finished.append(op)
+    if op.auto or not op.synchronous:
+        state.completed_commits.append(op)
 
 
 def commit_error(op: CommitOperation) -> tuple[str, str] | None:
     if op.result == 0:
         return None
-    if op.failed is not None:
-        return op.failed
+    if op.exception is not None:
+        return op.exception
     name = "RetriableCommitFailedException" if op.retriable else exception_name(op.result or 0)
     return (name, "Offset commit failed with a retriable exception. You should retry committing.")
 
@@ -173,12 +173,12 @@ def commit_error(op: CommitOperation) -> tuple[str, str] | None:
 
 def invoke_completed_callbacks(state: JavaState, out: Out) -> None:
     """invokeCompletedOffsetCommitCallbacks."""
-    while state.finished:
-        op = state.finished.popleft()
+    while state.completed_commits:
+        op = state.completed_commits.popleft()
         state.commit_fenced = state.commit_fenced or op.fenced
         if op.auto:
             if op.retriable:
-                state.commit_at = state.now + RETRY_BACKOFF_MS
+                state.auto_commit_at = state.now + RETRY_BACKOFF_MS
         else:
             out.append(c.FinishCommit(op.token, commit_error(op)))
 
@@ -187,19 +187,19 @@ def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
     offsets = all_consumed(state)
     if event.offsets is not None:
         offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
-    op = CommitOperation(offsets, event.token, told=event.wait, until=state.now + 60_000)
+    op = CommitOperation(offsets, event.token, synchronous=event.wait, deadline=state.now + 60_000)
     invoke_completed_callbacks(state, out)
     if state.commit_fenced:
         out.append(c.FinishCommit(event.token, COMMIT_FENCED))
         return
     send_offset_commit(state, op, out)
-    if event.wait and state.woken:
-        state.woken = False
+    if event.wait and state.wakeup_pending:
+        state.wakeup_pending = False
         out.append(c.FinishCommit(event.token, WAKEUP))
         return
     if event.wait:
         state.commits.append(op)
-    if not event.wait and op.again_at is not None:
+    if not event.wait and op.retry_at is not None:
         state.commits.append(op)
 
 
@@ -208,17 +208,17 @@ def continue_commits(state: JavaState, out: Out) -> None:
     for op in list(state.commits):
         if op.open:
             continue
-        waits = op.again_at is not None or op.retriable
-        if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.until:
+        waits = op.retry_at is not None or op.retriable
+        if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.deadline:
             state.commits.remove(op)
-            if op.told:
+            if op.synchronous:
                 invoke_completed_callbacks(state, out)
                 out.append(c.FinishCommit(op.token, commit_error(op)))
-        elif not op.told and op.retriable:
+        elif not op.synchronous and op.retriable:
             state.commits.remove(op)
-        elif waits and op.again_at is None:
-            op.again_at = state.now + RETRY_BACKOFF_MS
+        elif waits and op.retry_at is None:
+            op.retry_at = state.now + RETRY_BACKOFF_MS
         elif state.coordinator is None:
             coordinator_lookup.lookup_coordinator(state, out)
-        elif op.again_at is not None and op.again_at <= state.now:
+        elif op.retry_at is not None and op.retry_at <= state.now:
             send_offset_commit(state, op, out)

@@ -43,36 +43,38 @@ _RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 
 def update_fetch_positions(state: JavaState, out: Out) -> None:
     """updateFetchPositions, in its order: validate, committed offsets, default reset, ListOffsets."""
-    if state.refreshed:  # the same call goes on behind the committed offsets; validation is the next one's
-        state.refreshed = False
+    if (
+        state.committed_refreshed
+    ):  # the same call goes on behind the committed offsets; validation is the next one's
+        state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)
-    new = [tp for tp, one in state.assigned.items() if one.where is FetchStates.INITIALIZING]
+    new = [tp for tp, one in state.assigned.items() if one.fetch_state is FetchStates.INITIALIZING]
     if new:
         _fetch_committed_offsets(state, new, out)
         return
     _reset_offsets(state, out)
-    state.settled = all(one.where is FetchStates.FETCHING for one in state.assigned.values())
+    state.positions_settled = all(one.fetch_state is FetchStates.FETCHING for one in state.assigned.values())
 
 
 def seek_partition(one: TopicPartitionState, offset: int, epoch: int = -1) -> None:
-    one.offset, one.epoch, one.asked, one.retry_at = offset, epoch, False, 0
-    one.where = FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING
+    one.offset, one.epoch, one.request_open, one.retry_at = offset, epoch, False, 0
+    one.fetch_state = FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING
 
 
 def request_offset_reset(one: TopicPartitionState, timestamp: int) -> None:
-    one.where, one.timestamp, one.offset, one.epoch = FetchStates.AWAIT_RESET, timestamp, -1, -1
-    one.asked, one.retry_at = False, 0
+    one.fetch_state, one.timestamp, one.offset, one.epoch = FetchStates.AWAIT_RESET, timestamp, -1, -1
+    one.request_open, one.retry_at = False, 0
 
 
 def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
     """resetInitializingPositions, and what is out of range."""
     policy = state.config.reset or "latest"
-    state.settled = False
+    state.positions_settled = False
     if policy == "none":
-        state.assigned[tp].where = FetchStates.INITIALIZING
+        state.assigned[tp].fetch_state = FetchStates.INITIALIZING
         text = f"Undefined offset with no reset policy for partitions: [{tp}]"
-        state.thrown = ("NoOffsetForPartitionException", text)
+        state.pending_exception = ("NoOffsetForPartitionException", text)
     else:
         request_offset_reset(state.assigned[tp], EARLIEST if policy == "earliest" else LATEST)
 
@@ -81,31 +83,31 @@ def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
 
 
 def _fetch_committed_offsets(state: JavaState, new: list[TopicPartition], out: Out) -> None:
-    if state.committed_open:
+    if state.offset_fetch_in_flight:
         return
     coordinator_lookup.lookup_coordinator(state, out)
     if state.coordinator is None:
         return
     if state.now < min(state.assigned[tp].retry_at for tp in new):
         return
-    state.committed_open = True
+    state.offset_fetch_in_flight = True
     request = offset_fetch_request(state.config.group_id, new, request_version(state, 9), stable=True)
     send_request(state, state.coordinator, request, out, tuple(new))
 
 
 def on_offset_fetch_response(
-    state: JavaState, entry: InFlightRequest, answer: OffsetFetchResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: OffsetFetchResponse | None, out: Out
 ) -> None:
     """OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded."""
-    state.committed_open = False
-    asked = cast("tuple[TopicPartition, ...]", entry.about)
-    if answer is None:
+    state.offset_fetch_in_flight = False
+    asked = cast("tuple[TopicPartition, ...]", entry.context)
+    if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
         _retry_later(state, asked)
         return
-    error, offsets = parse_offset_fetch(answer)
+    error, offsets = parse_offset_fetch(response)
     inner = next((one.error for one in offsets.values() if one.error), 0)
-    passes = error in _RETRIABLE_IN_2_6 if state.rules.blocking_commit else error in RETRIABLE
+    passes = error in _RETRIABLE_IN_2_6 if state.release.commits_synchronously else error in RETRIABLE
     if error and passes:
         if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
             coordinator_lookup.mark_coordinator_unknown(state, out)
@@ -115,12 +117,15 @@ def on_offset_fetch_response(
     elif error or inner:
         unexpected = error != E.GROUP_AUTHORIZATION_FAILED
         name = "KafkaException" if unexpected else exception_name(error)
-        state.thrown = (name, f"Unexpected error in fetch offset response: {exception_name(error or inner)}")
+        state.pending_exception = (
+            name,
+            f"Unexpected error in fetch offset response: {exception_name(error or inner)}",
+        )
     else:
-        state.refreshed = True
+        state.committed_refreshed = True
         for tp, one in offsets.items():
             found = state.assigned.get(tp)
-            if found is None or found.where is not FetchStates.INITIALIZING:
+            if found is None or found.fetch_state is not FetchStates.INITIALIZING:
                 continue
             if one.offset < 0:
                 reset_by_policy(state, tp)
@@ -141,14 +146,14 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
     """resetOffsetsIfNeeded: one ListOffsets for each leader."""
     asked: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, one in sorted(state.assigned.items()):
-        if one.where is not FetchStates.AWAIT_RESET or one.asked or one.retry_at > state.now:
+        if one.fetch_state is not FetchStates.AWAIT_RESET or one.request_open or one.retry_at > state.now:
             continue
         found = state.cluster.leader(tp)
         if found is None:
             state.metadata_wanted = True
             continue
         asked.setdefault(found.node, {})[tp] = (one.timestamp, found.epoch)
-        one.asked = True
+        one.request_open = True
     for number, partitions in asked.items():
         request = list_offsets_request(partitions, isolation=state.isolation, timeout_ms=REQUEST_MS)
         send_request(
@@ -157,15 +162,15 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
 
 
 def on_list_offsets_response(
-    state: JavaState, entry: InFlightRequest, answer: ListOffsetsResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: ListOffsetsResponse | None, out: Out
 ) -> None:
-    asked = cast("dict[TopicPartition, int]", entry.about)
-    got = parse_list_offsets(answer) if answer is not None else {}
+    asked = cast("dict[TopicPartition, int]", entry.context)
+    got = parse_list_offsets(response) if response is not None else {}
     for tp, timestamp in asked.items():
         one = state.assigned.get(tp)
-        if one is None or one.where is not FetchStates.AWAIT_RESET or one.timestamp != timestamp:
+        if one is None or one.fetch_state is not FetchStates.AWAIT_RESET or one.timestamp != timestamp:
             continue
-        one.asked = False
+        one.request_open = False
         answered = got.get(tp)
         if answered is None or answered.error:
             one.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
@@ -180,12 +185,16 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
     """validateOffsetsIfNeeded: OffsetForLeaderEpoch for positions that came with an epoch (M140)."""
     asked: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, one in sorted(state.assigned.items()):
-        if one.where is not FetchStates.AWAIT_VALIDATION or one.asked or one.retry_at > state.now:
+        if (
+            one.fetch_state is not FetchStates.AWAIT_VALIDATION
+            or one.request_open
+            or one.retry_at > state.now
+        ):
             continue
         found = state.cluster.leader(tp)
         if found is not None:
             asked.setdefault(found.node, {})[tp] = (one.epoch, found.epoch)
-            one.asked = True
+            one.request_open = True
     for number, partitions in asked.items():
         positions = {tp: state.assigned[tp].offset for tp in partitions}
         send_request(
@@ -194,16 +203,16 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 
 
 def on_offset_for_epoch_response(
-    state: JavaState, entry: InFlightRequest, answer: OffsetForLeaderEpochResponse | None, out: Out
+    state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
     """OffsetForEpochHandler (M150)."""
-    asked = cast("dict[TopicPartition, int]", entry.about)
-    got = parse_offset_for_leader_epoch(answer) if answer is not None else {}
+    asked = cast("dict[TopicPartition, int]", entry.context)
+    got = parse_offset_for_leader_epoch(response) if response is not None else {}
     for tp, offset in asked.items():
         one = state.assigned.get(tp)
-        if one is None or one.where is not FetchStates.AWAIT_VALIDATION or one.offset != offset:
+        if one is None or one.fetch_state is not FetchStates.AWAIT_VALIDATION or one.offset != offset:
             continue
-        one.asked = False
+        one.request_open = False
         found = got.get(tp)
         if found is None or found.error:
             one.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
@@ -212,7 +221,7 @@ def on_offset_for_epoch_response(
         elif found.offset < one.offset:
             seek_partition(one, found.offset, found.epoch)
         else:
-            one.where = FetchStates.FETCHING
+            one.fetch_state = FetchStates.FETCHING
 
 
 def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
@@ -221,5 +230,9 @@ def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[in
         was = before.get(tp.topic, {}).get(tp.partition)
         now = state.cluster.leader(tp)
         changed = was is not None and now is not None and now.epoch > was.epoch
-        if changed and one.where is FetchStates.FETCHING and one.epoch >= 0:
-            one.where, one.asked, state.settled = FetchStates.AWAIT_VALIDATION, False, False
+        if changed and one.fetch_state is FetchStates.FETCHING and one.epoch >= 0:
+            one.fetch_state, one.request_open, state.positions_settled = (
+                FetchStates.AWAIT_VALIDATION,
+                False,
+                False,
+            )

@@ -19,23 +19,23 @@ class JavaRelease:
     """partition.assignment.strategy where nobody says one."""
     subscription_version: int
     """2.6: v1, no generation and no user data of the cooperative assignor. From KIP-792 on: v3."""
-    blocking_commit: bool
+    commits_synchronously: bool
     """onJoinPrepare commits with poll blocked (maybeAutoCommitOffsetsSync). 4.3: polls go on meanwhile."""
     lost_needs_both: bool
     """Lost is what has neither generation nor member id. 4.3: one of them missing is enough (KAFKA-10122)."""
-    forgetful: bool
+    forgets_member_id: bool
     """ILLEGAL_GENERATION forgets the member id too, and so does a JoinGroup that is tried again."""
     backs_off: bool
     """A JoinGroup that is tried again waits for retry.backoff.ms; in 2.6 its timer is 0."""
     reasons: bool
     """KIP-800."""
-    join_27_passes: bool
+    retries_join_rebalance: bool
     """REBALANCE_IN_PROGRESS for a JoinGroup is tried again; 2.6 doesn't expect it and throws."""
     closes_sessions: bool
     """Fetch sessions end with the consumer."""
-    own: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
+    assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
     """Assignors that are not today's."""
-    sorts: bool
+    sorts_partitions: bool
     """What is assigned is kept, and written, in order; in 2.6 as hash tables have it."""
 
 
@@ -43,29 +43,29 @@ JAVA_2_6 = JavaRelease(
     versions={1: 11, 2: 5, 3: 9, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 23: 3},
     assignors=("range",),
     subscription_version=1,
-    blocking_commit=True,
+    commits_synchronously=True,
     lost_needs_both=True,
-    forgetful=True,
+    forgets_member_id=True,
     backs_off=False,
     reasons=False,
-    join_27_passes=False,
+    retries_join_rebalance=False,
     closes_sessions=False,
-    sorts=False,
-    own={one.name: one for one in (STICKY_2_6, COOPERATIVE_STICKY_2_6)},
+    sorts_partitions=False,
+    assignors_2_6={one.name: one for one in (STICKY_2_6, COOPERATIVE_STICKY_2_6)},
 )
 
 JAVA_4_3 = JavaRelease(
     versions={1: 18, 2: 11, 3: 13, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 23: 4},
     assignors=("range", "cooperative-sticky"),
     subscription_version=3,
-    blocking_commit=False,
+    commits_synchronously=False,
     lost_needs_both=False,
-    forgetful=False,
+    forgets_member_id=False,
     backs_off=True,
     reasons=True,
-    join_27_passes=True,
+    retries_join_rebalance=True,
     closes_sessions=True,
-    sorts=True,
+    sorts_partitions=True,
 )
 
 EXCEPTIONS: dict[int, str] = {

@@ -101,15 +101,15 @@ NO_GENERATION = JavaGeneration()
 class TopicPartitionState:
     """TopicPartitionState."""
 
-    where: FetchStates = FetchStates.INITIALIZING
+    fetch_state: FetchStates = FetchStates.INITIALIZING
     offset: int = -1
     epoch: int = -1
     timestamp: int = -2
     """What a reset asks ListOffsets for."""
     retry_at: int = 0
-    asked: bool = False
+    request_open: bool = False
     paused: bool = False
-    going: bool = False
+    pending_revocation: bool = False
     """pendingRevocation: nothing of it is fetched or returned any more."""
 
 
@@ -118,7 +118,7 @@ class JavaCompletedFetch(msgspec.Struct):
 
     tp: TopicPartition
     offset: int
-    got: FetchedRecords
+    fetched: FetchedRecords
     error: int = 0
 
 
@@ -136,7 +136,7 @@ class InFlightRequest(msgspec.Struct):
 
     send: SendRequest
     generation: JavaGeneration = NO_GENERATION
-    about: object = None
+    context: object = None
 
 
 @dataclass(slots=True)
@@ -145,15 +145,15 @@ class CommitOperation:
 
     offsets: dict[TopicPartition, tuple[int, int]]
     token: object = None
-    told: bool = False
+    synchronous: bool = False
     auto: bool = False
     result: int | None = None
     """The answer's code; -2 is a failure without one."""
-    failed: tuple[str, str] | None = None
+    exception: tuple[str, str] | None = None
     retriable: bool = False
     fenced: bool = False
-    until: int = FOREVER
-    again_at: int | None = None
+    deadline: int = FOREVER
+    retry_at: int | None = None
     open: bool = False
 
 
@@ -161,9 +161,9 @@ class CommitOperation:
 class LegacyPoll:
     """Of a poll(long): until when its time was meant to be, and how long that is."""
 
-    until: int
+    deadline: int
     timeout_ms: int
-    ends: bool = False
+    ends_with_next_event: bool = False
     """The next thing that comes ends it."""
 
 
@@ -171,7 +171,7 @@ class LegacyPoll:
 class JavaState:
     """One consumer. Only `step` changes it; read what you like."""
 
-    rules: JavaRelease
+    release: JavaRelease
     config: ModelConfig
     assignors: tuple[Assignor, ...]
     cooperative: bool
@@ -188,7 +188,7 @@ class JavaState:
     bootstrap: tuple[tuple[str, int], ...] = ()
     cluster: ClusterMetadata = field(default_factory=ClusterMetadata)
     open: dict[int, InFlightRequest] = field(default_factory=dict[int, InFlightRequest])
-    main_open: bool = False
+    connected: bool = False
 
     # Metadata
     metadata_at: int | None = None
@@ -200,7 +200,7 @@ class JavaState:
     # Subscription
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
-    automatic: bool = False
+    auto_assigned: bool = False
     assigned: dict[TopicPartition, TopicPartitionState] = field(
         default_factory=dict[TopicPartition, TopicPartitionState]
     )
@@ -212,81 +212,81 @@ class JavaState:
     rejoin_needed: bool = True
     needs_prepare: bool = True
     reason: str = ""
-    join_open: bool = False
-    join_done: bytes | None = None
-    join_failed: int | None = None
+    join_in_flight: bool = False
+    join_result: bytes | None = None
+    join_error: int | None = None
     coordinator: Address | None = None
     find_open: bool = False
     find_failed: int = 0
-    find_again_at: int = 0
-    find_fatal: tuple[str, str] | None = None
-    join_again_at: int = 0
+    find_retry_at: int = 0
+    find_error: tuple[str, str] | None = None
+    join_retry_at: int = 0
 
     # The heartbeat thread
-    beats: bool = False
-    beat_open: Message | None = None
-    beat_at: int = 0
-    session_at: int = 0
-    poll_at: int = 0
-    beat_failures: int = 0
-    failed: tuple[str, str] | None = None
+    heartbeat_enabled: bool = False
+    heartbeat_in_flight: Message | None = None
+    heartbeat_at: int = 0
+    session_deadline: int = 0
+    max_poll_deadline: int = 0
+    heartbeat_failures: int = 0
+    heartbeat_exception: tuple[str, str] | None = None
 
     # ConsumerCoordinator
-    leads: bool = False
+    is_leader: bool = False
     group_metadata: JavaGeneration = NO_GENERATION
     """What groupMetadata() says: of the last join that was completed, also when it has been lost since."""
-    raised: tuple[str, str] | None = None
+    callback_exception: tuple[str, str] | None = None
     """The first exception of the listener, or of the assignor, in this rebalance."""
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False
-    planning: bool = False
-    snapshot: dict[str, object] | None = None
-    planned: dict[str, object] | None = None
+    awaiting_metadata: bool = False
+    metadata_snapshot: dict[str, object] | None = None
+    assignment_snapshot: dict[str, object] | None = None
     joined_topics: frozenset[str] | None = None
     previous: dict[str, tuple[tuple[TopicPartition, ...], int]] = field(
         default_factory=dict[str, "tuple[tuple[TopicPartition, ...], int]"]
     )
     """What onAssignment told each assignor last: only the one that the group chose."""
-    commit_at: int = 0
+    auto_commit_at: int = 0
     prepare_commit: CommitOperation | None = None
     prepare_until: int | None = None
-    adopting: tuple[TopicPartition, ...] = ()
-    given: tuple[TopicPartition, ...] = ()
+    new_assignment: tuple[TopicPartition, ...] = ()
+    leader_assignment: tuple[TopicPartition, ...] = ()
     """The same, as the leader wrote it: what onAssignment is told."""
-    added: tuple[TopicPartition, ...] = ()
-    finished: deque[CommitOperation] = field(default_factory=deque[CommitOperation])
+    added_partitions: tuple[TopicPartition, ...] = ()
+    completed_commits: deque[CommitOperation] = field(default_factory=deque[CommitOperation])
     commit_fenced: bool = False
     """asyncCommitFenced: from now on every call that hears of commits throws."""
-    committed_open: bool = False
-    thrown: tuple[str, str] | None = None
+    offset_fetch_in_flight: bool = False
+    pending_exception: tuple[str, str] | None = None
 
     # Fetcher
     sessions: dict[int, FetchSessionHandler] = field(default_factory=dict[int, FetchSessionHandler])
-    fetching: set[int] = field(default_factory=set[int])
+    pending_fetch_nodes: set[int] = field(default_factory=set[int])
     buffer: deque[JavaCompletedFetch] = field(default_factory=deque[JavaCompletedFetch])
 
     # The application's thread
-    block: BlockedOn = BlockedOn.NOTHING
-    then: Continuation | None = None
-    after: BlockedOn = BlockedOn.NOTHING
+    blocked_on: BlockedOn = BlockedOn.NOTHING
+    continuation: Continuation | None = None
+    blocked_before_callback: BlockedOn = BlockedOn.NOTHING
     """The call that the callback runs in."""
-    poll_until: int = 0
-    patience: LegacyPoll | None = None
+    poll_deadline: int = 0
+    legacy_poll: LegacyPoll | None = None
     """poll(long): what is left of its time, which doesn't pass while it waits for anything but records."""
     poll_limit: int = 500
-    polls: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)
-    woken: bool = False
-    committing: CommitOperation | None = None
+    metrics: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)
+    wakeup_pending: bool = False
+    close_commit: CommitOperation | None = None
     closing: bool = False
-    stay: bool = False
+    stay_in_group: bool = False
     close_until: int = FOREVER
     closed: bool = False
-    telling: tuple[TopicPartition, ...] = ()
+    callback_partitions: tuple[TopicPartition, ...] = ()
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
     """commitSync and commitAsync of the application."""
-    fresh_since: int | None = None
-    refreshed: bool = False
-    settled: bool = False
+    pattern_refresh_since: int | None = None
+    committed_refreshed: bool = False
+    positions_settled: bool = False
     """Every assigned partition has a position that can be fetched from."""
 
     def __post_init__(self) -> None:
@@ -298,7 +298,7 @@ class JavaState:
         config = self.config
         if config.reset not in (None, "earliest", "latest", "none"):
             raise ConfigError("reset", config.reset, "earliest, latest or none")
-        self.session_ms = ms(config.session_ms, 10_000 if self.rules.blocking_commit else 45_000)
+        self.session_ms = ms(config.session_ms, 10_000 if self.release.commits_synchronously else 45_000)
         self.heartbeat_ms = ms(config.heartbeat_ms, 3_000)
         self.max_poll_ms = ms(config.max_poll_ms, 300_000)
         self.metadata_ms = ms(config.metadata_ms, 300_000)
@@ -315,7 +315,9 @@ class JavaState:
 def new_consumer(config: ModelConfig, rules: JavaRelease) -> JavaState:
     """A consumer before its first event."""
     own = cast("tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
-    assignors = chosen(own or (rules.own.get(one, one) for one in config.assignors or rules.assignors))
+    assignors = chosen(
+        own or (rules.assignors_2_6.get(one, one) for one in config.assignors or rules.assignors)
+    )
     return JavaState(rules, config, assignors, is_cooperative(assignors))
 
 
@@ -331,7 +333,7 @@ def send_request(
     """Send `request` in the newest version that both sides know."""
     api_key = type(request).__api_key__
     assert api_key is not None
-    version = negotiate_version(state.rules.versions, state.offered, api_key)
+    version = negotiate_version(state.release.versions, state.offered, api_key)
     entry = InFlightRequest(SendRequest(to, request, version, timeout_ms), state.generation, about)
     state.open[id(request)] = entry
     out.append(entry.send)
@@ -339,19 +341,19 @@ def send_request(
 
 
 def request_version(state: JavaState, api_key: int) -> int:
-    return negotiate_version(state.rules.versions, state.offered, api_key)
+    return negotiate_version(state.release.versions, state.offered, api_key)
 
 
 def least_loaded_node(state: JavaState) -> Address:
     """NetworkClient.leastLoadedNode: a connection that is there before one that isn't."""
-    if state.main_open and state.cluster.brokers:
+    if state.connected and state.cluster.brokers:
         return node_address(state, min(state.cluster.brokers))
     host, port = state.bootstrap[0]
     return Address(host, port, BOOTSTRAP)
 
 
 def node_address(state: JavaState, number: int) -> Address:
-    state.main_open = True
+    state.connected = True
     host, port = state.cluster.brokers[number]
     return Address(host, port, MAIN)
 

@@ -57,30 +57,30 @@ P = ConsumerGroupPhase
 
 
 def start_next_generation(state: KafkaGoState, now: int, out: Out) -> None:
-    state.tried = 0
+    state.tried_addresses = 0
     _find_coordinator(state, P.FINDING, out)
 
 
 def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) -> None:
     """ConsumerGroup.coordinator: the first broker that can be reached is asked."""
     move(state, phase)
-    host, port = state.bootstrap[state.tried]
+    host, port = state.bootstrap[state.tried_addresses]
     state.coordinator = new_connection(state, host, port, "find")
     state.open = send_request(out, state.coordinator, find_coordinator_request(state.config.group_id, 0), 0)
 
 
-def on_coordinator_found(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
     close_connection(out, state.coordinator)
-    if not isinstance(answer, FindCoordinatorResponse):
-        state.tried += 1
-        if state.tried < len(state.bootstrap):
+    if not isinstance(response, FindCoordinatorResponse):
+        state.tried_addresses += 1
+        if state.tried_addresses < len(state.bootstrap):
             _find_coordinator(state, state.state, out)
         elif state.state is P.FINDING:
             _fail(state, network_error(why), now, out)
         else:
             on_leave_group_response(state, None, why, now, out)
         return
-    found = parse_find_coordinator(answer)
+    found = parse_find_coordinator(response)
     if found.error and state.state is P.FINDING:
         _fail(state, kafka_error(found.error), now, out)
     elif found.error:
@@ -112,19 +112,21 @@ def _join_group(state: KafkaGoState, out: Out) -> None:
     state.open = send_request(out, state.coordinator, request, 2, TIMEOUT_MS + state.rebalance_ms)
 
 
-def on_join_group_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
-    if not isinstance(answer, JoinGroupResponse) or answer.error_code:
+def on_join_group_response(
+    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
+) -> None:
+    if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
-        code = answer.error_code if isinstance(answer, JoinGroupResponse) else 0
+        code = response.error_code if isinstance(response, JoinGroupResponse) else 0
         _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
         return
-    state.member_id, state.generation_id = answer.member_id, answer.generation_id
-    state.protocol, state.plan = answer.protocol_name or "", {}
-    if answer.leader != answer.member_id:
+    state.member_id, state.generation_id = response.member_id, response.generation_id
+    state.protocol, state.assignments = response.protocol_name or "", {}
+    if response.leader != response.member_id:
         _sync_group(state, out)
         return
     try:
-        state.members = {one.member_id: _decode_topics(one.metadata) for one in answer.members}
+        state.members = {one.member_id: _decode_topics(one.metadata) for one in response.members}
     except DecodeError as error:
         text = f"unable to read metadata for member: {error}"
         _fail(state, ("fmt.wrapError", text), now, out)
@@ -144,16 +146,16 @@ def _decode_topics(metadata: bytes) -> tuple[str, ...]:
     return tuple(body.topics)
 
 
-def on_metadata_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
-    if not isinstance(answer, MetadataResponse):
+def on_metadata_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
+    if not isinstance(response, MetadataResponse):
         _fail(state, network_error(why), now, out)
         return
-    code, partitions = generation.parse_partitions(answer)
+    code, partitions = generation.parse_partitions(response)
     if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         _fail(state, kafka_error(code), now, out)
         return
     plan = assign(state.protocol, state.members, partitions)
-    state.plan = {member: _encode_assignment(found) for member, found in plan.items()}
+    state.assignments = {member: _encode_assignment(found) for member, found in plan.items()}
     _sync_group(state, out)
 
 
@@ -175,21 +177,23 @@ def _sync_group(state: KafkaGoState, out: Out) -> None:
         member_id=state.member_id,
         assignments=[
             SyncGroupRequestAssignment(member_id=member, assignment=data)
-            for member, data in state.plan.items()
+            for member, data in state.assignments.items()
         ],
     )
     move(state, P.SYNCING)
     state.open = send_request(out, state.coordinator, request, 0, TIMEOUT_MS + state.session_ms)
 
 
-def on_sync_group_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
-    if not isinstance(answer, SyncGroupResponse) or answer.error_code:
-        code = answer.error_code if isinstance(answer, SyncGroupResponse) else 0
+def on_sync_group_response(
+    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
+) -> None:
+    if not isinstance(response, SyncGroupResponse) or response.error_code:
+        code = response.error_code if isinstance(response, SyncGroupResponse) else 0
         _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
         return
     state.assigned = {}
-    if answer.assignment:
-        body, _ = decode_from(ConsumerProtocolAssignment, memoryview(answer.assignment)[2:], 0, 0)
+    if response.assignment:
+        body, _ = decode_from(ConsumerProtocolAssignment, memoryview(response.assignment)[2:], 0, 0)
         state.assigned = {one.topic: list(one.partitions) for one in body.assigned_partitions}
     assert state.coordinator is not None
     request = OffsetFetchRequest(
@@ -204,12 +208,12 @@ def on_sync_group_response(state: KafkaGoState, answer: Message | None, why: str
 
 
 def on_offset_fetch_response(
-    state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    if not isinstance(answer, OffsetFetchResponse):
+    if not isinstance(response, OffsetFetchResponse):
         _fail(state, network_error(why), now, out)
         return
-    _, committed = parse_offset_fetch(answer)
+    _, committed = parse_offset_fetch(response)
     code = next((one.error for one in committed.values() if one.error), 0)
     if code:
         _fail(state, kafka_error(code), now, out)
@@ -266,37 +270,37 @@ def _fail(state: KafkaGoState, error: Error, now: int, out: Out, code: int = 0) 
 
 
 def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -> None:
-    state.failed = error
+    state.leave_error = error
     if state.member_id:
-        state.tried = 0
+        state.tried_addresses = 0
         _find_coordinator(state, P.FINDING_TO_LEAVE, out)
     else:
         on_leave_group_response(state, None, "", now, out)
 
 
 def on_leave_group_response(
-    state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
     """Whatever LeaveGroup answered, the member id is forgotten."""
     if state.state is P.LEAVING:
         close_connection(out, state.coordinator)
     state.member_id = ""
-    if state.closing or state.failed is None:
+    if state.closing or state.leave_error is None:
         finish_close(state, out)
         return
     move(state, P.BACKING_OFF)
     state.retry_at = now + state.backoff_ms
-    report_error(state, state.failed, out)
+    report_error(state, state.leave_error, out)
 
 
 def finish_close(state: KafkaGoState, out: Out) -> None:
-    if state.poll is not None:
-        state.poll = None
+    if state.open_poll is not None:
+        state.open_poll = None
         out.append(FinishPoll())
-    for wanted in (*state.blocked, *state.commits):
+    for wanted in (*state.blocked_commits, *state.commits):
         if wanted.token is not None:
             out.append(reader.closed_commit(wanted))
-    state.blocked.clear()
+    state.blocked_commits.clear()
     state.commits.clear()
     move(state, P.CLOSED)
     out.append(FinishClose())

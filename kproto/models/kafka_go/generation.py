@@ -39,7 +39,7 @@ def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: 
     every = state.commit_ms
     watched = state.topics if state.config.watch else ()
     state.generation = made = KafkaGoGeneration(
-        beat=GoTicker(now + state.heartbeat_ms, state.heartbeat_ms),
+        heartbeat_ticker=GoTicker(now + state.heartbeat_ms, state.heartbeat_ms),
         watchers=[PartitionWatcher(one, GoTicker(now + state.watch_ms, state.watch_ms)) for one in watched],
         commits=ReaderCommitLoop(None if every is None else GoTicker(now + every, every)),
         readers=[],
@@ -49,10 +49,10 @@ def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: 
     if state.closing:
         made.commits.ended = True
         return
-    state.version += 1
+    state.assignment_version += 1
     owned = [TopicPartition(topic, one) for topic in state.topics for one in state.assigned.get(topic, ())]
     for tp in owned:
-        found = PartitionReader(tp, state.version, start.get(tp, state.start_offset))
+        found = PartitionReader(tp, state.assignment_version, start.get(tp, state.start_offset))
         made.readers.append(found)
         partition_reader.initialize(state, found, out)
     out.append(RunCallback("assigned", tuple(sorted(owned)), wait=False))
@@ -61,11 +61,11 @@ def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: 
 def run_heartbeat_loop(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
     """heartbeatLoop."""
     assert state.coordinator is not None
-    if generation.beat_open is None and generation.beat.take(now):
+    if generation.heartbeat_in_flight is None and generation.heartbeat_ticker.take(now):
         request = HeartbeatRequest(
             group_id=state.config.group_id, generation_id=state.generation_id, member_id=state.member_id
         )
-        generation.beat_open = send_request(out, state.coordinator, request, 0)
+        generation.heartbeat_in_flight = send_request(out, state.coordinator, request, 0)
 
 
 def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
@@ -75,20 +75,20 @@ def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, n
             watcher.open = read_partitions(state, [watcher.topic], out)
 
 
-def on_response(generation: KafkaGoGeneration, request: Message, answer: Message | None) -> bool:
+def on_response(generation: KafkaGoGeneration, request: Message, response: Message | None) -> bool:
     """A heartbeat or a watcher's question was answered, or (None) failed: True when that ends its routine."""
-    if request is generation.beat_open:
-        generation.beat_open = None
-        return not (isinstance(answer, HeartbeatResponse) and not answer.error_code)
+    if request is generation.heartbeat_in_flight:
+        generation.heartbeat_in_flight = None
+        return not (isinstance(response, HeartbeatResponse) and not response.error_code)
     watcher = next((one for one in generation.watchers if request is one.open), None)
-    return watcher is not None and _on_watcher_response(watcher, answer)
+    return watcher is not None and _on_watcher_response(watcher, response)
 
 
-def _on_watcher_response(watcher: PartitionWatcher, answer: Message | None) -> bool:
+def _on_watcher_response(watcher: PartitionWatcher, response: Message | None) -> bool:
     watcher.open = None
-    if not isinstance(answer, MetadataResponse):
+    if not isinstance(response, MetadataResponse):
         return True
-    code, found = parse_partitions(answer)
+    code, found = parse_partitions(response)
     if watcher.count is None:
         watcher.count = len(found.get(watcher.topic, ()))
         return code != 0
@@ -98,8 +98,8 @@ def _on_watcher_response(watcher: PartitionWatcher, answer: Message | None) -> b
 
 def add_deadlines(generation: KafkaGoGeneration, found: list[int]) -> None:
     """Adds the times at which it has something to say."""
-    if generation.beat_open is None:
-        found.append(generation.beat.at)
+    if generation.heartbeat_in_flight is None:
+        found.append(generation.heartbeat_ticker.at)
     for one in generation.watchers:
         if one.open is None:
             found.append(one.ticker.at)
@@ -109,9 +109,9 @@ def has_ended(generation: KafkaGoGeneration) -> bool:
     """Whether every routine has ended."""
     return (
         generation.commits.ended
-        and generation.beat_open is None
+        and generation.heartbeat_in_flight is None
         and all(one.open is None for one in generation.watchers)
-        and all(one.where is ReaderPhase.ENDED for one in generation.readers)
+        and all(one.phase is ReaderPhase.ENDED for one in generation.readers)
     )
 
 
@@ -121,8 +121,8 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
     return send_request(out, state.coordinator, metadata_request(topics, create=version >= 4), version)
 
 
-def parse_partitions(answer: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
+def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
     """Conn.ReadPartitions: the first topic's error ends it, whatever the others say."""
-    code = next((one.error_code for one in answer.topics if one.error_code), 0)
-    found = {one.name or "": [each.partition_index for each in one.partitions] for one in answer.topics}
+    code = next((one.error_code for one in response.topics if one.error_code), 0)
+    found = {one.name or "": [each.partition_index for each in one.partitions] for one in response.topics}
     return code, {} if code else found

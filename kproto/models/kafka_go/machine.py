@@ -36,15 +36,15 @@ def step(state: KafkaGoState, event: ModelEvent, now: int) -> list[ModelAction]:
 def next_deadline(state: KafkaGoState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`."""
     found: list[int] = []
-    if state.poll is not None:
-        found.append(state.poll[0])
+    if state.open_poll is not None:
+        found.append(state.open_poll[0])
     if state.retry_at is not None and state.state is P.BACKING_OFF:
         found.append(state.retry_at)
     reader.add_deadlines(state, found)
     made = state.generation
     if made is not None:
-        if made.soonest is not None:
-            found.append(made.soonest)
+        if made.next_reader_wakeup is not None:
+            found.append(made.next_reader_wakeup)
         if state.state is RUNNING:
             generation.add_deadlines(made, found)
     return min(found) if found else None
@@ -71,7 +71,7 @@ class KafkaGoHandlers(EventHandlers[KafkaGoState]):
             consumergroup.start_next_generation(state, now, out)
 
     def on_poll(self, state: KafkaGoState, event: PollCalled, now: int, out: Out) -> None:
-        state.poll = (now + event.timeout_ms, event.limit)
+        state.open_poll = (now + event.timeout_ms, event.limit)
 
     def on_commit(self, state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
         reader.commit_messages(state, event, now, out)
@@ -114,21 +114,21 @@ RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
 
 
 def _complete_request(
-    state: KafkaGoState, request: Message, answer: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, request: Message, response: Message | None, why: str, now: int, out: Out
 ) -> None:
     if request is state.open:
         state.open = None
-        RESPONSES[state.state](state, answer, why, now, out)
+        RESPONSES[state.state](state, response, why, now, out)
         return
     if state.generation is None:
         return
     for one in state.generation.readers:
         if request is one.open:
-            partition_reader.on_response(state, one, answer, why, now, out)
+            partition_reader.on_response(state, one, response, why, now, out)
             return
     if request is state.generation.commits.open:
-        reader.on_commit_response(state, answer, why, now, out)
-    elif generation.on_response(state.generation, request, answer) and state.state is P.RUNNING:
+        reader.on_commit_response(state, response, why, now, out)
+    elif generation.on_response(state.generation, request, response) and state.state is P.RUNNING:
         consumergroup.end_generation(state, out)
 
 
@@ -146,14 +146,14 @@ def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
         if state.state is RUNNING:
             generation.run_heartbeat_loop(state, made, now, out)
             generation.run_partition_watchers(state, made, now, out)
-        if made.soonest is not None and now >= made.soonest:
+        if made.next_reader_wakeup is not None and now >= made.next_reader_wakeup:
             partition_reader.run_timers(state, made, now, out)
         reader.refill_queue(state, now, out)
     reader.deliver_records(state, now, out)
-    if state.blocked:
+    if state.blocked_commits:
         reader.unblock_commits(state, out)
     reader.run_commit_loop(state, now, out)
-    if state.blocked:
+    if state.blocked_commits:
         reader.unblock_commits(state, out)
     reader.expire_commits(state, now, out)
     if made is not None and state.state is P.ENDING:

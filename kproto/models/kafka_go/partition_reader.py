@@ -79,7 +79,7 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     host, port = state.bootstrap[reader.attempt % len(state.bootstrap)]
     close_connection(out, reader.address)
     reader.address = new_connection(state, host, port, "look")
-    reader.where = W.LOOKING_UP
+    reader.phase = W.LOOKING_UP
     version = 6 if state.offered.get(3, (0, 6))[1] >= 6 else 1
     request = metadata_request([reader.tp.topic], create=version >= 4)
     reader.open = send_request(out, reader.address, request, version, OFFSETS_TIMEOUT_MS)
@@ -88,61 +88,63 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     """The assignment ended: the routine does, too, unless it has to wait for an answer."""
     reader.cancelled = True
-    if reader.open is None or reader.where is W.LOOKING_UP:
+    if reader.open is None or reader.phase is W.LOOKING_UP:
         end(reader, out)
 
 
 def end(reader: PartitionReader, out: Out) -> None:
     close_connection(out, reader.address)
-    reader.where, reader.open, reader.address, reader.at = W.ENDED, None, None, None
-    reader.held.clear()
+    reader.phase, reader.open, reader.address, reader.at = W.ENDED, None, None, None
+    reader.pending_records.clear()
 
 
 def wait_until(state: KafkaGoState, reader: PartitionReader, where: ReaderPhase, until: int) -> None:
     """Do nothing until then."""
     made = state.generation
     assert made is not None
-    reader.where, reader.at = where, until
-    made.soonest = until if made.soonest is None else min(until, made.soonest)
+    reader.phase, reader.at = where, until
+    made.next_reader_wakeup = (
+        until if made.next_reader_wakeup is None else min(until, made.next_reader_wakeup)
+    )
 
 
 def run_timers(state: KafkaGoState, made: KafkaGoGeneration, now: int, out: Out) -> None:
     """The first wait is over, and perhaps others."""
-    made.soonest = None
+    made.next_reader_wakeup = None
     for reader in made.readers:
         if reader.at is not None and now >= reader.at:
             reader.at = None
-            if reader.where is W.RESTART_BACKOFF:
+            if reader.phase is W.RESTART_BACKOFF:
                 initialize(state, reader, out)
             else:
                 _send_fetch(state, reader, now, out)
-    made.soonest = min((one.at for one in made.readers if one.at is not None), default=None)
+    made.next_reader_wakeup = min((one.at for one in made.readers if one.at is not None), default=None)
 
 
 def on_response(
-    state: KafkaGoState, reader: PartitionReader, answer: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, reader: PartitionReader, response: Message | None, why: str, now: int, out: Out
 ) -> None:
     """The open request was answered, or (None) it failed."""
     reader.open = None
-    if answer is None:
+    if response is None:
         _on_connection_error(state, reader, network_error(why), now, out)
-    elif isinstance(answer, MetadataResponse):
-        _on_metadata_response(state, reader, answer, now, out)
-    elif isinstance(answer, ListOffsetsResponse):
-        _on_list_offsets_response(state, reader, answer, now, out)
-    elif isinstance(answer, FetchResponse):
-        _on_fetch_response(state, reader, answer, now, out)
+    elif isinstance(response, MetadataResponse):
+        _on_metadata_response(state, reader, response, now, out)
+    elif isinstance(response, ListOffsetsResponse):
+        _on_list_offsets_response(state, reader, response, now, out)
+    elif isinstance(response, FetchResponse):
+        _on_fetch_response(state, reader, response, now, out)
 
 
 def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> bool:
     """Put what a pushing reader holds into the queue, while there is room; True when something moved."""
     moved = False
-    while reader.held and len(state.queue) < state.capacity:
-        record = reader.held.popleft()
+    while reader.pending_records and len(state.message_queue) < state.capacity:
+        record = reader.pending_records.popleft()
         reader.offset = record.offset + 1
-        state.queue.append(ReaderMessage(reader.version, record))
+        state.message_queue.append(ReaderMessage(reader.assignment_version, record))
         moved = True
-    if not reader.held:
+    if not reader.pending_records:
         reader.errors = 0
         _send_fetch(state, reader, now, out)
         return True
@@ -153,17 +155,17 @@ def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Ou
 
 
 def _read_offset(state: KafkaGoState, reader: PartitionReader, where: ReaderPhase, out: Out) -> None:
-    reader.where = where
+    reader.phase = where
     assert reader.address is not None
     request = list_offsets_request({reader.tp: (_TIMESTAMPS[where], -1)}, isolation=0)
     reader.open = send_request(out, reader.address, request, 1, OFFSETS_TIMEOUT_MS)
 
 
 def _on_metadata_response(
-    state: KafkaGoState, reader: PartitionReader, answer: MetadataResponse, now: int, out: Out
+    state: KafkaGoState, reader: PartitionReader, response: MetadataResponse, now: int, out: Out
 ) -> None:
     cluster = ClusterMetadata()
-    cluster.update(answer)
+    cluster.update(response)
     code = cluster.errors.get(reader.tp.topic, 0)
     leader = cluster.leader(reader.tp)
     if code:
@@ -178,30 +180,30 @@ def _on_metadata_response(
 
 
 def _on_list_offsets_response(
-    state: KafkaGoState, reader: PartitionReader, answer: ListOffsetsResponse, now: int, out: Out
+    state: KafkaGoState, reader: PartitionReader, response: ListOffsetsResponse, now: int, out: Out
 ) -> None:
-    found = parse_list_offsets(answer)[reader.tp]
+    found = parse_list_offsets(response)[reader.tp]
     if found.error:
         _restart(state, reader, kafka_error(found.error), now, out)
         return
-    match reader.where:
+    match reader.phase:
         case W.FIRST_OFFSET | W.SEEK_FIRST | W.RANGE_FIRST:
-            reader.begin = found.offset
+            reader.first_offset = found.offset
             following = {
                 W.FIRST_OFFSET: W.LAST_OFFSET,
                 W.SEEK_FIRST: W.SEEK_LAST,
                 W.RANGE_FIRST: W.RANGE_LAST,
             }
-            _read_offset(state, reader, following[reader.where], out)
+            _read_offset(state, reader, following[reader.phase], out)
         case W.LAST_OFFSET:
-            reader.end = found.offset
-            if reader.offset == FIRST_OFFSET or 0 <= reader.offset < reader.begin:
-                reader.offset = reader.begin
+            reader.last_offset = found.offset
+            if reader.offset == FIRST_OFFSET or 0 <= reader.offset < reader.first_offset:
+                reader.offset = reader.first_offset
             elif reader.offset == LAST_OFFSET:
-                reader.offset = reader.end
+                reader.offset = reader.last_offset
             _read_offset(state, reader, W.SEEK_FIRST, out)
         case W.SEEK_LAST:
-            if not reader.begin <= reader.offset <= found.offset:
+            if not reader.first_offset <= reader.offset <= found.offset:
                 _restart(state, reader, None, now, out)
             else:
                 reader.attempt, reader.errors = 0, 0
@@ -214,8 +216,8 @@ def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
     """reader.run: before the log's beginning it skips; behind its end it waits for the log to grow."""
-    if reader.offset < reader.begin:
-        reader.offset, reader.errors = reader.begin, 0
+    if reader.offset < reader.first_offset:
+        reader.offset, reader.errors = reader.first_offset, 0
         _send_fetch(state, reader, now, out)
     elif reader.offset < end_offset:
         reader.errors = 0
@@ -238,17 +240,17 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
         max_bytes=state.max_bytes,
         isolation=1 if state.config.isolation == "read_committed" else 0,
     )
-    reader.where = READING
+    reader.phase = READING
     reader.open = send_request(
         out, reader.address, request, 10 if highest >= 10 else 5, max_wait_ms + OFFSETS_TIMEOUT_MS
     )
 
 
 def _on_fetch_response(
-    state: KafkaGoState, reader: PartitionReader, answer: FetchResponse, now: int, out: Out
+    state: KafkaGoState, reader: PartitionReader, response: FetchResponse, now: int, out: Out
 ) -> None:
-    data = next((one for topic in answer.responses for one in topic.partitions), None)  # one was asked for
-    code = answer.error_code or (data.error_code if data is not None else 0)
+    data = next((one for topic in response.responses for one in topic.partitions), None)  # one was asked for
+    code = response.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
         _hold_records(state, reader, data, out)
     elif data is None or code == ErrorCode.REQUEST_TIMED_OUT:
@@ -265,10 +267,10 @@ def _on_fetch_response(
 
 def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionData, out: Out) -> None:
     found = read_records(reader.tp, data, reader.offset, committed=state.config.isolation == "read_committed")
-    reader.held.extend(found.records)
+    reader.pending_records.extend(found.records)
     if not found.records:
         reader.offset = found.position
-    reader.where = PUSHING
+    reader.phase = PUSHING
     if reader.cancelled:
         _push_by_chance(state, reader)
         end(reader, out)
@@ -276,8 +278,10 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
     """Both cases of reader.sendMessage's select are ready: Go draws one, for each record."""
-    while reader.held and len(state.queue) < state.capacity and state.config.random() < 0.5:
-        state.queue.append(ReaderMessage(reader.version, reader.held.popleft()))
+    while (
+        reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5
+    ):
+        state.message_queue.append(ReaderMessage(reader.assignment_version, reader.pending_records.popleft()))
 
 
 def _back_off_read(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> None:
@@ -290,7 +294,7 @@ def _back_off_read(state: KafkaGoState, reader: PartitionReader, now: int, out: 
 def _on_connection_error(
     state: KafkaGoState, reader: PartitionReader, error: Error, now: int, out: Out
 ) -> None:
-    _restart(state, reader, error if reader.where is not READING else None, now, out)
+    _restart(state, reader, error if reader.phase is not READING else None, now, out)
 
 
 def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, now: int, out: Out) -> None:
@@ -309,5 +313,5 @@ def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, 
 
 
 def _report_error(state: KafkaGoState, reader: PartitionReader, error: Error) -> None:
-    if len(state.queue) < state.capacity:
-        state.queue.append(ReaderMessage(reader.version, None, error))
+    if len(state.message_queue) < state.capacity:
+        state.message_queue.append(ReaderMessage(reader.assignment_version, None, error))

@@ -53,31 +53,31 @@ def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
 
     Comes behind `refill`: until something was taken there is nothing more to push.
     """
-    if state.poll is None:
+    if state.open_poll is None:
         return
-    until, limit = state.poll
+    until, limit = state.open_poll
     taken: list[ModelRecord] = []
     error: Error | None = None
     moved = True
     while moved and error is None:
         moved = False
-        while state.queue and len(taken) < limit and not _is_commit_queue_full(state):
-            queued = state.queue.popleft()
+        while state.message_queue and len(taken) < limit and not _is_commit_queue_full(state):
+            queued = state.message_queue.popleft()
             moved = True
-            if queued.version < state.version:
+            if queued.assignment_version < state.assignment_version:
                 continue
             if queued.record is None:
                 error = queued.error
                 break
             taken.append(queued.record)
-            state.newest[queued.record.partition] = queued.record.offset + 1
+            state.read_offsets[queued.record.partition] = queued.record.offset + 1
             if state.commit_ms is not None:
                 state.commits.append(CommitRequest({queued.record.partition: queued.record.offset + 1}))
                 merge_interval(state)
         if moved:
             refill_queue(state, now, out)
     if taken or error or state.closing or now >= until:
-        state.poll = None
+        state.open_poll = None
         out.append(FinishPoll(tuple(taken), error))
 
 
@@ -87,7 +87,7 @@ def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
         return False
     moved = False
     for reader in state.generation.readers:
-        if reader.where is PUSHING:
+        if reader.phase is PUSHING:
             moved = push_records(state, reader, now, out) or moved
     return moved
 
@@ -98,7 +98,7 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
     """CommitMessages with the newest message of each partition that was ever read."""
-    offsets = dict(state.newest if event.offsets is None else event.offsets)
+    offsets = dict(state.read_offsets if event.offsets is None else event.offsets)
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))
         return
@@ -107,16 +107,16 @@ def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out
         state.commits.append(CommitRequest(offsets))
         out.append(FinishCommit(event.token))
     else:
-        state.blocked.append(wanted)
+        state.blocked_commits.append(wanted)
         unblock_commits(state, out)
 
 
 def unblock_commits(state: KafkaGoState, out: Out) -> None:
-    while state.blocked and len(state.commits) < state.capacity:
-        wanted = state.blocked.popleft()
+    while state.blocked_commits and len(state.commits) < state.capacity:
+        wanted = state.blocked_commits.popleft()
         state.commits.append(wanted)
         if state.commit_ms is not None:
-            wanted.until = None
+            wanted.deadline = None
             out.append(FinishCommit(wanted.token))
             wanted.token = None
 
@@ -128,21 +128,21 @@ def closed_commit(wanted: CommitRequest) -> FinishCommit:
 
 def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
     """The CommitMessages that wait, with the time at which their context ends."""
-    loop = state.generation.commits.answering if state.generation is not None else []
-    if not (state.blocked or state.commits or loop):
+    loop = state.generation.commits.replying_to if state.generation is not None else []
+    if not (state.blocked_commits or state.commits or loop):
         return []
-    return [one for one in (*state.blocked, *state.commits, *loop) if one.until is not None]
+    return [one for one in (*state.blocked_commits, *state.commits, *loop) if one.deadline is not None]
 
 
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
     """Contexts that are over. What was queued stays queued: it is committed, and nobody hears of it."""
     for wanted in commits_with_deadline(state):
-        assert wanted.until is not None
-        if now >= wanted.until:
+        assert wanted.deadline is not None
+        if now >= wanted.deadline:
             out.append(FinishCommit(wanted.token, DEADLINE_EXCEEDED))
-            wanted.token, wanted.until = None, None
-            if wanted in state.blocked:
-                state.blocked.remove(wanted)
+            wanted.token, wanted.deadline = None, None
+            if wanted in state.blocked_commits:
+                state.blocked_commits.remove(wanted)
 
 
 # -- the loop ---------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
 def merge_interval(state: KafkaGoState) -> None:
     """commitLoopInterval takes from the queue whenever it isn't committing."""
     loop = _commit_loop(state)
-    if loop is not None and loop.ticker is not None and not loop.busy and not loop.ended:
+    if loop is not None and loop.ticker is not None and not loop.is_busy and not loop.ended:
         while state.commits:
             _merge_offsets(loop, state.commits.popleft().offsets)
 
@@ -172,8 +172,8 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
         while state.commits:
             wanted = state.commits.popleft()
             _merge_offsets(loop, wanted.offsets)
-            loop.answering.append(wanted)
-        loop.last, loop.attempt = True, 0
+            loop.replying_to.append(wanted)
+        loop.is_final, loop.attempt = True, 0
         return _send_commit(state, loop, out)
     merge_interval(state)
     if loop.ticker is not None:
@@ -183,19 +183,19 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
     elif state.commits:
         wanted = state.commits.popleft()
         _merge_offsets(loop, wanted.offsets)
-        loop.answering, loop.attempt = [wanted], 0
+        loop.replying_to, loop.attempt = [wanted], 0
         return _send_commit(state, loop, out)
     return False
 
 
-def on_commit_response(state: KafkaGoState, answer: Message | None, why: str, now: int, out: Out) -> None:
+def on_commit_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
     """The commit was answered, or (None) it failed. commitOffsetsWithRetry: any error is tried again."""
     loop = _commit_loop(state)
     assert loop is not None
     loop.open = None
     error = network_error(why)
-    if isinstance(answer, OffsetCommitResponse):
-        code = next((one for one in commit_errors(answer).values() if one), 0)
+    if isinstance(response, OffsetCommitResponse):
+        code = next((one for one in commit_errors(response).values() if one), 0)
         if not code:
             _finish_commit(state, loop, None, out)
             return
@@ -211,8 +211,8 @@ def add_deadlines(state: KafkaGoState, found: list[int]) -> None:
     """Adds the times at which it has something to do."""
     loop = _commit_loop(state)
     for one in commits_with_deadline(state):
-        if one.until is not None:
-            found.append(one.until)
+        if one.deadline is not None:
+            found.append(one.deadline)
     if loop is not None and not loop.ended and loop.open is None:
         if loop.retry_at is not None:
             found.append(loop.retry_at)
@@ -244,12 +244,12 @@ def _send_commit(state: KafkaGoState, loop: ReaderCommitLoop, out: Out) -> bool:
 def _finish_commit(state: KafkaGoState, loop: ReaderCommitLoop, error: Error | None, out: Out) -> bool:
     if loop.ticker is None or error is None:
         loop.stash.clear()
-    for wanted in loop.answering:
+    for wanted in loop.replying_to:
         if wanted.token is not None:
             out.append(FinishCommit(wanted.token, error))
-    loop.answering = []
-    if loop.last:
+    loop.replying_to = []
+    if loop.is_final:
         loop.ended = True
         owned = [TopicPartition(topic, one) for topic, found in state.assigned.items() for one in found]
         out.append(RunCallback("revoked", tuple(sorted(owned)), wait=False))
-    return loop.last
+    return loop.is_final

@@ -79,13 +79,13 @@ class GoTicker:
     """Go's time.Ticker: while nobody takes its ticks, one is kept and the others are dropped."""
 
     at: int
-    every: int
+    interval_ms: int
 
     def take(self, now: int) -> bool:
         """Whether a tick is there; takes it."""
         if now < self.at:
             return False
-        self.at += self.every * ((now - self.at) // self.every + 1)
+        self.at += self.interval_ms * ((now - self.at) // self.interval_ms + 1)
         return True
 
 
@@ -127,18 +127,18 @@ class PartitionReader:
     """reader.go: the type reader."""
 
     tp: TopicPartition
-    version: int
+    assignment_version: int
     offset: int
-    where: ReaderPhase = ReaderPhase.LOOKING_UP
+    phase: ReaderPhase = ReaderPhase.LOOKING_UP
     attempt: int = 0
     errors: int = 0
     at: int | None = None
     """Until when it waits, before it starts or reads."""
     address: Address | None = None
     open: Message | None = None
-    begin: int = 0
-    end: int = 0
-    held: deque[ModelRecord] = field(default_factory=deque[ModelRecord])
+    first_offset: int = 0
+    last_offset: int = 0
+    pending_records: deque[ModelRecord] = field(default_factory=deque[ModelRecord])
     cancelled: bool = False
 
 
@@ -146,7 +146,7 @@ class PartitionReader:
 class ReaderMessage:
     """What stands in Reader.msgs: a record or an error, of a version of the assignment."""
 
-    version: int
+    assignment_version: int
     record: ModelRecord | None
     error: Error | None = None
 
@@ -157,7 +157,7 @@ class CommitRequest:
 
     offsets: dict[TopicPartition, int]
     token: object | None = None
-    until: int | None = None
+    deadline: int | None = None
 
 
 @dataclass(slots=True)
@@ -166,15 +166,15 @@ class ReaderCommitLoop:
 
     ticker: GoTicker | None  # None: commitLoopImmediate
     stash: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    answering: list[CommitRequest] = field(default_factory=list[CommitRequest])
+    replying_to: list[CommitRequest] = field(default_factory=list[CommitRequest])
     open: Message | None = None
     attempt: int = 0
     retry_at: int | None = None
-    last: bool = False  # the commit under way is the one at the end
+    is_final: bool = False  # the commit under way is the one at the end
     ended: bool = False
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         return self.open is not None or self.retry_at is not None
 
 
@@ -182,12 +182,12 @@ class ReaderCommitLoop:
 class KafkaGoGeneration:
     """consumergroup.go: the type Generation, with its routines."""
 
-    beat: GoTicker
+    heartbeat_ticker: GoTicker
     watchers: list[PartitionWatcher]
     commits: ReaderCommitLoop
     readers: list[PartitionReader]
-    beat_open: Message | None = None
-    soonest: int | None = None
+    heartbeat_in_flight: Message | None = None
+    next_reader_wakeup: int | None = None
     """When the first of the readers that wait goes on."""
 
 
@@ -211,30 +211,30 @@ class KafkaGoState:
     bootstrap: tuple[tuple[str, int], ...] = ()
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     topics: tuple[str, ...] = ()
-    tried: int = 0  # bootstrap addresses that did not answer in this round
-    lanes: int = 0
+    tried_addresses: int = 0  # bootstrap addresses that did not answer in this round
+    connection_count: int = 0
     coordinator: Address | None = None
     open: Message | None = None  # the request of the group's own loop
     member_id: str = ""
     generation_id: int = -1
-    plan: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    assignments: dict[str, bytes] = field(default_factory=dict[str, bytes])
     protocol: str = ""
     members: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     assigned: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
     generation: KafkaGoGeneration | None = None
-    failed: Error | None = None  # what is reported when LeaveGroup is through; None: that was close
+    leave_error: Error | None = None  # what is reported when LeaveGroup is through; None: that was close
     errors: int = 0  # in a row, of ConsumerGroup.Next
     retry_at: int | None = None
     closing: bool = False
 
-    version: int = 0
-    queue: deque[ReaderMessage] = field(default_factory=deque[ReaderMessage])
+    assignment_version: int = 0
+    message_queue: deque[ReaderMessage] = field(default_factory=deque[ReaderMessage])
     commits: deque[CommitRequest] = field(default_factory=deque[CommitRequest])
-    blocked: deque[CommitRequest] = field(
+    blocked_commits: deque[CommitRequest] = field(
         default_factory=deque[CommitRequest]
     )  # CommitMessages that wait for room
-    newest: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    poll: tuple[int, int] | None = None  # until when, and how many records
+    read_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    open_poll: tuple[int, int] | None = None  # until when, and how many records
     paused: frozenset[TopicPartition] = frozenset()
 
 
@@ -291,8 +291,8 @@ def close_connection(out: Out, address: Address | None) -> None:
 
 def new_connection(state: KafkaGoState, host: str, port: int, what: str) -> Address:
     """A new connection."""
-    state.lanes += 1
-    return Address(host, port, f"{what}-{state.lanes}")
+    state.connection_count += 1
+    return Address(host, port, f"{what}-{state.connection_count}")
 
 
 def backoff(attempt: int, lowest: int, highest: int) -> int:
@@ -315,6 +315,6 @@ def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
     state.errors += 1
     if state.errors == MAX_ATTEMPTS:
         state.errors = 0
-        if state.poll is not None:
-            state.poll = None
+        if state.open_poll is not None:
+            state.open_poll = None
             out.append(FinishPoll(error=error))

@@ -43,26 +43,26 @@ def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tup
     for tp, offset in partitions.items():
         if offset not in (BEGINNING, END, STORED, INVALID) and TAIL_BASE < offset < 0:
             return ("_INVALID_ARG", f"{tp.topic} [{tp.partition}] has invalid start offset {offset}")
-        if tp in state.all:
+        if tp in state.assignment:
             return (CONFLICT[0], f"{tp.topic} [{tp.partition}] is already part of the current assignment")
     for tp, offset in sorted(partitions.items()):
         start = STORED if offset == INVALID else offset
         one = ensure_toppar(state, tp)
-        one.assigned, one.stored = True, INVALID_POS
-        state.all[tp] = start
+        one.assigned, one.stored_position = True, INVALID_POS
+        state.assignment[tp] = start
         state.pending[tp] = FetchPos(start)
-    state.all = dict(sorted(state.all.items()))
+    state.assignment = dict(sorted(state.assignment.items()))
     state.assignment_version += 1
     return None
 
 
 def clear(state: LibrdkafkaState) -> int:
     """rd_kafka_assignment_clear; answers how many were there."""
-    count = len(state.all)
+    count = len(state.assignment)
     if count:
         state.pending, state.queried = {}, set()
-        state.removed += state.all
-        state.all = {}
+        state.removed += state.assignment
+        state.assignment = {}
         state.assignment_version += 1
     return count
 
@@ -71,13 +71,13 @@ def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tu
     """rd_kafka_assignment_subtract."""
     gone = list(partitions)
     for tp in gone:
-        if tp not in state.all:
+        if tp not in state.assignment:
             text = (
                 f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
             )
             return ("_INVALID_ARG", text)
     for tp in gone:
-        del state.all[tp]
+        del state.assignment[tp]
         state.pending.pop(tp, None)
         state.queried.discard(tp)
     state.removed += gone
@@ -97,7 +97,7 @@ def serve(state: LibrdkafkaState, out: Out) -> None:
     if not state.wait_commits and state.pending:
         _serve_pending(state, out)
     if not (state.wait_commits or state.pending or state.queried):
-        state.todo.append(InternalOp.ASSIGNMENT_DONE)
+        state.internal_ops.append(InternalOp.ASSIGNMENT_DONE)
 
 
 def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
@@ -108,17 +108,17 @@ def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
         state.queried.discard(tp)
         if one.started:
             toppar.stop(state, one)
-        one.lib_paused = False
-        if not is_logical(one.stored.offset):
-            offsets[tp] = one.stored
-        one.stored, one.assigned = INVALID_POS, False
+        one.paused_by_library = False
+        if not is_logical(one.stored_position.offset):
+            offsets[tp] = one.stored_position
+        one.stored_position, one.assigned = INVALID_POS, False
     state.removed = []
     if offsets and state.auto_commit:
         offset_store.commit_removed(state, offsets, out)
 
 
 def _serve_pending(state: LibrdkafkaState, out: Out) -> None:
-    can_query = state.coord is CgrpState.UP and not state.wait_commits and not state.queried
+    can_query = state.coord_state is CgrpState.UP and not state.wait_commits and not state.queried
     query: list[TopicPartition] = []
     for tp, position in reversed(list(state.pending.items())):
         if position.offset != STORED:
@@ -148,15 +148,15 @@ def _lacks_require_stable(state: LibrdkafkaState) -> bool:
 
 
 def on_offset_fetch_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: OffsetFetchResponse | None, code: int, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: OffsetFetchResponse | None, code: int, out: Out
 ) -> None:
     """rd_kafka_assignment_handle_OffsetFetch; `code` is the error of a request that got no answer."""
-    version, asked = cast("tuple[int, tuple[TopicPartition, ...]]", entry.about)
-    error, offsets = (code, {}) if answer is None else parse_offset_fetch(answer)
+    version, asked = cast("tuple[int, tuple[TopicPartition, ...]]", entry.context)
+    error, offsets = (code, {}) if response is None else parse_offset_fetch(response)
     unstable = any(one.error == E.UNSTABLE_OFFSET_COMMIT for one in offsets.values())
     do = err_action(error)
     if ErrAction.REFRESH in do:
-        state.todo.append(InternalOp.QUERY_COORDINATOR)
+        state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     again = ErrAction.RETRY in do or unstable
     if again and version == state.assignment_version and retry_request(state, entry, UNLIMITED):
         return
@@ -179,18 +179,18 @@ def on_offset_fetch_response(
             state.queue.append(ErrorOp(name, f"Failed to fetch committed offset for {tp}: {name}"))
         else:
             offset = INVALID if one.offset < 0 else one.offset
-            ensure_toppar(state, tp).committed = FetchPos(offset, one.epoch)
+            ensure_toppar(state, tp).committed_position = FetchPos(offset, one.epoch)
             state.pending[tp] = FetchPos(offset, one.epoch)
     serve(state, out)
 
 
 def pause(state: LibrdkafkaState) -> None:
     """rd_kafka_assignment_pause: nothing is given out while a rebalance event waits for its answer."""
-    for tp in state.all:
+    for tp in state.assignment:
         toppar.pause(state, ensure_toppar(state, tp), library=True)
 
 
 def resume(state: LibrdkafkaState) -> None:
     """rd_kafka_assignment_resume."""
-    for tp in state.all:
+    for tp in state.assignment:
         toppar.resume(state, ensure_toppar(state, tp), library=True)

@@ -25,8 +25,8 @@ def coord_query(state: LibrdkafkaState, out: Out) -> None:
     if not state.bootstrap:
         return
     send_request(state, any_usable_broker(state), find_coordinator_request(state.config.group_id, 2), out)
-    if state.coord is CgrpState.QUERY_COORD:
-        state.coord = CgrpState.WAIT_COORD
+    if state.coord_state is CgrpState.QUERY_COORD:
+        state.coord_state = CgrpState.WAIT_COORD
     state.find_interval.last = state.now
     state.find_interval.backoff = 0
 
@@ -34,34 +34,34 @@ def coord_query(state: LibrdkafkaState, out: Out) -> None:
 def coord_dead(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_coord_dead: forget it, and ask at once who it is."""
     state.coordinator, state.coord_up_at = None, None
-    state.coord = CgrpState.QUERY_COORD
+    state.coord_state = CgrpState.QUERY_COORD
     coord_query(state, out)
 
 
 def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
     """The coordinator's connection broke; it is the coordinator until somebody says otherwise."""
-    if state.coord is UP:
-        state.coord = CgrpState.QUERY_COORD
+    if state.coord_state is UP:
+        state.coord_state = CgrpState.QUERY_COORD
         state.coord_up_at = state.now + RECONNECT_MS
 
 
 def on_find_coordinator_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: FindCoordinatorResponse, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: FindCoordinatorResponse, out: Out
 ) -> None:
     """rd_kafka_cgrp_handle_FindCoordinator."""
-    one = parse_find_coordinator(answer)
+    one = parse_find_coordinator(response)
     if one.error:
         on_find_coordinator_error(state, one.error, one.message, out)
         return
-    if state.coord is CgrpState.TERM:
+    if state.coord_state is CgrpState.TERM:
         return
     address = Address(one.host, one.port, COORDINATOR)
     state.cluster.brokers.setdefault(one.node, (one.host, one.port))
     first = entry.send.to.lane == BOOTSTRAP
     changed = address != state.coordinator
     state.coordinator = address
-    if state.coord is not UP:
-        state.coord = CgrpState.WAIT_BROKER_TRANSPORT
+    if state.coord_state is not UP:
+        state.coord_state = CgrpState.WAIT_BROKER_TRANSPORT
         if first:
             on_first_broker_connection(state, out)
         elif changed:
@@ -90,23 +90,23 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
         state.last_find_error = code
         text = f"FindCoordinator response error: {message or err2name(code)}"
         state.queue.append(ErrorOp(err2name(code), text))
-    if state.coord is not UP:
-        state.coord = CgrpState.QUERY_COORD
+    if state.coord_state is not UP:
+        state.coord_state = CgrpState.QUERY_COORD
 
 
 def serve(state: LibrdkafkaState, out: Out) -> bool:
     """The lookup's part of rd_kafka_cgrp_serve; True when the coordinator can be spoken to."""
-    if state.coord is CgrpState.QUERY_COORD:
+    if state.coord_state is CgrpState.QUERY_COORD:
         if state.find_interval.due(QUERY_MS, state.now):
             coord_query(state, out)
-    elif state.coord is CgrpState.WAIT_BROKER_TRANSPORT:
+    elif state.coord_state is CgrpState.WAIT_BROKER_TRANSPORT:
         if state.coord_up_at is not None and state.coord_up_at <= state.now:
-            state.coord, state.coord_up_at = UP, None
+            state.coord_state, state.coord_up_at = UP, None
             state.last_find_error = 0
-            state.todo.append(InternalOp.SERVE_ASSIGNMENT)
-    elif state.coord is UP and state.find_interval.due(RELAXED_MS, state.now):
+            state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
+    elif state.coord_state is UP and state.find_interval.due(RELAXED_MS, state.now):
         coord_query(state, out)
-    return state.coord is UP
+    return state.coord_state is UP
 
 
 def is_lookup(entry: RequestBuf) -> bool:

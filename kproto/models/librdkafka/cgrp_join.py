@@ -48,18 +48,22 @@ JOIN_GRACE_MS = 3_000
 
 def join(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_join."""
-    if state.coord is not CgrpState.UP or state.state is not J.INIT or state.waits_for is not None:
+    if (
+        state.coord_state is not CgrpState.UP
+        or state.state is not J.INIT
+        or state.join_or_sync_in_flight is not None
+    ):
         return
-    away = state.polling is None and state.now - state.last_poll >= state.max_poll_ms
+    away = state.open_poll is None and state.now - state.last_poll >= state.max_poll_ms
     if state.max_poll_exceeded and away:
         return
     state.max_poll_exceeded = False
     if metadata.refresh_for_join(state, out):
         move(state, J.WAIT_METADATA)
         return
-    if not state.subscribed:
+    if not state.subscribed_topics:
         metadata.update_check(state, False, out)
-    if not state.subscribed:
+    if not state.subscribed_topics:
         return
     _send_join(state, out)
     move(state, J.WAIT_JOIN)
@@ -79,52 +83,56 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
             for one in state.assignors
         ],
     )
-    state.waits_for = request
+    state.join_or_sync_in_flight = request
     send_request(state, state.coordinator, request, out, timeout_ms=state.max_poll_ms + JOIN_GRACE_MS)
 
 
 def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
     """rkas_get_metadata_cb: only the cooperative assignor has a memory."""
-    remembers = assignor.cooperative and state.previous is not None
+    remembers = assignor.cooperative and state.previous_assignment is not None
     claim = Subscription(
-        topics=tuple(state.subscribed),
-        user_data=sticky_user_data(state.previous or (), state.previous_generation) if remembers else b"",
+        topics=tuple(state.subscribed_topics),
+        user_data=sticky_user_data(state.previous_assignment or (), state.previous_generation)
+        if remembers
+        else b"",
         owned=(state.group_assignment or ()) if assignor.cooperative else (),
         generation=state.previous_generation if remembers else None,
-        rack_id=state.config.rack or (None if state.old else ""),
+        rack_id=state.config.rack or (None if state.is_old_release else ""),
     )
-    return claim.encode(1 if state.old else 3)
+    return claim.encode(1 if state.is_old_release else 3)
 
 
 def on_join_group_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: JoinGroupResponse | None, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
     """rd_kafka_cgrp_handle_JoinGroup; no answer is a broken connection."""
-    state.waits_for = None
+    state.join_or_sync_in_flight = None
     if state.terminating or state.state is not J.WAIT_JOIN:
         return
-    code = TRANSPORT if answer is None else answer.error_code
-    if answer is None or code:
+    code = TRANSPORT if response is None else response.error_code
+    if response is None or code:
         state.join_interval.backoff = JOIN_BACKOFF_MS
-        _handle_join_error(state, code, answer, out)
+        _handle_join_error(state, code, response, out)
         return
-    chosen = next((one for one in state.assignors if one.name == answer.protocol_name), None)
+    chosen = next((one for one in state.assignors if one.name == response.protocol_name), None)
     if chosen is None:
         state.join_interval.backoff = JOIN_BACKOFF_MS
         state.queue.append(ErrorOp(UNKNOWN_PROTOCOL, "JoinGroup failed: Local: Unknown protocol"))
         rejoin(state, out)
         return
-    state.member_id, state.generation, state.assignor = answer.member_id, answer.generation_id, chosen
-    if answer.leader == answer.member_id:
-        _request_assignor_metadata(state, entry, answer, out)
+    state.member_id, state.generation, state.assignor = response.member_id, response.generation_id, chosen
+    if response.leader == response.member_id:
+        _request_assignor_metadata(state, entry, response, out)
     else:
         send_sync_group(state, [], out)
 
 
-def _handle_join_error(state: LibrdkafkaState, code: int, answer: JoinGroupResponse | None, out: Out) -> None:
+def _handle_join_error(
+    state: LibrdkafkaState, code: int, response: JoinGroupResponse | None, out: Out
+) -> None:
     do = ErrAction.NONE if code in _NO_ACTION else err_action(code)
     if ErrAction.REFRESH in do:
-        state.todo.append(InternalOp.QUERY_COORDINATOR)
+        state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
     elif ErrAction.PERMANENT in do:
@@ -134,8 +142,8 @@ def _handle_join_error(state: LibrdkafkaState, code: int, answer: JoinGroupRespo
         state.member_id = ""
     elif code == E.ILLEGAL_GENERATION:
         state.generation = -1
-    elif code == E.MEMBER_ID_REQUIRED and answer is not None:
-        state.member_id = answer.member_id
+    elif code == E.MEMBER_ID_REQUIRED and response is not None:
+        state.member_id = response.member_id
         state.join_interval.reset()
     if state.cooperative and code in (E.ILLEGAL_GENERATION, E.MEMBER_ID_REQUIRED):
         revoke_all_rejoin(state, True, out)
@@ -150,25 +158,25 @@ _NO_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
 
 
 def _request_assignor_metadata(
-    state: LibrdkafkaState, entry: RequestBuf, answer: JoinGroupResponse, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse, out: Out
 ) -> None:
-    state.leader = leadership.decode_subscriptions(
-        (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
+    state.group_members = leadership.decode_subscriptions(
+        (m.member_id, m.group_instance_id, m.metadata) for m in response.members
     )
     move(state, J.WAIT_METADATA)
-    topics = sorted(leadership.topics_of(state.leader))
+    topics = sorted(leadership.topics_of(state.group_members))
     metadata.request_assignor_metadata(state, topics, entry.send.to, out)
 
 
 def assignor_run(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_assignor_run, once metadata of all members' topics has come."""
-    if state.state is not J.WAIT_METADATA or not state.leader or state.assignor is None:
+    if state.state is not J.WAIT_METADATA or not state.group_members or state.assignor is None:
         return
-    topics = leadership.topics_of(state.leader)
+    topics = leadership.topics_of(state.group_members)
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
     known = Metadata(state.cluster.partition_counts(topics), racks=racks)
     try:
-        assignments = leadership.assign(state.assignor, state.leader, known, {})
+        assignments = leadership.assign(state.assignor, state.group_members, known, {})
     except KprotoError:
         rejoin(state, out)
         return
@@ -188,31 +196,31 @@ def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAs
         protocol_name=state.assignor.name if state.assignor is not None else None,
         assignments=assignments,
     )
-    state.waits_for = request
+    state.join_or_sync_in_flight = request
     send_request(state, state.coordinator, request, out, timeout_ms=state.session_ms)
 
 
 def on_sync_group_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: SyncGroupResponse | None, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: SyncGroupResponse | None, out: Out
 ) -> None:
     """rd_kafka_cgrp_handle_SyncGroup and _memberstate."""
     if state.state is not J.WAIT_SYNC:
-        state.waits_for = None
+        state.join_or_sync_in_flight = None
         return
-    code = TRANSPORT if answer is None else answer.error_code
+    code = TRANSPORT if response is None else response.error_code
     do = err_action(code)
     if ErrAction.REFRESH in do:
-        state.todo.append(InternalOp.QUERY_COORDINATOR)
+        state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     if ErrAction.RETRY in do and retry_request(state, entry):
         return
-    state.waits_for = None
-    if answer is None or code or state.terminating:
+    state.join_or_sync_in_flight = None
+    if response is None or code or state.terminating:
         _handle_sync_error(state, code, out)
         return
-    partitions = Assignment.decode(answer.assignment).partitions
-    state.session_at = state.now + state.session_ms
+    partitions = Assignment.decode(response.assignment).partitions
+    state.session_deadline = state.now + state.session_ms
     if state.assignor is not None and state.assignor.cooperative:
-        state.previous, state.previous_generation = tuple(sorted(partitions)), state.generation
+        state.previous_assignment, state.previous_generation = tuple(sorted(partitions)), state.generation
     handle_assignment(state, tuple(sorted(partitions)), out)
 
 
@@ -236,9 +244,9 @@ def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_heartbeat, when the interval is over."""
     if state.subscription is None or not state.heartbeat_interval.due(state.heartbeat_ms, state.now):
         return
-    if state.max_poll_exceeded or state.heartbeat_open or state.coordinator is None:
+    if state.max_poll_exceeded or state.heartbeat_in_flight or state.coordinator is None:
         return
-    state.heartbeat_open = True
+    state.heartbeat_in_flight = True
     request = HeartbeatRequest(
         group_id=state.config.group_id,
         generation_id=state.generation,

@@ -48,7 +48,7 @@ def enqueue_incremental(
     state: LibrdkafkaState, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
 ) -> None:
     """rd_kafka_rebalance_op_incr."""
-    state.rejoin = rejoin
+    state.rebalance_rejoin = rejoin
     _enqueue_rebalance(state, RebalanceOp(assign, partitions), out)
     owned = set(state.group_assignment or ())
     owned = owned.union(partitions) if assign else owned.difference(partitions)
@@ -56,7 +56,7 @@ def enqueue_incremental(
 
 
 def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    if state.fatal is not None and state.static:
+    if state.fatal is not None and state.is_static:
         unassign(state)
         assignment.serve(state, out)
         return
@@ -73,8 +73,8 @@ def handle_assign_op(
 ) -> tuple[str, str] | None:
     """rd_kafka_cgrp_handle_assign_op: assign (`all`; None is unassign), or one of `add` and `remove`."""
     error: tuple[str, str] | None
-    if (state.fatal is not None and state.static) or state.terminating:
-        state.then_assign = None
+    if (state.fatal is not None and state.is_static) or state.terminating:
+        state.incr_assignment = None
         if state.state is J.WAIT_ASSIGN_CALL:
             move(state, J.WAIT_UNASSIGN_CALL)
         unassign(state)
@@ -97,7 +97,7 @@ def handle_assign_op(
         error = assign(state, partitions, out)
     if error is None:
         assignment.serve(state, out)
-        state.lost = False  # and not before: what was lost is not committed
+        state.assignment_lost = False  # and not before: what was lost is not committed
     return error
 
 
@@ -168,8 +168,8 @@ def assignment_done(state: LibrdkafkaState, out: Out) -> None:
         _incr_unassign_done(state, out)
     elif state.state is J.STEADY and (state.next_subscription is not None or state.next_unsubscribe):
         rejoin_now(state, out)
-    elif state.state is J.STEADY and state.rejoin:
-        state.rejoin = False
+    elif state.state is J.STEADY and state.rebalance_rejoin:
+        state.rebalance_rejoin = False
         rejoin_now(state, out)
 
 
@@ -181,14 +181,14 @@ def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
 def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
     if state.terminating:
         unassign(state)
-        state.todo.append(InternalOp.SERVE_ASSIGNMENT)
+        state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
         move(state, J.INIT)
         leave_maybe(state, out)
-    elif state.then_assign is not None:
-        adding, state.then_assign = state.then_assign, None
+    elif state.incr_assignment is not None:
+        adding, state.incr_assignment = state.incr_assignment, None
         enqueue_incremental(state, True, adding, True, out)
-    elif state.rejoin:
-        state.rejoin = False
+    elif state.rebalance_rejoin:
+        state.rebalance_rejoin = False
         rejoin_now(state, out)
     elif state.next_subscription is not None or state.next_unsubscribe:
         rejoin_now(state, out)
@@ -214,7 +214,7 @@ def rejoin(state: LibrdkafkaState, out: Out) -> None:
 
 def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> None:
     """rd_kafka_cgrp_revoke_all_rejoin_maybe: not while a rebalance is under way."""
-    if not state.rebalancing:
+    if not state.is_rebalancing:
         revoke_all_rejoin(state, lost, out)
 
 
@@ -222,14 +222,14 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
     """rd_kafka_cgrp_revoke_all_rejoin."""
     if not state.cooperative:
         if lost:
-            state.lost = True
+            state.assignment_lost = True
         if state.group_assignment is not None and not state.waits_for_call:
             enqueue_revoke(state, state.group_assignment, out)
         else:
             rejoin_now(state, out)
     elif state.group_assignment:
         if lost:
-            state.lost = True
+            state.assignment_lost = True
         enqueue_incremental(state, False, state.group_assignment, not state.terminating, out)
     elif not state.terminating:
         rejoin(state, out)
@@ -241,20 +241,20 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_group_is_rebalancing: eager members let go first, cooperative ones just join."""
     if not state.cooperative:
         revoke_all_rejoin_maybe(state, False, out)
-    elif not state.rebalancing:
+    elif not state.is_rebalancing:
         rejoin(state, out)
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
     """The end of rd_kafka_cgrp_metadata_update_check: any member joins again."""
     if not state.cooperative:
-        state.leader = {}
+        state.group_members = {}
         revoke_all_rejoin(state, False, out)
         return
-    gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed)
+    gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed_topics)
     if gone:
-        state.lost = True
-        enqueue_incremental(state, False, gone, bool(state.leader), out)
+        state.assignment_lost = True
+        enqueue_incremental(state, False, gone, bool(state.group_members), out)
     else:
         rejoin(state, out)
 
@@ -268,7 +268,7 @@ def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, 
     added = tuple(sorted(set(partitions).difference(owned)))
     revoked = tuple(sorted(owned.difference(partitions)))
     if revoked:
-        state.then_assign = added
+        state.incr_assignment = added
         enqueue_incremental(state, False, revoked, False, out)
     else:
         enqueue_incremental(state, True, added, False, out)

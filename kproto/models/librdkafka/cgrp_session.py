@@ -21,17 +21,17 @@ _REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 
 
 def on_heartbeat_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: HeartbeatResponse | None, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
     """rd_kafka_cgrp_handle_Heartbeat."""
-    state.heartbeat_open = False
-    code = TRANSPORT if answer is None else answer.error_code
+    state.heartbeat_in_flight = False
+    code = TRANSPORT if response is None else response.error_code
     if code == E.NONE:
         update_session_timeout(state)
     elif J.INIT < state.state <= J.WAIT_SYNC or state.state is J.INIT:
         return
     elif code in _REFRESH:
-        state.todo.append(InternalOp.QUERY_COORDINATOR)
+        state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     elif code == E.REBALANCE_IN_PROGRESS:
         update_session_timeout(state)
         if not state.waits_for_call:
@@ -48,21 +48,21 @@ def on_heartbeat_response(
     else:
         do = err_action(code)
         if ErrAction.REFRESH in do:
-            state.todo.append(InternalOp.QUERY_COORDINATOR)
+            state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
         if ErrAction.RETRY in do and retry_request(state, entry):
-            state.heartbeat_open = True
+            state.heartbeat_in_flight = True
 
 
 def update_session_timeout(state: LibrdkafkaState) -> None:
     """rd_kafka_cgrp_update_session_timeout: a session that is over stays over."""
-    if state.session_at is not None:
-        state.session_at = state.now + state.session_ms
+    if state.session_deadline is not None:
+        state.session_deadline = state.now + state.session_ms
 
 
 def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_session_timeout_check."""
-    if state.state is J.STEADY and state.session_at is not None and state.now >= state.session_at:
-        state.session_at, state.member_id = None, ""
+    if state.state is J.STEADY and state.session_deadline is not None and state.now >= state.session_deadline:
+        state.session_deadline, state.member_id = None, ""
         revoke_all_rejoin_maybe(state, True, out)
 
 
@@ -70,12 +70,12 @@ def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_max_poll_interval_check_tmr_cb."""
     state.max_poll_at = state.now + MAX_POLL_CHECK_MS
     late = state.now - state.last_poll - state.max_poll_ms
-    if state.polling is not None or late <= 0:
+    if state.open_poll is not None or late <= 0:
         return
     text = f"Application maximum poll interval ({state.max_poll_ms}ms) exceeded by {late}ms"
     state.queue.append(ErrorOp(MAX_POLL_EXCEEDED, text))
     state.max_poll_exceeded, state.max_poll_at = True, None
-    if not state.static:
+    if not state.is_static:
         leave(state, out)
     state.member_id = ""
     revoke_all_rejoin_maybe(state, True, out)

@@ -50,21 +50,21 @@ _LEADER_ERRORS = {
 
 def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_broker_fetch_toppars: a fetch to every broker that has none open."""
-    if len(state.fetching) >= len(state.cluster.brokers):
+    if len(state.fetching_brokers) >= len(state.cluster.brokers):
         return
     enough = state.option("queued.min.messages", QUEUED_MIN)
     wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
-    for tp in state.all:
+    for tp in state.assignment:
         one = state.partitions[tp]
         if not one.fetchable or one.queued >= enough:
             continue
         if one.retry_at is not None and one.retry_at > state.now:
             continue
         found = state.cluster.leader(tp)
-        if found is not None and found.node not in state.fetching:
-            wanted.setdefault(found.node, {})[tp] = FetchStart(one.next.offset, found.epoch)
+        if found is not None and found.node not in state.fetching_brokers:
+            wanted.setdefault(found.node, {})[tp] = FetchStart(one.fetch_position.offset, found.epoch)
     for node, partitions in wanted.items():
-        state.fetching.add(node)
+        state.fetching_brokers.add(node)
         versions = {tp: state.partitions[tp].version for tp in partitions}
         request = fetch_request(
             partitions,
@@ -77,18 +77,18 @@ def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_fetch_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: FetchResponse | None, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: FetchResponse | None, out: Out
 ) -> None:
     """rd_kafka_broker_fetch_reply; no answer is a broken connection."""
-    node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.about)
-    state.fetching.discard(node)
-    if answer is None:
-        state.broken.add(node)
+    node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.context)
+    state.fetching_brokers.discard(node)
+    if response is None:
+        state.broken_brokers.add(node)
         _back_off(state, list(versions))
         _request_leaders(state, list(versions), out)
         return
     wrong: list[TopicPartition] = []
-    for tp, data in parse_fetch(answer, state.cluster):
+    for tp, data in parse_fetch(response, state.cluster):
         one = ensure_toppar(state, tp)
         if versions.get(tp) != one.version or one.fetch_state is not ACTIVE:
             continue
@@ -96,7 +96,7 @@ def on_fetch_response(
             _handle_partition_error(state, one, data, wrong, out)
         else:
             _handle_partition(state, one, data, node)
-    if answer.error_code:
+    if response.error_code:
         _back_off(state, list(versions))
     if wrong:
         _request_leaders(state, wrong, out)
@@ -104,17 +104,17 @@ def on_fetch_response(
 
 def _handle_partition(state: LibrdkafkaState, one: Toppar, data: PartitionData, node: int) -> None:
     """rd_kafka_fetch_reply_handle_partition."""
-    one.forbidden = False
-    one.low = data.log_start_offset
-    offset = one.next.offset
+    one.authorization_failed = False
+    one.log_start_offset = data.log_start_offset
+    offset = one.fetch_position.offset
     end = (
         data.last_stable_offset
         if state.isolation == 1 and data.last_stable_offset >= 0
         else data.high_watermark
     )
-    if offset == end and one.eof_told != end:
+    if offset == end and one.reported_eof_offset != end:
         # It has asked from the end on: the answer that brought the last records doesn't say that they were.
-        one.eof_told = end
+        one.reported_eof_offset = end
         state.queue.append(EofOp(one.tp, one.version, end, node, data.high_watermark))
         return
     if data.records:
@@ -123,7 +123,7 @@ def _handle_partition(state: LibrdkafkaState, one: Toppar, data: PartitionData, 
             state.queue.append(FetchOp(one.tp, one.version, tuple(got.records), got.epoch))
             one.queued += len(got.records)
         if got.position > offset:
-            one.next = FetchPos(got.position, got.epoch)
+            one.fetch_position = FetchPos(got.position, got.epoch)
 
 
 def _handle_partition_error(
@@ -131,11 +131,11 @@ def _handle_partition_error(
 ) -> None:
     code = data.error_code
     if code == E.OFFSET_OUT_OF_RANGE:
-        one.low = INVALID
+        one.log_start_offset = INVALID
         toppar.reset_offset(
             state,
             one,
-            one.next,
+            one.fetch_position,
             "fetch failed due to requested offset not available on the broker",
             True,
             out,
@@ -143,11 +143,11 @@ def _handle_partition_error(
         return
     forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
     one.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if forbidden else ERROR_BACKOFF_MS)
-    state.waiting[one.tp] = one
+    state.waiting_toppars[one.tp] = one
     if code in _LEADER_ERRORS:
         wrong.append(one.tp)
-    elif not one.forbidden:
-        one.forbidden = forbidden
+    elif not one.authorization_failed:
+        one.authorization_failed = forbidden
         name = err2name(code)
         state.queue.append(ErrorOp(name, f"Fetch from broker failed: {one.tp}: {name}"))
 
@@ -156,7 +156,7 @@ def _back_off(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:
     for tp in partitions:
         one = ensure_toppar(state, tp)
         one.retry_at = state.now + ERROR_BACKOFF_MS
-        state.waiting[tp] = one
+        state.waiting_toppars[tp] = one
 
 
 def _request_leaders(state: LibrdkafkaState, partitions: list[TopicPartition], out: Out) -> None:

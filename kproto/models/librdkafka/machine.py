@@ -52,17 +52,17 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
     if state.terminating:
         rdkafka.try_terminate(state, out)
     if awake:
-        state.handled = state.now
+        state.last_wakeup = state.now
     if not state.closed:
         fetcher.fetch_toppars(state, out)
-    state.due = _main_deadline(state)
+    state.next_wakeup = _main_deadline(state)
     return out
 
 
 def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
     """Whether the main thread hears of it: not of polls and their ends, nor of what brokers' threads get."""
     if isinstance(event, c.DeadlineReached):
-        return state.due is not None and state.due <= state.now
+        return state.next_wakeup is not None and state.next_wakeup <= state.now
     if isinstance(event, (c.ResponseReceived, c.RequestFailed)):
         return not isinstance(event.request, FetchRequest)
     return not isinstance(event, c.PollCalled)
@@ -70,9 +70,9 @@ def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
 
 def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
     """What one part has left for another."""
-    while state.todo or state.refused:
-        while state.todo:
-            INTERNAL_OPS[state.todo.popleft()](state, out)
+    while state.internal_ops or state.refused:
+        while state.internal_ops:
+            INTERNAL_OPS[state.internal_ops.popleft()](state, out)
         offset_store.fail_unsent(state, out)
 
 
@@ -80,25 +80,29 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     if state.closed or not state.bootstrap:
         return None
-    due, polling = state.due, state.polling
-    if polling is not None and state.telling is None and (due is None or polling.until < due):
-        return polling.until
+    due, polling = state.next_wakeup, state.open_poll
+    if (
+        polling is not None
+        and state.rebalance_in_callback is None
+        and (due is None or polling.deadline < due)
+    ):
+        return polling.deadline
     return due
 
 
 def _main_deadline(state: LibrdkafkaState) -> int | None:
     """When the main thread wakes next."""
     found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
-    if state.coord is not UP:
-        if state.coord is CgrpState.WAIT_BROKER_TRANSPORT:
+    if state.coord_state is not UP:
+        if state.coord_state is CgrpState.WAIT_BROKER_TRANSPORT:
             found.append(state.coord_up_at)
-        elif state.coord is CgrpState.QUERY_COORD and state.find_interval.last is not None:
+        elif state.coord_state is CgrpState.QUERY_COORD and state.find_interval.last is not None:
             found.append(state.find_interval.last + cgrp_coordinator.QUERY_MS + 1)
     if state.retries:
         found += [at for at, _ in state.retries]
-    for one in state.waiting.values():
+    for one in state.waiting_toppars.values():
         found += [one.query_at, one.retry_at]
-    handled, soonest = state.handled, None
+    handled, soonest = state.last_wakeup, None
     for at in found:
         if at is not None and at > handled and (soonest is None or at < soonest):
             soonest = at
@@ -112,7 +116,7 @@ def _run_timers(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_timers_run."""
     if state.retries:
         resend_due(state, out)
-    if state.waiting:
+    if state.waiting_toppars:
         toppar.run_offset_timers(state, out)
     if state.max_poll_at is not None and state.max_poll_at <= state.now:
         cgrp_session.check_max_poll_interval(state, out)
@@ -132,21 +136,21 @@ def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
         return
     cgrp_session.check_session_timeout(state, out)
     for _ in range(2):
-        before = (state.state, state.coord)
+        before = (state.state, state.coord_state)
         if cgrp_coordinator.serve(state, out):
             if state.deferred:
                 offset_store.send_deferred(state, out)
             SERVE[state.state](state, out)
         elif state.deferred:
             offset_store.send_deferred(state, out)
-        while state.todo:
-            INTERNAL_OPS[state.todo.popleft()](state, out)
-        if before == (state.state, state.coord):
+        while state.internal_ops:
+            INTERNAL_OPS[state.internal_ops.popleft()](state, out)
+        if before == (state.state, state.coord_state):
             break
 
 
 def _serve_init(state: LibrdkafkaState, out: Out) -> None:
-    if state.waits_for is not None or (state.fatal is not None and state.static):
+    if state.join_or_sync_in_flight is not None or (state.fatal is not None and state.is_static):
         return
     rdkafka.apply_next_subscription(state, out)
     if state.state is not J.INIT or state.subscription is None or state.terminating:
@@ -156,7 +160,7 @@ def _serve_init(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _serve_member(state: LibrdkafkaState, out: Out) -> None:
-    if not (state.fatal is not None and state.static):
+    if not (state.fatal is not None and state.is_static):
         cgrp_join.send_heartbeat(state, out)
 
 
@@ -189,27 +193,27 @@ INTERNAL_OPS: dict[InternalOp, Callable[[LibrdkafkaState, Out], None]] = {
 # -- responses
 
 
-def _on_metadata_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
-    if answer is None:
+def _on_metadata_response(state: LibrdkafkaState, entry: RequestBuf, response: Any, out: Out) -> None:
+    if response is None:
         metadata.on_metadata_failure(state, entry)
         return
-    metadata.on_metadata_response(state, entry, answer, out)
-    if entry.about == metadata.FOR_PLAN:
+    metadata.on_metadata_response(state, entry, response, out)
+    if entry.context == metadata.FOR_PLAN:
         cgrp_join.assignor_run(state, out)
 
 
-def _on_find_coordinator_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
-    if answer is None:
+def _on_find_coordinator_response(state: LibrdkafkaState, entry: RequestBuf, response: Any, out: Out) -> None:
+    if response is None:
         cgrp_coordinator.on_find_coordinator_error(state, TRANSPORT, None, out)
     else:
-        cgrp_coordinator.on_find_coordinator_response(state, entry, answer, out)
+        cgrp_coordinator.on_find_coordinator_response(state, entry, response, out)
 
 
-def _on_offset_fetch_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
-    assignment.on_offset_fetch_response(state, entry, answer, TRANSPORT if answer is None else 0, out)
+def _on_offset_fetch_response(state: LibrdkafkaState, entry: RequestBuf, response: Any, out: Out) -> None:
+    assignment.on_offset_fetch_response(state, entry, response, TRANSPORT if response is None else 0, out)
 
 
-def _on_leave_group_response(state: LibrdkafkaState, entry: RequestBuf, answer: Any, out: Out) -> None:
+def _on_leave_group_response(state: LibrdkafkaState, entry: RequestBuf, response: Any, out: Out) -> None:
     state.wait_leave = False
 
 

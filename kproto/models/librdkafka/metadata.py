@@ -41,7 +41,7 @@ def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
     """rd_kafka_cgrp_metadata_refresh: ask when a topic was never answered for; True while waiting."""
     if state.wildcard:
         asked = None
-        known = state.whole
+        known = state.full_metadata
     else:
         asked = list(state.subscription or ())
         known = all(one in state.cluster.topics or one in state.cluster.errors for one in asked)
@@ -57,24 +57,24 @@ def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Add
 
 
 def on_metadata_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: MetadataResponse, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: MetadataResponse, out: Out
 ) -> None:
     """rd_kafka_parse_Metadata, but for the leader's part."""
     request = entry.send.request
     assert isinstance(request, MetadataRequest)
-    state.cluster.update(answer, whole=request.topics is None)
-    state.whole = state.whole or request.topics is None
+    state.cluster.update(response, whole=request.topics is None)
+    state.full_metadata = state.full_metadata or request.topics is None
     state.join_interval.reset()
     validate_after_reconnect(state, out)
-    if entry.about in (FOR_JOIN, FOR_WATCH):
+    if entry.context in (FOR_JOIN, FOR_WATCH):
         update_check(state, True, out)
 
 
 def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
     """A broker whose connection broke is asked whether it still has what was read."""
-    if not state.broken:
+    if not state.broken_brokers:
         return
-    state.broken.clear()
+    state.broken_brokers.clear()
     for one in state.partitions.values():
         if one.started and one.fetch_state is ACTIVE:
             toppar.validate_position(state, one, out)
@@ -84,7 +84,7 @@ def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
     """Nobody answered: once more, as often as it takes where a join waits for it."""
     to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
-    retry_request(state, entry, 2**31 if entry.about in (FOR_JOIN, FOR_PLAN) else 0)
+    retry_request(state, entry, 2**31 if entry.context in (FOR_JOIN, FOR_PLAN) else 0)
 
 
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
@@ -93,8 +93,8 @@ def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
         return
     found, missing = match_subscription(state)
     propagate_topic_errors(state, missing)
-    changed = found != state.subscribed
-    state.subscribed = found
+    changed = found != state.subscribed_topics
+    state.subscribed_topics = found
     if do_join and (changed or state.state is CgrpJoinState.WAIT_METADATA):
         metadata_changed(state, out)
 
@@ -119,7 +119,7 @@ def match_subscription(state: LibrdkafkaState) -> tuple[dict[str, int], dict[str
 def propagate_topic_errors(state: LibrdkafkaState, missing: dict[str, int]) -> None:
     """rd_kafka_propagate_consumer_topic_errors: each error of a topic is told once."""
     for topic, code in missing.items():
-        if state.errored.get(topic) != code:
+        if state.errored_topics.get(topic) != code:
             name = err2name(code)
             state.queue.append(ErrorOp(name, f"Subscribed topic not available: {topic}: Broker: {name}"))
-    state.errored = missing
+    state.errored_topics = missing

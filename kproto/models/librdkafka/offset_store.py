@@ -67,7 +67,7 @@ def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tupl
         if not one.assigned:
             wrong = STATE
         else:
-            one.stored = FetchPos(offset)
+            one.stored_position = FetchPos(offset)
     return wrong
 
 
@@ -75,7 +75,7 @@ def commit(
     state: LibrdkafkaState, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
 ) -> None:
     """rd_kafka_commit: these offsets, or those that are stored for the assignment."""
-    op = OffsetCommitOp({}, token, told=wait)
+    op = OffsetCommitOp({}, token, reply_to_application=wait)
     if not wait:
         out.append(FinishCommit(token))
     if offsets is not None:
@@ -89,25 +89,25 @@ def commit_on_timer(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_offset_commit_tmr_cb."""
     if state.subscription is not None and state.state is not CgrpJoinState.STEADY:
         return
-    if not state.lost:
+    if not state.assignment_lost:
         _commit_stored(state, OffsetCommitOp({}), out)
 
 
 def commit_removed(state: LibrdkafkaState, offsets: dict[TopicPartition, FetchPos], out: Out) -> None:
     """rd_kafka_cgrp_assigned_offsets_commit for partitions that were just removed."""
-    if not state.lost:
+    if not state.assignment_lost:
         _send_commit(state, OffsetCommitOp(dict(sorted(offsets.items()))), out)
 
 
 def _commit_stored(state: LibrdkafkaState, op: OffsetCommitOp, out: Out) -> None:
-    if state.all and state.lost:
+    if state.assignment and state.assignment_lost:
         state.wait_commits += 1
         state.refused.append((op, ASSIGNMENT_LOST))
         return
-    for tp in state.all:
+    for tp in state.assignment:
         one = ensure_toppar(state, tp)
-        if _is_newer(one.stored, one.committed):
-            op.offsets[tp] = one.stored
+        if _is_newer(one.stored_position, one.committed_position):
+            op.offsets[tp] = one.stored_position
     _send_commit(state, op, out)
 
 
@@ -123,11 +123,11 @@ def _send_commit(state: LibrdkafkaState, op: OffsetCommitOp, out: Out, *, again:
     if not again:
         state.wait_commits += 1
     offsets = {tp: one for tp, one in op.offsets.items() if not is_logical(one.offset)}
-    if state.fatal is not None and state.static:
+    if state.fatal is not None and state.is_static:
         state.refused.append((op, FATAL))
     elif not offsets:
         state.refused.append((op, NO_OFFSET))
-    elif state.coord is not CgrpState.UP or state.coordinator is None:
+    elif state.coord_state is not CgrpState.UP or state.coordinator is None:
         if not _defer_commit(state, op):
             state.refused.append((op, WAIT_COORD))
     else:
@@ -143,9 +143,9 @@ def _send_commit(state: LibrdkafkaState, op: OffsetCommitOp, out: Out, *, again:
 
 def _defer_commit(state: LibrdkafkaState, op: OffsetCommitOp) -> bool:
     """rd_kafka_cgrp_defer_offset_commit: wait for a coordinator, once."""
-    if op.give_up_at is not None:
+    if op.deferred_until is not None:
         return False
-    op.give_up_at = state.now + state.session_ms
+    op.deferred_until = state.now + state.session_ms
     state.deferred.append(op)
     return True
 
@@ -154,9 +154,9 @@ def send_deferred(state: LibrdkafkaState, out: Out) -> None:
     """Send what waited for the coordinator; what waited too long fails."""
     waiting, state.deferred = state.deferred, []
     for op in waiting:
-        if state.coord is CgrpState.UP:
+        if state.coord_state is CgrpState.UP:
             _send_commit(state, op, out, again=True)
-        elif op.give_up_at is not None and op.give_up_at <= state.now:
+        elif op.deferred_until is not None and op.deferred_until <= state.now:
             state.refused.append((op, WAIT_COORD))
         else:
             state.deferred.append(op)
@@ -170,20 +170,20 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_offset_commit_response(
-    state: LibrdkafkaState, entry: RequestBuf, answer: OffsetCommitResponse | None, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
     """rd_kafka_cgrp_op_handle_OffsetCommit."""
-    op = entry.about
+    op = entry.context
     assert isinstance(op, OffsetCommitOp)
-    errors = commit_errors(answer) if answer is not None else {}
+    errors = commit_errors(response) if response is not None else {}
     failed = {tp: code for tp, code in errors.items() if code}
-    code = TRANSPORT if answer is None else next(reversed(failed.values()), 0)
+    code = TRANSPORT if response is None else next(reversed(failed.values()), 0)
     whole = bool(failed) and len(failed) == len(errors)
     if _handle_commit_error(state, entry, op, code, whole, out):
         return
     for tp, one in op.offsets.items():
-        if not failed.get(tp) and answer is not None:
-            ensure_toppar(state, tp).committed = one
+        if not failed.get(tp) and response is not None:
+            ensure_toppar(state, tp).committed_position = one
     error = None if code == 0 else (err2name(code), f"Commit failed: Broker: {err2name(code)}")
     _finish_commit(state, op, error, out)
 
@@ -195,9 +195,9 @@ def _handle_commit_error(
     if code == 0:
         return False
     if code in _COORDINATOR_ERRORS:
-        state.todo.append(InternalOp.COORDINATOR_DEAD)
+        state.internal_ops.append(InternalOp.COORDINATOR_DEAD)
     elif code == E.REQUEST_TIMED_OUT:
-        state.todo.append(InternalOp.QUERY_COORDINATOR)
+        state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     again = (code in _RETRIABLE_ERRORS and code not in _COORDINATOR_ERRORS and whole) or code == TRANSPORT
     if again and retry_request(state, entry):
         return True
@@ -205,10 +205,10 @@ def _handle_commit_error(
         set_fatal(state, code)
     if code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
-        state.todo.append(InternalOp.REVOKE_AS_LOST)
-    elif code == E.ILLEGAL_GENERATION and not state.rebalancing:
+        state.internal_ops.append(InternalOp.REVOKE_AS_LOST)
+    elif code == E.ILLEGAL_GENERATION and not state.is_rebalancing:
         state.generation = -1
-        state.todo.append(InternalOp.REVOKE_AS_LOST)
+        state.internal_ops.append(InternalOp.REVOKE_AS_LOST)
     elif code in _COORDINATOR_ERRORS or code == TRANSPORT:
         return _defer_commit(state, op)
     return False
@@ -218,7 +218,7 @@ def _finish_commit(
     state: LibrdkafkaState, op: OffsetCommitOp, error: tuple[str, str] | None, out: Out
 ) -> None:
     state.wait_commits -= 1
-    if op.told:
+    if op.reply_to_application:
         out.append(FinishCommit(op.token, error))
     if not state.wait_commits:
-        state.todo.append(InternalOp.SERVE_ASSIGNMENT)
+        state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)

@@ -53,13 +53,13 @@ J = CgrpJoinState
 
 def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) -> None:
     """rd_kafka_cgrp_subscribe; None is unsubscribe."""
-    if state.fatal is not None and state.static:
+    if state.fatal is not None and state.is_static:
         if state.subscription is not None:
             unsubscribe(state, True, out)
         out.append(c.Notify("error", "_FATAL", state.fatal))
         return
     state.next_subscription, state.next_unsubscribe = None, False
-    if state.rebalancing:
+    if state.is_rebalancing:
         state.next_subscription, state.next_unsubscribe = topics, topics is None
     elif state.cooperative and topics is not None and state.subscription is not None:
         _modify_subscription(state, topics, out)
@@ -74,11 +74,11 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
     """rd_kafka_cgrp_unsubscribe."""
     state.max_poll_at = None
-    state.subscription, state.subscribed, state.errored = None, {}, {}
-    state.leader = {}
+    state.subscription, state.subscribed_topics, state.errored_topics = None, {}, {}
+    state.group_members = {}
     if leave_group and state.has_joined:
         state.leave_on_unassign_done = True
-    if not state.lost:
+    if not state.assignment_lost:
         revoke_all_rejoin(state, False, out)
 
 
@@ -91,7 +91,7 @@ def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: O
     found, missing = metadata.match_subscription(state)
     metadata.propagate_topic_errors(state, missing)
     gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in found)
-    changed, state.subscribed = found != state.subscribed, found
+    changed, state.subscribed_topics = found != state.subscribed_topics, found
     if gone:
         enqueue_incremental(state, False, gone, True, out)
     elif changed:
@@ -113,8 +113,8 @@ def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
 
 def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
     """rd_kafka_assign, _incremental_assign, _incremental_unassign and, with nothing, unassign."""
-    if state.telling is not None:
-        state.answered = True
+    if state.rebalance_in_callback is not None:
+        state.rebalance_answered = True
     offsets = {tp: INVALID if offset is None else offset for tp, offset in event.partitions.items()}
     for tp in offsets:
         ensure_toppar(state, tp)
@@ -134,7 +134,7 @@ def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
     """
     tp = event.partition
     met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
-    if tp not in state.all and not met:
+    if tp not in state.assignment and not met:
         error: tuple[str, str] | None = UNKNOWN_PARTITION
     else:
         error = toppar.seek(state, state.partitions.get(tp), event.offset, out)
@@ -155,13 +155,13 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
     It is no position: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
     """
-    return dict(state.all)
+    return dict(state.assignment)
 
 
 def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
     """rd_kafka_position: the last record's offset plus one; INVALID (-1001) before the first."""
     found = state.partitions.get(tp)
-    return found.app.offset if found is not None else INVALID
+    return found.app_position.offset if found is not None else INVALID
 
 
 # -- poll
@@ -169,24 +169,26 @@ def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
 
 def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
     """What is there is given when the event is through, as after any other one."""
-    state.polling = OpenPoll(state.now + event.timeout_ms, event.limit)
+    state.open_poll = OpenPoll(state.now + event.timeout_ms, event.limit)
 
 
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
     """The application's callback is back: where it didn't answer by itself, the binding does."""
-    event, state.telling = state.telling, None
-    if event is not None and not state.answered:
+    event, state.rebalance_in_callback = state.rebalance_in_callback, None
+    if event is not None and not state.rebalance_answered:
         answer_by_default(state, event, out)
-    state.answered = False
-    if event is not None and state.polling is not None:
-        state.polling.answered = state.event_a_poll
+    state.rebalance_answered = False
+    if event is not None and state.open_poll is not None:
+        state.open_poll.rebalance_answered = state.one_event_per_poll
 
 
 def serve_queue(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_q_serve_rkmessages: give what is there, until it is enough or the time is over."""
-    open_poll = state.polling
-    while state.queue and state.telling is None and (open_poll is not None or state.closing):
-        if open_poll is not None and (open_poll.answered or len(open_poll.records) >= open_poll.limit):
+    open_poll = state.open_poll
+    while state.queue and state.rebalance_in_callback is None and (open_poll is not None or state.closing):
+        if open_poll is not None and (
+            open_poll.rebalance_answered or len(open_poll.records) >= open_poll.limit
+        ):
             break
         item = state.queue.popleft()
         if isinstance(item, RebalanceOp):
@@ -194,51 +196,51 @@ def serve_queue(state: LibrdkafkaState, out: Out) -> None:
         elif isinstance(item, FetchOp):
             _deliver_messages(state, item)
         elif open_poll is not None and isinstance(item, ErrorOp):
-            open_poll.troubles.append(item)
+            open_poll.errors.append(item)
         elif open_poll is not None and isinstance(item, EofOp):
             _deliver_eof(state, item, open_poll)
-    if open_poll is not None and state.telling is None:
-        enough = len(open_poll.records) + len(open_poll.troubles) >= open_poll.limit
-        if enough or open_poll.answered or state.now >= open_poll.until:
+    if open_poll is not None and state.rebalance_in_callback is None:
+        enough = len(open_poll.records) + len(open_poll.errors) >= open_poll.limit
+        if enough or open_poll.rebalance_answered or state.now >= open_poll.deadline:
             _finish_poll(state, open_poll, out)
 
 
 def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    state.telling = event
-    kind = "assigned" if event.assign else "lost" if state.lost else "revoked"
+    state.rebalance_in_callback = event
+    kind = "assigned" if event.assign else "lost" if state.assignment_lost else "revoked"
     out.append(c.RunCallback(kind, event.partitions))
 
 
 def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
     one = ensure_toppar(state, item.tp)
     one.queued = max(0, one.queued - len(item.records))
-    if item.version != one.version or state.polling is None:
+    if item.version != one.version or state.open_poll is None:
         return
-    room = state.polling.limit - len(state.polling.records)
+    room = state.open_poll.limit - len(state.open_poll.records)
     given, rest = item.records[:room], item.records[room:]
     if rest:
         state.queue.appendleft(FetchOp(item.tp, item.version, rest, item.epoch))
         one.queued += len(rest)
-    state.polling.records += given
-    one.app = FetchPos(given[-1].offset + 1, item.epoch)
+    state.open_poll.records += given
+    one.app_position = FetchPos(given[-1].offset + 1, item.epoch)
     if state.auto_store:
-        one.stored = one.app
+        one.stored_position = one.app_position
 
 
 def _deliver_eof(state: LibrdkafkaState, item: EofOp, open_poll: OpenPoll) -> None:
     one = ensure_toppar(state, item.tp)
     if item.version != one.version:
         return
-    one.eof = item.offset
+    one.eof_offset = item.offset
     if state.partition_eof:
         end = f"end of partition at offset {item.offset} (HighwaterMark {item.high_watermark})"
         text = f"Fetch from broker {item.node} reached {end}"
-        open_poll.troubles.append(ErrorOp(PARTITION_EOF, text))
+        open_poll.errors.append(ErrorOp(PARTITION_EOF, text))
 
 
 def _finish_poll(state: LibrdkafkaState, open_poll: OpenPoll, out: Out) -> None:
-    state.polling, state.last_poll = None, state.now
-    for one in open_poll.troubles:
+    state.open_poll, state.last_poll = None, state.now
+    for one in open_poll.errors:
         out.append(c.Notify("event" if one.name == PARTITION_EOF else "error", one.name, one.text))
     out.append(c.FinishPoll(tuple(open_poll.records)))
 
@@ -249,8 +251,8 @@ def _finish_poll(state: LibrdkafkaState, open_poll: OpenPoll, out: Out) -> None:
 def close(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_consumer_close and rd_kafka_cgrp_terminate0."""
     state.closing = state.terminating = True
-    if state.polling is not None:
-        _finish_poll(state, state.polling, out)
+    if state.open_poll is not None:
+        _finish_poll(state, state.open_poll, out)
     if state.fatal is not None:
         out.append(c.Notify("error", "_FATAL", state.fatal))
         _finish_close(state, out)
@@ -262,20 +264,25 @@ def close(state: LibrdkafkaState, out: Out) -> None:
         if state.state is J.STEADY:
             move(state, J.INIT)
             leave_maybe(state, out)
-    state.todo.append(InternalOp.SERVE_ASSIGNMENT)
+    state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
 
 
 def try_terminate(state: LibrdkafkaState, out: Out) -> None:
     """rd_kafka_cgrp_try_terminate: nothing is under way any more."""
-    if not state.terminating or state.closed or state.telling is not None or state.waits_for_call:
+    if (
+        not state.terminating
+        or state.closed
+        or state.rebalance_in_callback is not None
+        or state.waits_for_call
+    ):
         return
-    if assignment.is_in_progress(state) or state.wait_leave or state.refused or state.todo:
+    if assignment.is_in_progress(state) or state.wait_leave or state.refused or state.internal_ops:
         return
     _finish_close(state, out)
 
 
 def _finish_close(state: LibrdkafkaState, out: Out) -> None:
-    state.coord, state.closed = CgrpState.TERM, True
+    state.coord_state, state.closed = CgrpState.TERM, True
     state.open, state.retries = {}, []
-    state.todo.clear()
+    state.internal_ops.clear()
     out.append(c.FinishClose())

@@ -77,9 +77,9 @@ def send_request(
 
 def retry_request(state: LibrdkafkaState, entry: RequestBuf, most: int = MAX_RETRIES) -> bool:
     """Send it again after the backoff; False when it was sent often enough."""
-    if entry.tries > most or state.closed:
+    if entry.attempts > most or state.closed:
         return False
-    entry.tries += 1
+    entry.attempts += 1
     state.retries.append((state.now + RETRY_BACKOFF_MS, entry))
     return True
 

@@ -115,30 +115,30 @@ class Toppar:
     fetch_state: TopparFetchState = TopparFetchState.NONE
     started: bool = False
     assigned: bool = False
-    next: FetchPos = INVALID_POS
-    app: FetchPos = INVALID_POS
-    stored: FetchPos = INVALID_POS
-    committed: FetchPos = INVALID_POS
-    query: int = INVALID
+    fetch_position: FetchPos = INVALID_POS
+    app_position: FetchPos = INVALID_POS
+    stored_position: FetchPos = INVALID_POS
+    committed_position: FetchPos = INVALID_POS
+    query_offset: int = INVALID
     query_at: int | None = None
     retry_at: int | None = None
-    low: int = INVALID
-    eof: int = INVALID
-    eof_told: int = INVALID
-    forbidden: bool = False
+    log_start_offset: int = INVALID
+    eof_offset: int = INVALID
+    reported_eof_offset: int = INVALID
+    authorization_failed: bool = False
     """Reading it was refused, and that was told: once, until a Fetch brings something again."""
-    keeps_store: bool = False
+    stores_offset_at_stop: bool = False
     """RD_KAFKA_TOPPAR_F_OFFSET_STORE: started at STORED itself, as only a consumer without a group is."""
-    lib_paused: bool = False
-    app_paused: bool = False
+    paused_by_library: bool = False
+    paused_by_application: bool = False
     queued: int = 0
 
     @property
     def fetchable(self) -> bool:
         """Active, not paused by anybody, and it is known from where."""
-        if self.fetch_state is not ACTIVE or self.lib_paused or self.app_paused:
+        if self.fetch_state is not ACTIVE or self.paused_by_library or self.paused_by_application:
             return False
-        return self.next.offset >= 0
+        return self.fetch_position.offset >= 0
 
 
 @dataclass(slots=True)
@@ -218,8 +218,8 @@ class RequestBuf:
     """A request that has no answer yet: how often it was sent, and what it was for."""
 
     send: SendRequest
-    about: object = None
-    tries: int = 1
+    context: object = None
+    attempts: int = 1
 
 
 @dataclass(slots=True)
@@ -228,9 +228,9 @@ class OffsetCommitOp:
 
     offsets: dict[TopicPartition, FetchPos]
     token: object = None
-    told: bool = False
+    reply_to_application: bool = False
     """The application waits for its result."""
-    give_up_at: int | None = None
+    deferred_until: int | None = None
     """Deferred until there is a coordinator, at most to here."""
 
 
@@ -238,11 +238,11 @@ class OffsetCommitOp:
 class OpenPoll:
     """An open poll: what it has so far, and until when it waits for more."""
 
-    until: int
+    deadline: int
     limit: int
     records: list[ModelRecord] = field(default_factory=list[ModelRecord])
-    troubles: list[ErrorOp] = field(default_factory=list[ErrorOp])
-    answered: bool = False
+    errors: list[ErrorOp] = field(default_factory=list[ErrorOp])
+    rebalance_answered: bool = False
     """A rebalance was answered in it: Go's Poll is over then, with nothing."""
 
 
@@ -253,7 +253,7 @@ class LibrdkafkaState:
     config: ModelConfig
     assignors: tuple[Assignor, ...]
     now: int = 0
-    old: bool = False
+    is_old_release: bool = False
     """1.9 or 2.0."""
     versions: Mapping[int, int] = field(default_factory=lambda: VERSIONS)
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
@@ -264,31 +264,31 @@ class LibrdkafkaState:
     retries: list[tuple[int, RequestBuf]] = field(default_factory=list[tuple[int, RequestBuf]])
 
     # The coordinator (rkcg_state).
-    coord: CgrpState = CgrpState.QUERY_COORD
+    coord_state: CgrpState = CgrpState.QUERY_COORD
     coordinator: Address | None = None
     coord_up_at: int | None = None
     find_interval: RdInterval = field(default_factory=RdInterval)
-    finds: int = 0
+    find_count: int = 0
 
     # The group; `state` is rkcg_join_state.
     state: CgrpJoinState = J.INIT
     member_id: str = ""
     generation: int = -1
-    waits_for: Message | None = None
+    join_or_sync_in_flight: Message | None = None
     join_interval: RdInterval = field(default_factory=RdInterval)
     heartbeat_interval: RdInterval = field(default_factory=RdInterval)
-    heartbeat_open: bool = False
-    session_at: int | None = None
+    heartbeat_in_flight: bool = False
+    session_deadline: int | None = None
     assignor: Assignor | None = None
-    leader: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
-    previous: tuple[TopicPartition, ...] | None = None
+    group_members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
+    previous_assignment: tuple[TopicPartition, ...] | None = None
     previous_generation: int = -1
     group_assignment: tuple[TopicPartition, ...] | None = None
-    then_assign: tuple[TopicPartition, ...] | None = None
+    incr_assignment: tuple[TopicPartition, ...] | None = None
     """rkcg_rebalance_incr_assignment: what a cooperative assign adds after the revoke before it."""
-    rejoin: bool = False
+    rebalance_rejoin: bool = False
     """rkcg_rebalance_rejoin: join again once the open assign or unassign is done."""
-    lost: bool = False
+    assignment_lost: bool = False
     terminating: bool = False
     leave_on_unassign_done: bool = False
     wait_leave: bool = False
@@ -298,17 +298,17 @@ class LibrdkafkaState:
 
     # The subscription.
     subscription: tuple[str, ...] | None = None
-    subscribed: dict[str, int] = field(default_factory=dict[str, int])
+    subscribed_topics: dict[str, int] = field(default_factory=dict[str, int])
     """rkcg_subscribed_topics: those of the subscription that exist, and their partitions."""
     next_subscription: tuple[str, ...] | None = None
     next_unsubscribe: bool = False
-    errored: dict[str, int] = field(default_factory=dict[str, int])
+    errored_topics: dict[str, int] = field(default_factory=dict[str, int])
     local_topics: set[str] = field(default_factory=set[str])
-    whole: bool = False
+    full_metadata: bool = False
     """All topics of the cluster are known."""
 
     # The assignment (rk_consumer.assignment).
-    all: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    assignment: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     pending: dict[TopicPartition, FetchPos] = field(default_factory=dict[TopicPartition, FetchPos])
     queried: set[TopicPartition] = field(default_factory=set[TopicPartition])
     removed: list[TopicPartition] = field(default_factory=list[TopicPartition])
@@ -318,9 +318,9 @@ class LibrdkafkaState:
     refused: deque[tuple[OffsetCommitOp, tuple[str, str]]] = field(
         default_factory=deque[tuple[OffsetCommitOp, tuple[str, str]]]
     )
-    todo: deque[InternalOp] = field(default_factory=deque[InternalOp])
+    internal_ops: deque[InternalOp] = field(default_factory=deque[InternalOp])
     partitions: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
-    waiting: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
+    waiting_toppars: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
     """Those that wait for a time: `query_at` or `retry_at`."""
 
     # Timers; None where one isn't running.
@@ -328,23 +328,23 @@ class LibrdkafkaState:
     metadata_at: int | None = None
     max_poll_at: int | None = None
     loop_at: int = 0
-    handled: int = -1
+    last_wakeup: int = -1
     """When the main thread was awake last: what was due by then is done."""
-    due: int | None = None
+    next_wakeup: int | None = None
     """When it wakes next."""
 
     # Between library and application.
     queue: deque[QueuedOp] = field(default_factory=deque[QueuedOp])
-    polling: OpenPoll | None = None
-    telling: RebalanceOp | None = None
-    answered: bool = False
+    open_poll: OpenPoll | None = None
+    rebalance_in_callback: RebalanceOp | None = None
+    rebalance_answered: bool = False
     """The application has answered the rebalance event in its callback by itself."""
     last_poll: int = 0
     closing: bool = False
     closed: bool = False
 
-    fetching: set[int] = field(default_factory=set[int])
-    broken: set[int] = field(default_factory=set[int])
+    fetching_brokers: set[int] = field(default_factory=set[int])
+    broken_brokers: set[int] = field(default_factory=set[int])
     """Brokers whose connection broke: positions are validated when they are back."""
 
     # -- what the configuration means
@@ -386,7 +386,7 @@ class LibrdkafkaState:
         return self.config.extra.get("enable.partition.eof", False) is True
 
     @property
-    def event_a_poll(self) -> bool:
+    def one_event_per_poll(self) -> bool:
         """confluent-kafka-go's Poll: a rebalance is an event, too, and what it returns then is nil."""
         return self.config.extra.get("binding") == "go"
 
@@ -399,7 +399,7 @@ class LibrdkafkaState:
         return _RESETS[self.config.reset or "largest"]
 
     @property
-    def static(self) -> bool:
+    def is_static(self) -> bool:
         return self.config.instance is not None
 
     @property
@@ -423,13 +423,13 @@ class LibrdkafkaState:
         return self.state in (J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL)
 
     @property
-    def rebalancing(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """RD_KAFKA_CGRP_REBALANCING."""
         if self.has_joined and self.state in (J.WAIT_JOIN, J.WAIT_METADATA):
             return True
         if self.state is not J.INIT and J.WAIT_SYNC <= self.state < J.STEADY:
             return True
-        return self.then_assign is not None or self.rejoin
+        return self.incr_assignment is not None or self.rebalance_rejoin
 
 
 _RESETS = {
@@ -460,7 +460,7 @@ def start(config: ModelConfig) -> LibrdkafkaState:
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
     names = config.assignors or ("range", "roundrobin")
     assignors = chosen(STICKY_ASSIGNOR if one == STICKY_ASSIGNOR.name else one for one in names)
-    state = LibrdkafkaState(config, assignors, old=old)
+    state = LibrdkafkaState(config, assignors, is_old_release=old)
     state.versions = OLD_VERSIONS if old else VERSIONS
     return state
 

@@ -408,9 +408,9 @@ def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for
 
 def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again_without_a_callback() -> None:
     state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), JAVA_2_6)
-    state.topics, state.automatic = frozenset({"u"}), True
+    state.topics, state.auto_assigned = frozenset({"u"}), True
     state.state, state.generation = JavaMemberState.STABLE, JavaGeneration(1, "id", "range")
-    state.join_done = Assignment(partitions=(T0,)).encode()
+    state.join_result = Assignment(partitions=(T0,)).encode()
     out: list[c.ModelAction] = []
     consumer_coordinator.on_join_complete(state, out)
     assert [(one.kind, one.name) for one in out if isinstance(one, c.Notify)] == [("log", "WARN")]
@@ -429,10 +429,10 @@ def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_t
 
 def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
     state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), JAVA_4_3)
-    state.pattern, state.automatic, state.topics = "t.*", True, frozenset({"t"})
+    state.pattern, state.auto_assigned, state.topics = "t.*", True, frozenset({"t"})
     state.joined_topics = frozenset({"t"})
     state.state, state.generation = JavaMemberState.STABLE, JavaGeneration(1, "id", "range")
-    state.join_done = Assignment(partitions=(TopicPartition("tb", 0),)).encode()
+    state.join_result = Assignment(partitions=(TopicPartition("tb", 0),)).encode()
     consumer_coordinator.on_join_complete(state, [])
     assert state.topics == state.joined_topics == {"t", "tb"}
 

@@ -452,11 +452,11 @@ def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType)
 
 def test_poll_times_are_those_of_kafka_consumer_metrics() -> None:
     times = KafkaConsumerMetrics()
-    assert times.metrics(5)["last-poll-seconds-ago"] == -1
+    assert times.values(5)["last-poll-seconds-ago"] == -1
     for begun, ended in ((1_000, 1_100), (2_000, 2_500), (5_000, 5_000)):
         times.record_poll_start(begun)
         times.record_poll_end(ended)
-    found = times.metrics(8_200)
+    found = times.values(8_200)
     assert found["last-poll-seconds-ago"] == 3
     assert found["time-between-poll-avg"] == pytest.approx(4_000 / 3)
     assert found["time-between-poll-max"] == 3_000
@@ -468,15 +468,15 @@ def test_a_first_poll_without_time_spoils_the_average_until_its_sample_is_over()
     times.record_poll_start(0)
     times.record_poll_end(0)
     for begun in range(1_000, 61_000, 1_000):
-        assert isnan(times.metrics(begun - 1)["poll-idle-ratio-avg"])
+        assert isnan(times.values(begun - 1)["poll-idle-ratio-avg"])
         times.record_poll_start(begun)
         times.record_poll_end(begun + 500)
-    assert times.metrics(61_000)["poll-idle-ratio-avg"] == pytest.approx(1 / 3)
+    assert times.values(61_000)["poll-idle-ratio-avg"] == pytest.approx(1 / 3)
 
 
 def test_what_is_older_than_two_samples_is_forgotten() -> None:
     times = KafkaConsumerMetrics()
     times.record_poll_start(0)
     times.record_poll_start(20_000)
-    assert times.metrics(21_000)["time-between-poll-max"] == 20_000
-    assert isnan(times.metrics(60_000)["time-between-poll-max"])
+    assert times.values(21_000)["time-between-poll-max"] == 20_000
+    assert isnan(times.values(60_000)["time-between-poll-max"])

@@ -253,18 +253,20 @@ def test_s0_11_both_commit_paths(options: dict[str, object], timer: int, closing
 def test_s0_12_a_record_handed_over_is_stored_as_its_offset_plus_one() -> None:
     stage, a = joined(auto_commit=False)
     stage.run(500)
-    assert a.state.partitions[T0].stored.offset == 10
-    assert a.state.partitions[T0].committed.offset == INVALID
+    assert a.state.partitions[T0].stored_position.offset == 10
+    assert a.state.partitions[T0].committed_position.offset == INVALID
 
 
 def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_stored() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof=9)
+    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9)
     toppar.stop(state, one)
-    assert one.stored.offset == INVALID
-    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof=9, keeps_store=True)
+    assert one.stored_position.offset == INVALID
+    one = Toppar(
+        T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9, stores_offset_at_stop=True
+    )
     toppar.stop(state, one)
-    assert one.stored.offset == 9
+    assert one.stored_position.offset == 9
 
 
 def test_store_by_hand_is_refused_beside_the_automatic_one_and_for_what_is_not_assigned() -> None:
@@ -395,7 +397,7 @@ class Handler:
         return assigned, first, refused
 
     def committed(self) -> int:
-        return self.app.state.partitions[self.tp].committed.offset
+        return self.app.state.partitions[self.tp].committed_position.offset
 
 
 def test_seed_a_the_first_request_is_over_before_the_group_has_joined() -> None:
@@ -567,9 +569,11 @@ def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyP
 
 def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, next=FetchPos(9), app=FetchPos(5))
+    one = Toppar(
+        T0, fetch_state=TopparFetchState.ACTIVE, fetch_position=FetchPos(9), app_position=FetchPos(5)
+    )
     toppar.pause(state, one, library=True)
-    assert (one.version, one.next.offset) == (1, 5)
+    assert (one.version, one.fetch_position.offset) == (1, 5)
 
 
 @pytest.mark.parametrize("at", range(0, 300, 10))

@@ -11,13 +11,13 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 def divided(count: int, **claims: bytes | None) -> dict[str, list[TopicPartition]]:
     members = {one: Subscription(topics=("t",), user_data=data) for one, data in claims.items()}
-    plan = JAVA_2_6.own["sticky"].assign({"t": count}, members, {})
+    plan = JAVA_2_6.assignors_2_6["sticky"].assign({"t": count}, members, {})
     assert plan != ASSIGNORS["sticky"].assign({"t": count}, members, {}), "today's divides otherwise"
     return plan
 
 
 def test_who_owns_more_keeps_the_first_that_it_says() -> None:
-    owned = JAVA_2_6.own["sticky"].user_data([T2, T0, T1], 5)
+    owned = JAVA_2_6.assignors_2_6["sticky"].user_data([T2, T0, T1], 5)
     assert divided(3, a=owned, b=sticky_user_data([], 5)) == {"a": [T2, T0], "b": [T1]}
 
 

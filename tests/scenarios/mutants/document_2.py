@@ -60,12 +60,12 @@ def _always_in_a_group_and_committing(*what: Any) -> Any:
 
 
 def _for_any_thread(state: JavaState, event: c.PollCalled, out: Any) -> None:
-    state.block = BlockedOn.NOTHING
+    state.blocked_on = BlockedOn.NOTHING
     _poll(state, event, out)
 
 
 def _of_nothing(state: JavaState, event: c.PollCalled, out: Any) -> None:
-    state.automatic = True
+    state.auto_assigned = True
     _poll(state, event, out)
 
 
@@ -84,7 +84,7 @@ def _once(state: JavaState, event: c.PollCalled, out: Any) -> None:
 def _fetched_by_the_next_poll(state: JavaState, out: Any) -> None:
     asked = {tp: at for session in state.sessions.values() for tp, at in session.partitions.items()}
     moved = any(tp in asked and asked[tp][0] != one.offset for tp, one in state.assigned.items())
-    if not moved or state.polls.last == state.now:
+    if not moved or state.metrics.last == state.now:
         _fetch(state, out)
 
 
@@ -95,7 +95,7 @@ def _by_a_thread(state: JavaState, out: Any) -> None:
 
 def _twice_a_second(state: JavaState, out: Any) -> None:
     _by_timer(state, out)
-    state.commit_at = min(state.commit_at, state.now + 500)
+    state.auto_commit_at = min(state.auto_commit_at, state.now + 500)
 
 
 # ---- rebalances
@@ -107,7 +107,7 @@ def _somewhere_else(answer: Any) -> Any:
 
 
 def _growth_is_not_seen(state: JavaState) -> bool:
-    state.planned = None
+    state.assignment_snapshot = None
     return _needs_join(state)
 
 
@@ -137,7 +137,7 @@ def _nothing_is_not_told(state: JavaState, kind: str, partitions: Any, then: Con
 
 
 def _the_last_is_thrown(state: JavaState, error: Any, out: Any) -> None:
-    state.raised = None if error is not None else state.raised
+    state.callback_exception = None if error is not None else state.callback_exception
     _told(state, error, out)
 
 
@@ -152,12 +152,12 @@ def _as_whom_it_was(state: JavaState, out: Any) -> None:
 
 def _all_watch(state: JavaState, out: Any) -> None:
     _complete(state, out)
-    state.planned = state.snapshot
+    state.assignment_snapshot = state.metadata_snapshot
 
 
 def _too_short_is_empty(state: JavaState, out: Any) -> None:
-    if state.join_done is not None and len(state.join_done) < 2:
-        state.join_done = Assignment(partitions=()).encode()
+    if state.join_result is not None and len(state.join_result) < 2:
+        state.join_result = Assignment(partitions=()).encode()
     _complete(state, out)
 
 
@@ -174,7 +174,7 @@ def _not_extended(state: JavaState, out: Any) -> None:
 
 
 def _all_is_new(state: JavaState, out: Any) -> None:
-    state.added = state.adopting
+    state.added_partitions = state.new_assignment
     _adopt(state, out)
 
 
@@ -185,13 +185,13 @@ def _all_begins_anew(state: JavaState, out: Any) -> None:
 
 def _what_it_raises_is_dropped(state: JavaState, out: Any) -> None:
     _adopt(state, out)
-    state.raised = None
+    state.callback_exception = None
 
 
 def _the_timer_goes_on(state: JavaState, out: Any) -> None:
-    before = state.commit_at
+    before = state.auto_commit_at
     _adopt(state, out)
-    state.commit_at = before
+    state.auto_commit_at = before
 
 
 def _no_rejoin(state: JavaState, going: Any, out: Any) -> None:
