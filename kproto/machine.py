@@ -184,7 +184,7 @@ class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
     request: RequestT_co
     version: int
     client_id: str = ""
-    # As DescribeGroups shows it; Kafka writes "/127.0.0.1".
+    # As DescribeGroups shows it (R5); Kafka writes "/127.0.0.1".
     client_host: str = ""
     # A text that no other event has, such as a UUID. New member ids are made of it.
     random_id: str = ""

@@ -183,27 +183,6 @@ def test_every_page_is_in_the_navigation() -> None:
         assert page in text or page.startswith("protocol/"), page
 
 
-def cited() -> set[str]:
-    """Return the rule numbers, such as M10 and I7, in the source, its tests and the other pages."""
-    root = DOCS.parent
-    folders = ("kproto", "consumer", "tests", "docs")
-    files = [path for folder in folders for path in (root / folder).rglob("*.py")]
-    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "rules"]
-    text = "\n".join(path.read_text() for path in [*files, *pages] if path.name != "documents.py")
-    return set(re.findall(r"\b(?:[RM]\d{1,3}|[IX]\d{1,2})\b", text))
-
-
-def test_every_rule_that_is_cited_is_defined() -> None:
-    defined = {name: text for page in hooks().RULES for name, text in hooks().rules(page).items()}
-    assert cited() - set(defined) == set()
-    assert all(defined.values())
-
-
-def test_every_rule_that_is_defined_is_cited() -> None:
-    defined = {name: text for page in hooks().RULES for name, text in hooks().rules(page).items()}
-    assert set(defined) - cited() - {"I4", "I9", "I11", "I16", "I17", "I19"} == set()
-
-
 def test_every_story_that_is_cited_exists() -> None:
     from kproto.scenarios import scenarios
 

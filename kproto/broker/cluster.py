@@ -169,7 +169,10 @@ class Cluster:
         return len(self._places) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
-        """Why a node doesn't answer for a group (yet), or NONE."""
+        """Return why a node rejects requests to a group, or NONE.
+
+        It is not the coordinator of the group, or it is still loading the group (R171).
+        """
         if self.group_coordinator_of(group_id) != node:
             return ErrorCode.NOT_COORDINATOR
         if self.loading.get(group_id, now) > now:

@@ -37,6 +37,7 @@ from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestG
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.wire.message import Message
 from tests.broker.stage import TwoBrokers, batch_of, fetch_request, fetch_topic, join_request, partitions_of
+from tests.rules import rule
 
 
 def test_both_brokers_tell_the_same_of_the_cluster(two_brokers: TwoBrokers) -> None:
@@ -65,6 +66,7 @@ def test_a_fetch_that_waits_hears_that_the_leader_moved(two_brokers: TwoBrokers)
     assert two_brokers.cluster.topics.named("t").partitions[0].log.leader_epoch == 1  # type: ignore[union-attr]
 
 
+@rule("R7", "R170")
 def test_a_group_is_looked_up_where_it_is_now(two_brokers: TwoBrokers) -> None:
     def place() -> int:
         found = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
@@ -80,6 +82,7 @@ def test_a_broker_that_is_not_the_coordinator_says_so(two_brokers: TwoBrokers) -
     assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[union-attr]
 
 
+@rule("R4", "R104")
 @pytest.mark.parametrize("version", [1, 5, 8])
 def test_offsets_are_refused_by_who_is_not_the_coordinator(two_brokers: TwoBrokers, version: int) -> None:
     """Empty offsets would be read as "never committed"."""
@@ -98,6 +101,7 @@ def test_offsets_are_refused_by_who_is_not_the_coordinator(two_brokers: TwoBroke
         assert answer.groups[0].error_code == code  # type: ignore[union-attr]
 
 
+@rule("R171")
 def test_a_new_coordinator_has_to_load_the_group_first(two_brokers: TwoBrokers) -> None:
     two_brokers.step(1, MoveCoordinator("f", 2, 50))
     beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
@@ -106,6 +110,7 @@ def test_a_new_coordinator_has_to_load_the_group_first(two_brokers: TwoBrokers) 
     assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # type: ignore[union-attr]
 
 
+@rule("R175", "R179")
 def test_members_that_wait_hear_that_the_coordinator_moved(two_brokers: TwoBrokers) -> None:
     assert two_brokers.ask(1, join_request("", group="f"), 3) is None
     two_brokers.step(1, Tick())

@@ -6,6 +6,7 @@ import pytest
 
 from kproto.transactions import EDGES, TransactionMetadata, TransactionSettings, TransactionState
 from kproto.transactions.state import S, TransactionContext, move, offsets_partition
+from tests.rules import rule
 from tests.transactions.stage import Stage
 
 
@@ -28,6 +29,7 @@ def test_a_transaction_moves_along_the_edges_only(
         assert txn.state is before
 
 
+@rule("R169")
 @pytest.mark.parametrize(("group", "java_hash"), {"hello": 99162322, "polygenelubricants": 0}.items())
 def test_the_partition_of_a_groups_offsets_follows_javas_hash(group: str, java_hash: int) -> None:
     """Java's hash of "polygenelubricants" is the smallest int, which has no absolute value."""

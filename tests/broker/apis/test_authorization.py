@@ -54,6 +54,7 @@ def stage_of(*rules: Acl) -> LoginStage:
     return stage
 
 
+@pytest.mark.rule("R121")
 def test_lists_are_silent_about_what_is_not_allowed() -> None:
     stage = stage_of(rule())
     assert [topic.name for topic in stage.ask(MetadataRequest(topics=None), 1).topics] == ["t"]
@@ -66,6 +67,7 @@ def test_a_topic_that_is_not_there_looks_like_one_that_is_not_allowed() -> None:
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [("u", 29), ("absent", 29)]
 
 
+@pytest.mark.rule("R85")
 def test_what_is_not_allowed_is_told_beside_what_is() -> None:
     stage = stage_of(rule(), rule("g", resource=Resource.GROUP))
     part = [OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
@@ -75,6 +77,7 @@ def test_what_is_not_allowed_is_told_beside_what_is() -> None:
     assert found == {"t": 0, "u": 29}
 
 
+@pytest.mark.rule("R18")
 def test_a_stranger_s_member_is_not_even_heard_of() -> None:
     stage = stage_of()
     answer = stage.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)

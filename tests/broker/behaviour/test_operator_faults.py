@@ -27,6 +27,7 @@ from kproto.testing.faults import Proxy
 from kproto.testing.strategies import Drawn, requests
 from kproto.wire.message import Struct
 from tests.broker.stage import Stage, batch_of, connected, fetch_request, fetch_topic, join_request
+from tests.rules import rule
 
 BUSY = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -208,6 +209,7 @@ def test_a_broker_that_was_down_has_what_it_had() -> None:
         assert kept.result(30).offset == 1
 
 
+@rule("R175")
 def test_a_broker_that_is_back_begins_the_sessions_of_its_members_anew() -> None:
     """As a coordinator that has loaded its groups (R175), however long it was away."""
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}

@@ -26,6 +26,7 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.wire.message import Message
+from tests.rules import rule
 
 SESSION = 10_000
 
@@ -209,6 +210,7 @@ def test_a_request_that_no_coordinator_serves_is_rejected_by_the_broker(driver: 
     assert driver.responses == {"metadata": "rejected by the broker"}
 
 
+@rule("R179")
 def test_delayed_requests_are_answered_when_the_group_is_handed_over(driver: Driver) -> None:
     driver.send("first", join(), 3)
     driver.send("second", join(), 3)

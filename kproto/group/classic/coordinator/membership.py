@@ -236,7 +236,8 @@ def _remove_leaving_member(
 ) -> ErrorCode:
     """Remove one member of a LeaveGroup and add the reason to `reasons`, or return an error (R78, R79, R80).
 
-    An empty member id with an instance id is an administrator's request to remove a static member.
+    An empty member id with an instance id is an administrator's request to remove a static member. The member
+    itself does not send LeaveGroup when it closes (R84).
     """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:

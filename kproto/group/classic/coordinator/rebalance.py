@@ -69,7 +69,7 @@ def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> N
 
 
 def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None:
-    """Complete the join phase, or extend the initial delay if members were added during it (R142, R143)."""
+    """Complete the join phase, or extend the initial delay if members were added (R142, R143, R145)."""
     left = group.initial_delay_left
     if left and group.new_member_added:
         group.new_member_added = False
@@ -171,7 +171,7 @@ def cancel_sync(context: GroupContext, member: ClassicGroupMember, code: ErrorCo
 
 
 def with_reason(event: str, reason: str | None) -> str:
-    """Return what happened, followed by the client's own reason if it sent one (KIP-800)."""
+    """Return what happened, followed by the client's own reason if it sent one (R39, KIP-800)."""
     return f"{event}: {reason}" if reason else event
 
 

@@ -127,7 +127,7 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 
 
 def _offset_fetch_error(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
-    """Report the error for each group, for the request, or below v2 for each partition (R4)."""
+    """Report the error for each group, for the request, or below v2 for each partition (R4, R104)."""
     if version >= _BATCH_FETCH_VERSION:
         groups = [
             OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)

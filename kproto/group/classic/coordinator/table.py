@@ -30,8 +30,7 @@ Rules of this module; the other rules are in the cells and in the docstrings of 
 * R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
   state. A static member that was replaced is therefore FENCED_INSTANCE_ID before it is UNKNOWN_MEMBER_ID,
   and that before ILLEGAL_GENERATION.
-* R12: one event is applied at a time. Deadlines that are due at `now` fire before the event, the oldest
-  first.
+* Deadlines that are due at `now` fire before the event, the oldest first.
 
 Follows GroupMetadataManager of Kafka 4.3 for classic groups, KIP-345 (static members), KIP-389
 (group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814
@@ -199,7 +198,7 @@ def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str)
 
 
 def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest]) -> None:
-    """Reject an empty group id (R14), and a session timeout that is out of bounds (R19)."""
+    """Reject an empty group id first (R13, R14), then a session timeout that is out of bounds (R19)."""
     request, settings = call.request, context.coordinator.settings
     longest = settings.group_max_session_timeout_ms
     if not request.group_id:

@@ -8,8 +8,10 @@ from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
 from kproto.messages.list_groups import ListGroupsRequest
 from tests.group.classic.coordinator.stage import REBALANCE, Stage
+from tests.rules import rule
 
 
+@rule("R113")
 @pytest.mark.parametrize("version", range(6))
 def test_up_to_v5_an_unknown_group_is_dead_and_no_error(version: int) -> None:
     """GroupCoordinatorTest.testDescribeGroupInactiveGroup."""
@@ -18,6 +20,7 @@ def test_up_to_v5_an_unknown_group_is_dead_and_no_error(version: int) -> None:
     assert (group.protocol_type, group.protocol_data, group.members) == ("", "", [])
 
 
+@rule("R113", "R116")
 def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
     """KIP-1043."""
     group = Stage().describe("nobody", version=6, operations=True)
@@ -26,13 +29,15 @@ def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
     assert group.authorized_operations == -(2**31)
 
 
+@rule("R116")
 @pytest.mark.parametrize(("asked", "operations"), [(True, 3400), (False, -(2**31))])
-def test_operations_are_told_when_asked_for(asked: bool, operations: int) -> None:
+def test_authorized_operations_are_returned_on_request(asked: bool, operations: int) -> None:
     """3400 as seen on Kafka 4.3.1 without an authorizer, up to v5 also of an unknown group."""
     assert Stage().describe("nobody", version=5, operations=asked).authorized_operations == operations
 
 
-def test_a_stable_group_shows_everything() -> None:
+@rule("R5", "R114")
+def test_a_stable_group_is_described_completely() -> None:
     """GroupCoordinatorTest.testDescribeGroupStableForStaticMember."""
     stage = Stage()
     (member,) = stage.stable({"instance": "i", "client": "billing", "protocols": [("range", b"topics")]})
@@ -45,6 +50,7 @@ def test_a_stable_group_shows_everything() -> None:
     assert shown.member_assignment == member.encode()
 
 
+@rule("R115")
 def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
     """GroupMetadataManagerTest.testDescribeGroupRebalancing."""
     stage = Stage()
@@ -54,7 +60,8 @@ def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
     assert [m.member_metadata for m in group.members] == [b""]
 
 
-def test_the_last_assignment_is_shown_until_the_next_plan() -> None:
+@rule("R115")
+def test_the_last_assignment_is_shown_until_the_next_one_arrives() -> None:
     """As seen on Kafka 4.3.1."""
     stage = Stage()
     leader, follower = stage.stable({}, {})
@@ -66,7 +73,8 @@ def test_the_last_assignment_is_shown_until_the_next_plan() -> None:
     assert [m.member_assignment for m in stage.describe().members] == kept
 
 
-def test_a_rebalance_before_the_plan_takes_the_last_assignment_away() -> None:
+@rule("R50", "R115")
+def test_a_rebalance_before_the_assignment_clears_the_last_assignment() -> None:
     """As seen on Kafka 4.3.1."""
     stage = Stage()
     leader, follower = stage.stable({}, {})
@@ -76,6 +84,7 @@ def test_a_rebalance_before_the_plan_takes_the_last_assignment_away() -> None:
     assert {m.member_assignment for m in stage.describe().members} == {b""}
 
 
+@rule("R115")
 def test_an_empty_group_keeps_its_protocol_type() -> None:
     stage = Stage()
     (member,) = stage.stable()
@@ -84,6 +93,7 @@ def test_an_empty_group_keeps_its_protocol_type() -> None:
     assert (group.group_state, group.protocol_type, group.members) == ("Empty", "consumer", [])
 
 
+@rule("R118", "R122")
 def test_every_group_is_listed_with_state_and_type() -> None:
     """GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
     stage = Stage()
@@ -93,6 +103,7 @@ def test_every_group_is_listed_with_state_and_type() -> None:
     assert listed == {"g": ("consumer", "Stable", "classic"), "offsets-only": ("", "Empty", "classic")}
 
 
+@rule("R119")
 @pytest.mark.parametrize(
     ("states", "found"),
     [
@@ -104,24 +115,24 @@ def test_every_group_is_listed_with_state_and_type() -> None:
         (["Confused"], []),
     ],
 )
-def test_the_state_filter_ignores_case_and_blanks_and_words_that_are_no_state(
-    states: list[str], found: list[str]
-) -> None:
+def test_the_state_filter_ignores_case_blanks_and_unknown_states(states: list[str], found: list[str]) -> None:
     """GroupCoordinatorTest.testListGroupsWithStates; trimming as seen on Kafka 4.3.1."""
     stage = Stage()
     stage.stable()
     assert [group.group_id for group in stage.listed(states)] == found
 
 
+@rule("R119")
 @pytest.mark.parametrize(("types", "count"), [(["Classic"], 1), (["consumer"], 0), (["?"], 0), ([], 1)])
-def test_the_type_filter(types: list[str], count: int) -> None:
+def test_the_type_filter_ignores_case_and_unknown_types(types: list[str], count: int) -> None:
     """GroupCoordinatorTest.testListGroupsWithTypes."""
     stage = Stage()
     stage.stable()
     assert len(stage.listed(types=types)) == count
 
 
-def test_the_state_filter_follows_a_groups_life() -> None:
+@rule("R119")
+def test_the_state_filter_matches_the_current_state() -> None:
     stage = Stage()
     member = stage.join().member_id
     assert stage.listed(["Empty"])
@@ -135,6 +146,7 @@ def test_the_state_filter_follows_a_groups_life() -> None:
     assert stage.listed(["Empty"])
 
 
+@rule("R118")
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed_in_every_version(version: int) -> None:
     stage = Stage()
@@ -142,6 +154,7 @@ def test_groups_are_listed_in_every_version(version: int) -> None:
     assert [g.group_id for g in stage.send(ListGroupsRequest(), version).response.groups] == ["g"]
 
 
+@rule("R124")
 def test_a_group_with_members_is_not_deleted() -> None:
     """GroupCoordinatorTest.testDeleteNonEmptyGroup."""
     stage = Stage()
@@ -151,10 +164,12 @@ def test_a_group_with_members_is_not_deleted() -> None:
     assert stage.delete("g") == [ErrorCode.NON_EMPTY_GROUP]
 
 
+@rule("R123")
 def test_deleting_an_unknown_group_is_an_error() -> None:
     assert Stage().delete("nobody") == [ErrorCode.GROUP_ID_NOT_FOUND]
 
 
+@rule("R125")
 def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     """GroupCoordinatorTest.testDeleteEmptyGroupWithStoredOffsets."""
     stage = Stage()
@@ -164,7 +179,8 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     assert stage.describe(version=5).group_state == "Dead"
 
 
-def test_handed_out_ids_go_with_their_group() -> None:
+@rule("R125")
+def test_pending_member_ids_are_deleted_with_their_group() -> None:
     stage = Stage()
     pending = stage.join().member_id
     assert stage.delete("g") == [ErrorCode.NONE]
@@ -172,6 +188,7 @@ def test_handed_out_ids_go_with_their_group() -> None:
     stage.wait(REBALANCE)
 
 
+@rule("R125")
 def test_a_group_that_is_named_twice_is_deleted_once() -> None:
     stage = Stage()
     stage.commit(group="")

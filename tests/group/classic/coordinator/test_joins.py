@@ -7,23 +7,27 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
 from tests.group.classic.coordinator.stage import BOTH, DELAY, RANGE, SESSION, Stage
+from tests.rules import rule
 
 
+@rule("R19")
 @pytest.mark.parametrize("session", [5_999, 1_800_001])
-def test_a_session_timeout_out_of_bounds_is_refused_and_founds_no_group(session: int) -> None:
+def test_a_session_timeout_out_of_bounds_is_rejected_and_creates_no_group(session: int) -> None:
     """GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall and TooLarge."""
     stage = Stage()
     assert stage.join(session=session).code is ErrorCode.INVALID_SESSION_TIMEOUT
     assert stage.state is ClassicGroupState.DEAD
 
 
-def test_an_empty_group_id_is_refused_before_the_session_timeout_is_looked_at() -> None:
+@rule("R13", "R14")
+def test_an_empty_group_id_is_rejected_before_the_session_timeout() -> None:
     """GroupCoordinatorTest.testInvalidGroupId; the order as seen on Kafka 4.3.1."""
     assert Stage().join(group="", session=1).code is ErrorCode.INVALID_GROUP_ID
 
 
+@rule("R20")
 @pytest.mark.parametrize("instance", [None, "i"])
-def test_a_member_id_that_nobody_gave_out_is_unknown_in_a_missing_group(instance: str | None) -> None:
+def test_an_unknown_member_id_is_an_error_in_a_missing_group(instance: str | None) -> None:
     """GroupCoordinatorTest.testJoinGroupUnknownConsumerNewGroup."""
     stage = Stage()
     answer = stage.join("ghost", instance=instance)
@@ -31,14 +35,16 @@ def test_a_member_id_that_nobody_gave_out_is_unknown_in_a_missing_group(instance
     assert stage.state is ClassicGroupState.DEAD
 
 
-def test_a_member_id_that_nobody_gave_out_is_unknown_in_an_existing_group() -> None:
+@rule("R15", "R37")
+def test_an_unknown_member_id_is_an_error_in_an_existing_group() -> None:
     """GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.stable()
     assert stage.join("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_known_id_is_unknown_in_an_empty_group() -> None:
+@rule("R37")
+def test_the_id_of_a_former_member_is_unknown_in_an_empty_group() -> None:
     """GroupMetadataManagerTest.testJoinGroupExistingMemberInEmptyState."""
     stage = Stage()
     (member,) = stage.stable()
@@ -47,7 +53,8 @@ def test_a_known_id_is_unknown_in_an_empty_group() -> None:
     assert stage.join(member).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_dynamic_newcomer_must_come_back_with_the_id_it_is_given() -> None:
+@rule("R25", "R28", "R30")
+def test_a_new_dynamic_member_must_join_again_with_the_id_it_receives() -> None:
     """KIP-394, JoinGroup v4."""
     stage = Stage()
     answer = stage.join(version=4, client="app")
@@ -58,19 +65,22 @@ def test_a_dynamic_newcomer_must_come_back_with_the_id_it_is_given() -> None:
     assert stage.join(answer.member_id, version=4).waits
 
 
-def test_before_v4_a_dynamic_newcomer_is_taken_in_at_once() -> None:
+@rule("R26")
+def test_before_v4_a_new_dynamic_member_is_added_at_once() -> None:
     stage = Stage()
     assert stage.join(version=3).waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_every_first_join_is_given_another_id() -> None:
+@rule("R25")
+def test_every_first_join_receives_a_different_member_id() -> None:
     stage = Stage()
     assert stage.join().member_id != stage.join().member_id
     assert len(stage.group().pending) == 2
 
 
-def test_a_static_newcomer_is_never_asked_to_come_back() -> None:
+@rule("R27")
+def test_a_new_static_member_is_added_at_once() -> None:
     """GroupCoordinatorTest.staticMemberJoinAsFirstMember."""
     stage = Stage()
     answer = stage.join(instance="i")
@@ -79,7 +89,8 @@ def test_a_static_newcomer_is_never_asked_to_come_back() -> None:
     assert answer.member_id.startswith("i-")
 
 
-def test_v0_uses_the_session_timeout_for_the_rebalance_too() -> None:
+@rule("R2")
+def test_v0_uses_the_session_timeout_as_the_rebalance_timeout() -> None:
     """JoinGroup v0 has no rebalance timeout."""
     stage = Stage()
     answer = stage.join(version=0, session=7_000, rebalance=-1)
@@ -87,6 +98,7 @@ def test_v0_uses_the_session_timeout_for_the_rebalance_too() -> None:
     assert stage.group().members[answer.member_id].rebalance_timeout_ms == 7_000
 
 
+@rule("R24")
 def test_another_protocol_type_is_inconsistent() -> None:
     """GroupCoordinatorTest.testJoinGroupInconsistentProtocolType."""
     stage = Stage()
@@ -95,6 +107,7 @@ def test_another_protocol_type_is_inconsistent() -> None:
     assert (answer.code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
 
 
+@rule("R24")
 def test_no_protocol_in_common_is_inconsistent() -> None:
     """GroupCoordinatorTest.testJoinGroupInconsistentGroupProtocol."""
     stage = Stage()
@@ -102,6 +115,7 @@ def test_no_protocol_in_common_is_inconsistent() -> None:
     assert stage.join(protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+@rule("R24")
 def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
     """GroupCoordinatorTest.testJoinGroupWithEmptyProtocolType and testJoinGroupWithEmptyGroupProtocol."""
     stage = Stage()
@@ -110,7 +124,8 @@ def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
     assert stage.state is ClassicGroupState.EMPTY, "the refused join founded the group all the same"
 
 
-def test_a_handed_out_id_survives_a_refusal_of_its_protocols() -> None:
+@rule("R30")
+def test_a_pending_member_id_survives_the_rejection_of_its_protocols() -> None:
     """GroupCoordinatorTest.testJoinGroupSecondJoinInconsistentProtocol."""
     stage = Stage()
     stage.stable()
@@ -119,7 +134,8 @@ def test_a_handed_out_id_survives_a_refusal_of_its_protocols() -> None:
     assert stage.join(member).waits
 
 
-def test_a_handed_out_id_with_an_instance_id_is_an_error_of_the_server() -> None:
+@rule("R30")
+def test_a_pending_member_id_with_an_instance_id_is_a_server_error() -> None:
     """GroupMetadataManagerTest.testJoinGroupExistingPendingMemberWithGroupInstanceIdThrowsException."""
     stage = Stage()
     member = stage.join().member_id
@@ -127,7 +143,8 @@ def test_a_handed_out_id_with_an_instance_id_is_an_error_of_the_server() -> None
     assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
 
 
-def test_an_error_says_nothing_of_the_group() -> None:
+@rule("R1")
+def test_an_error_contains_nothing_of_the_group() -> None:
     """GroupCoordinatorTest.testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs."""
     stage = Stage()
     stage.stable()
@@ -136,11 +153,13 @@ def test_an_error_says_nothing_of_the_group() -> None:
     assert (response.leader, response.members) == ("", [])
 
 
-def test_before_v7_no_protocol_name_is_an_empty_one() -> None:
+@rule("R1")
+def test_before_v7_an_empty_protocol_name_stands_for_none() -> None:
     assert Stage().join("ghost", version=6).response.protocol_name == ""
 
 
-def test_leader_and_follower_are_told_the_protocol_type() -> None:
+@rule("R40")
+def test_leader_and_follower_receive_the_protocol_type() -> None:
     """GroupCoordinatorTest.testJoinGroupReturnsTheProtocolType."""
     stage = Stage()
     (_, leader), (_, follower) = stage.enter(), stage.enter()
@@ -148,7 +167,8 @@ def test_leader_and_follower_are_told_the_protocol_type() -> None:
     assert leader.response.protocol_type == follower.response.protocol_type == "consumer"
 
 
-def test_only_the_leader_is_told_the_members_with_their_metadata_for_the_chosen_protocol() -> None:
+@rule("R40")
+def test_only_the_leader_receives_the_members_with_their_metadata_for_the_selected_protocol() -> None:
     stage = Stage()
     a, leader = stage.enter(protocols=[("range", b"A"), ("sticky", b"x")])
     b, follower = stage.enter(protocols=[("range", b"B")], version=9)
@@ -158,7 +178,8 @@ def test_only_the_leader_is_told_the_members_with_their_metadata_for_the_chosen_
     assert follower.response.members == []
 
 
-def test_the_protocol_is_the_one_that_most_members_like_best() -> None:
+@rule("R164")
+def test_the_protocol_that_most_members_prefer_is_selected() -> None:
     """ClassicGroupTest.testSelectProtocol."""
     stage = Stage()
     stage.gathered(
@@ -169,7 +190,8 @@ def test_the_protocol_is_the_one_that_most_members_like_best() -> None:
     assert stage.group().protocol_name == "sticky"
 
 
-def test_the_leaders_taste_breaks_a_tie() -> None:
+@rule("R164")
+def test_the_leaders_preference_breaks_a_tie() -> None:
     """Kafka leaves the winner of a tie to the order of a hash map."""
     stage = Stage()
     stage.gathered(
@@ -179,7 +201,8 @@ def test_the_leaders_taste_breaks_a_tie() -> None:
     assert stage.group().protocol_name == "sticky"
 
 
-def test_only_protocols_that_all_offer_are_voted_for() -> None:
+@rule("R164")
+def test_only_protocols_that_all_members_support_are_selected() -> None:
     """ClassicGroupTest.testSelectProtocolChoosesCompatibleProtocol."""
     stage = Stage()
     stage.gathered(
@@ -190,7 +213,8 @@ def test_only_protocols_that_all_offer_are_voted_for() -> None:
     assert stage.group().protocol_name == "range"
 
 
-def test_a_protocol_listed_twice_counts_once() -> None:
+@rule("R165")
+def test_a_protocol_that_is_listed_twice_counts_once() -> None:
     """Seen on Kafka 4.3.1: there the vote throws, and the JoinGroup is never answered."""
     stage = Stage()
     (member,) = stage.gathered({"protocols": [("range", b"1"), ("range", b"2")]})
@@ -199,7 +223,8 @@ def test_a_protocol_listed_twice_counts_once() -> None:
     assert stage.join(protocols=RANGE).code is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_follower_that_rejoins_unchanged_is_told_the_current_generation() -> None:
+@rule("R36")
+def test_a_follower_that_rejoins_unchanged_receives_the_current_generation() -> None:
     """GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance."""
     stage = Stage()
     leader, follower = stage.stable({}, {})
@@ -209,7 +234,8 @@ def test_a_follower_that_rejoins_unchanged_is_told_the_current_generation() -> N
     assert stage.state is ClassicGroupState.STABLE
 
 
-def test_a_follower_that_rejoins_unchanged_gives_no_sign_of_life_and_keeps_its_timeouts() -> None:
+@rule("R36")
+def test_a_follower_that_rejoins_unchanged_keeps_its_timeouts_and_its_session_deadline() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     stage.wait(SESSION - 1)
@@ -219,6 +245,7 @@ def test_a_follower_that_rejoins_unchanged_gives_no_sign_of_life_and_keeps_its_t
     assert stage.heartbeat(follower) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@rule("R34")
 def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
     """GroupCoordinatorTest.testJoinGroupFromUnchangedLeaderShouldRebalance."""
     stage = Stage()
@@ -227,6 +254,7 @@ def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
+@rule("R35", "R38")
 @pytest.mark.parametrize(
     "protocols",
     [
@@ -236,7 +264,7 @@ def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
     ],
     ids=["other bytes", "other order", "fewer"],
 )
-def test_a_follower_with_anything_new_to_say_starts_a_rebalance(protocols: list[tuple[str, bytes]]) -> None:
+def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tuple[str, bytes]]) -> None:
     """GroupMetadataManagerTest.testJoinGroupAsExistingMemberWithUpdatedMetadataTriggersRebalanceInStableState."""
     stage = Stage()
     _, follower = stage.stable({"protocols": BOTH}, {"protocols": BOTH})
@@ -244,7 +272,8 @@ def test_a_follower_with_anything_new_to_say_starts_a_rebalance(protocols: list[
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_leader_that_asks_again_before_its_plan_is_told_the_members_again() -> None:
+@rule("R32")
+def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again() -> None:
     """A JoinGroup whose answer got lost is repeated in CompletingRebalance."""
     stage = Stage()
     leader, follower = stage.gathered({}, {})
@@ -254,7 +283,8 @@ def test_a_leader_that_asks_again_before_its_plan_is_told_the_members_again() ->
     assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
-def test_a_member_that_changes_before_the_plan_starts_another_rebalance() -> None:
+@rule("R33")
+def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another_rebalance() -> None:
     """GroupMetadataManagerTest.testJoinGroupExistingMemberUpdatedMetadataTriggersRebalance."""
     stage = Stage()
     _, follower = stage.gathered({}, {})
@@ -262,7 +292,8 @@ def test_a_member_that_changes_before_the_plan_starts_another_rebalance() -> Non
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_repeated_join_takes_the_place_of_the_one_that_waits() -> None:
+@rule("R31")
+def test_a_repeated_join_replaces_the_one_that_waits() -> None:
     """Kafka never answers the first one."""
     stage = Stage()
     member, first = stage.enter()
@@ -272,7 +303,8 @@ def test_a_repeated_join_takes_the_place_of_the_one_that_waits() -> None:
     assert second.code is ErrorCode.NONE
 
 
-def test_a_member_can_not_change_to_protocols_that_the_others_lack() -> None:
+@rule("R24")
+def test_a_member_cannot_change_to_protocols_that_others_do_not_support() -> None:
     stage = Stage()
     _, follower = stage.stable({"protocols": RANGE}, {"protocols": BOTH})
     assert stage.join(follower, protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -282,7 +314,8 @@ def test_a_member_can_not_change_to_protocols_that_the_others_lack() -> None:
 # group.max.size (KIP-389)
 
 
-def test_a_full_group_refuses_newcomers_while_the_plan_is_made() -> None:
+@rule("R21")
+def test_a_full_group_rejects_new_members_in_completing_rebalance() -> None:
     """GroupCoordinatorTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
     stage = Stage(group_max_size=2)
     stage.gathered({}, {})
@@ -290,7 +323,8 @@ def test_a_full_group_refuses_newcomers_while_the_plan_is_made() -> None:
     assert (answer.code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
 
-def test_handed_out_ids_do_not_fill_a_group() -> None:
+@rule("R21")
+def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
     """GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember."""
     stage = Stage(group_max_size=2)
     ids = [stage.join().member_id for _ in range(4)]
@@ -303,14 +337,16 @@ def test_handed_out_ids_do_not_fill_a_group() -> None:
     assert {stage.join(i).code for i in ids[2:]} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
-def test_a_full_group_refuses_an_unknown_id_for_its_size_first() -> None:
+@rule("R21")
+def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
     """Seen on Kafka 4.3.1: capacity precedes the question who it is."""
     stage = Stage(group_max_size=1)
     stage.stable()
     assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_full_group_refuses_even_the_successor_of_a_static_member() -> None:
+@rule("R21")
+def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
     """The member id of the request counts, and a restarted static member has none."""
     stage = Stage(group_max_size=1)
     (member,) = stage.stable({"instance": "i"})
@@ -318,7 +354,8 @@ def test_a_full_group_refuses_even_the_successor_of_a_static_member() -> None:
     assert stage.join(member, instance="i").response.generation_id == 2
 
 
-def test_the_last_to_rejoin_an_oversized_group_are_out() -> None:
+@rule("R21", "R22")
+def test_the_last_members_that_rejoin_an_oversized_group_are_removed() -> None:
     """GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize."""
     stage = Stage()
     members = stage.stable({}, {}, {})
@@ -329,7 +366,8 @@ def test_the_last_to_rejoin_an_oversized_group_are_out() -> None:
     assert list(stage.group().members) == members[:2]
 
 
-def test_an_empty_group_always_has_room() -> None:
+@rule("R21")
+def test_an_empty_group_always_accepts_a_member() -> None:
     stage = Stage(group_max_size=1)
     (member,) = stage.stable()
     stage.leave(member)

@@ -10,16 +10,19 @@ from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroup, ClassicGroupState
 from kproto.messages.leave_group import LeaveGroupRequest
 from tests.group.classic.coordinator.stage import SESSION, Stage
+from tests.rules import rule
 
 # Heartbeat
 
 
-def test_heartbeat_to_a_missing_group_is_from_an_unknown_member() -> None:
+@rule("R70")
+def test_a_heartbeat_to_a_missing_group_is_unknown_member() -> None:
     """GroupCoordinatorTest.testHeartbeatUnknownGroup."""
     assert Stage().heartbeat("m", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_heartbeat_to_an_empty_group_is_from_an_unknown_member() -> None:
+@rule("R72")
+def test_a_heartbeat_to_an_empty_group_is_unknown_member() -> None:
     """GroupCoordinatorTest.testHeartbeatEmptyGroup."""
     stage = Stage()
     (member,) = stage.stable()
@@ -27,39 +30,45 @@ def test_heartbeat_to_an_empty_group_is_from_an_unknown_member() -> None:
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_heartbeat_to_an_empty_group_id_is_refused() -> None:
+@rule("R14")
+def test_a_heartbeat_to_an_empty_group_id_is_rejected() -> None:
     assert Stage().heartbeat("m", 1, group="") is ErrorCode.INVALID_GROUP_ID
 
 
-def test_heartbeat_from_an_unknown_member_is_refused() -> None:
+@rule("R71")
+def test_a_heartbeat_of_an_unknown_member_is_rejected() -> None:
     """GroupCoordinatorTest.testHeartbeatUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.stable()
     assert stage.heartbeat("ghost") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@rule("R16", "R71")
 @pytest.mark.parametrize("generation", [0, 2, -1])
-def test_heartbeat_in_another_generation_is_refused(generation: int) -> None:
+def test_a_heartbeat_in_another_generation_is_rejected(generation: int) -> None:
     """GroupCoordinatorTest.testHeartbeatIllegalGeneration."""
     stage = Stage()
     (member,) = stage.stable()
     assert stage.heartbeat(member, generation) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_heartbeat_with_a_handed_out_id_is_from_an_unknown_member() -> None:
+@rule("R71")
+def test_a_heartbeat_with_a_pending_member_id_is_unknown_member() -> None:
     stage = Stage()
     stage.stable()
     assert stage.heartbeat(stage.join().member_id) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_heartbeat_while_the_plan_is_made_is_fine() -> None:
+@rule("R74")
+def test_a_heartbeat_in_completing_rebalance_succeeds() -> None:
     """GroupCoordinatorTest.testHeartbeatRebalanceInProgress, despite its name."""
     stage = Stage()
     (member,) = stage.gathered()
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
-def test_heartbeat_while_members_gather_says_so() -> None:
+@rule("R73")
+def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
     """GroupCoordinatorTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress."""
     stage = Stage()
     leader, follower = stage.stable({}, {})
@@ -67,6 +76,7 @@ def test_heartbeat_while_members_gather_says_so() -> None:
     assert stage.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+@rule("R167")
 def test_in_the_initial_delay_the_generation_is_zero() -> None:
     """Seen on Kafka 4.3.1: a member that waits may send heartbeats with generation 0."""
     stage = Stage()
@@ -74,7 +84,8 @@ def test_in_the_initial_delay_the_generation_is_zero() -> None:
     assert stage.heartbeat(member, 0) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_heartbeats_keep_a_member() -> None:
+@rule("R75", "R133")
+def test_heartbeats_keep_a_member_in_a_stable_group() -> None:
     """GroupCoordinatorTest.testHeartbeatMaintainsSession."""
     stage = Stage()
     (member,) = stage.stable()
@@ -83,7 +94,8 @@ def test_heartbeats_keep_a_member() -> None:
         assert stage.heartbeat(member) is ErrorCode.NONE
 
 
-def test_heartbeats_keep_a_member_while_others_gather() -> None:
+@rule("R73", "R133")
+def test_heartbeats_keep_a_member_in_preparing_rebalance() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     stage.join(leader)
@@ -92,7 +104,8 @@ def test_heartbeats_keep_a_member_while_others_gather() -> None:
         assert stage.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_silent_member_is_out_after_its_session_timeout() -> None:
+@rule("R133", "R136")
+def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
     """GroupCoordinatorTest.testSessionTimeout."""
     stage = Stage()
     (member,) = stage.stable()
@@ -103,7 +116,8 @@ def test_a_silent_member_is_out_after_its_session_timeout() -> None:
     assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
 
 
-def test_a_refused_heartbeat_is_no_sign_of_life() -> None:
+@rule("R133")
+def test_a_rejected_heartbeat_does_not_restart_the_session() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.wait(SESSION - 1)
@@ -112,7 +126,8 @@ def test_a_refused_heartbeat_is_no_sign_of_life() -> None:
     assert stage.state is ClassicGroupState.EMPTY
 
 
-def test_two_members_that_fall_silent_together_are_both_out() -> None:
+@rule("R136")
+def test_two_members_that_expire_together_are_both_removed() -> None:
     stage = Stage()
     leader, *_ = stage.stable({"session": 20_000}, {}, {})
     stage.wait(SESSION)
@@ -122,6 +137,7 @@ def test_two_members_that_fall_silent_together_are_both_out() -> None:
 # LeaveGroup
 
 
+@rule("R76", "R77")
 def test_leaving_a_missing_group_is_an_error_of_each_member_from_v3_on() -> None:
     """GroupCoordinatorTest.testLeaveGroupUnknownGroup."""
     answer = Stage().leave("m", "n")
@@ -129,16 +145,19 @@ def test_leaving_a_missing_group_is_an_error_of_each_member_from_v3_on() -> None
     assert answer.codes == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_leaving_a_missing_group_is_an_error_of_the_whole_before_v3() -> None:
+@rule("R3", "R77")
+def test_leaving_a_missing_group_is_an_error_of_the_request_before_v3() -> None:
     assert Stage().leave_alone("m") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_leaving_an_empty_group_id_is_refused_as_a_whole() -> None:
+@rule("R14", "R77")
+def test_leaving_an_empty_group_id_is_an_error_of_the_request() -> None:
     answer = Stage().leave("m", group="")
     assert (answer.code, answer.codes) == (ErrorCode.INVALID_GROUP_ID, [])
 
 
-def test_an_unknown_member_can_not_leave() -> None:
+@rule("R80")
+def test_an_unknown_member_cannot_leave() -> None:
     """GroupCoordinatorTest.testLeaveGroupUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.stable()
@@ -147,8 +166,9 @@ def test_an_unknown_member_can_not_leave() -> None:
     assert stage.state is ClassicGroupState.STABLE
 
 
+@rule("R3")
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_member_leaves_alone_before_v3(version: int) -> None:
+def test_before_v3_one_member_leaves(version: int) -> None:
     """GroupCoordinatorTest.testValidLeaveGroup."""
     stage = Stage()
     leader, follower = stage.stable({}, {})
@@ -157,14 +177,16 @@ def test_a_member_leaves_alone_before_v3(version: int) -> None:
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_those_who_leave_are_echoed_as_they_were_named() -> None:
+@rule("R76")
+def test_leaving_members_are_returned_as_the_request_named_them() -> None:
     stage = Stage()
     stage.stable({"instance": "a"})
     (echoed,) = stage.leave(("", "a")).response.members
     assert (echoed.member_id, echoed.group_instance_id) == ("", "a")
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
+@rule("R78", "R84")
+def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     """GroupCoordinatorTest.testLeaveGroupStaticMemberWithUnknownMemberId."""
     stage = Stage()
     stage.stable({"instance": "a"})
@@ -172,6 +194,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     assert stage.state is ClassicGroupState.EMPTY
 
 
+@rule("R82")
 def test_several_static_members_leave_in_one_rebalance() -> None:
     """GroupCoordinatorTest.testStaticMembersValidBatchLeaveGroup."""
     stage = Stage()
@@ -181,7 +204,8 @@ def test_several_static_members_leave_in_one_rebalance() -> None:
     assert len(stage.told) == 1
 
 
-def test_a_fenced_instance_beside_one_that_leaves() -> None:
+@rule("R80")
+def test_a_fenced_instance_does_not_keep_another_member_from_leaving() -> None:
     """GroupCoordinatorTest.testStaticMembersFencedInstanceBatchLeaveGroup."""
     stage = Stage()
     _, other = stage.stable({"instance": "a"}, {"instance": "b"})
@@ -190,20 +214,23 @@ def test_a_fenced_instance_beside_one_that_leaves() -> None:
     assert list(stage.group().members) == [other]
 
 
-def test_an_unknown_instance_beside_one_that_leaves() -> None:
+@rule("R78")
+def test_an_unknown_instance_does_not_keep_another_member_from_leaving() -> None:
     """GroupCoordinatorTest.testStaticMembersUnknownInstanceBatchLeaveGroup."""
     stage = Stage()
     stage.stable({"instance": "a"})
     assert stage.leave(("", "z"), ("", "a")).codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
 
 
+@rule("R80")
 def test_a_member_that_is_named_twice_leaves_once() -> None:
     stage = Stage()
     (member,) = stage.stable()
     assert stage.leave(member, member).codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_members_and_handed_out_ids_leave_together() -> None:
+@rule("R79")
+def test_members_and_pending_member_ids_leave_together() -> None:
     """GroupMetadataManagerTest.testJoinedMemberPendingMemberBatchLeaveGroup."""
     stage = Stage()
     (member,) = stage.stable()
@@ -212,7 +239,8 @@ def test_members_and_handed_out_ids_leave_together() -> None:
     assert stage.state is ClassicGroupState.EMPTY
 
 
-def test_a_handed_out_id_that_is_given_back_does_not_disturb_a_stable_group() -> None:
+@rule("R79")
+def test_a_pending_member_id_that_leaves_a_stable_group_starts_no_rebalance() -> None:
     """Seen on Kafka 4.3.1: there it starts a rebalance."""
     stage = Stage()
     (member,) = stage.stable()
@@ -220,7 +248,8 @@ def test_a_handed_out_id_that_is_given_back_does_not_disturb_a_stable_group() ->
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
-def test_a_member_that_leaves_while_it_waits_in_join_is_told_so() -> None:
+@rule("R81")
+def test_the_waiting_join_of_a_member_that_leaves_is_answered() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     waiting = stage.join(leader)
@@ -229,7 +258,8 @@ def test_a_member_that_leaves_while_it_waits_in_join_is_told_so() -> None:
     assert stage.join(follower).response.leader == follower
 
 
-def test_leaving_while_the_plan_is_made_sends_the_others_back_to_join() -> None:
+@rule("R50", "R81")
+def test_leaving_in_completing_rebalance_makes_the_others_join_again() -> None:
     stage = Stage()
     leader, follower = stage.gathered({}, {})
     waiting = stage.sync(follower)
@@ -237,7 +267,8 @@ def test_leaving_while_the_plan_is_made_sends_the_others_back_to_join() -> None:
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_leave_that_names_nobody_changes_nothing() -> None:
+@rule("R76")
+def test_a_leave_group_without_members_changes_nothing() -> None:
     stage = Stage()
     (member,) = stage.stable()
     answer = stage.send(LeaveGroupRequest(group_id="g", members=[]), 5)
@@ -254,7 +285,7 @@ class Unsearched(dict[str, ClassicGroup]):
     values = items = keys = __iter__  # type: ignore[assignment]
 
 
-def test_what_is_due_in_one_group_is_not_searched_in_all() -> None:
+def test_the_deadlines_of_one_group_cost_the_same_beside_many_groups() -> None:
     stage = Stage(group_initial_rebalance_delay_ms=0)
     (silent,) = stage.stable()
     other, joined = stage.enter(group="other")

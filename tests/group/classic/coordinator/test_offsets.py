@@ -9,6 +9,7 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState, TopicsDeleted, TransactionEnded
 from tests.group.classic.coordinator.stage import FLIGHTS, SESSION, KnownTopics, Stage, subscription
+from tests.rules import rule
 
 P0, P1 = ("flights", 0), ("flights", 1)
 NOBODY = ErrorCode.UNKNOWN_MEMBER_ID
@@ -17,7 +18,8 @@ NOBODY = ErrorCode.UNKNOWN_MEMBER_ID
 # Who may commit
 
 
-def test_a_commit_without_generation_founds_a_group_that_only_keeps_offsets() -> None:
+@rule("R86", "R95")
+def test_a_commit_without_a_generation_creates_a_group_that_only_has_offsets() -> None:
     """GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
     stage = Stage()
     assert stage.commit().codes == [ErrorCode.NONE]
@@ -29,11 +31,13 @@ def test_a_commit_without_generation_founds_a_group_that_only_keeps_offsets() ->
     assert stage.committed(P0) == [42]
 
 
-def test_any_negative_generation_is_none() -> None:
+@rule("R86")
+def test_any_negative_generation_means_no_generation() -> None:
     """Seen on Kafka 4.3.1."""
     assert Stage().commit(generation=-7).codes == [ErrorCode.NONE]
 
 
+@rule("R86")
 @pytest.mark.parametrize(
     ("version", "code"),
     [
@@ -42,15 +46,18 @@ def test_any_negative_generation_is_none() -> None:
         (10, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_a_members_commit_to_a_missing_group(version: int, code: ErrorCode) -> None:
+def test_the_commit_of_a_member_to_a_missing_group_is_rejected(version: int, code: ErrorCode) -> None:
     """OffsetMetadataManagerTest.testOffsetCommitWithUnknownGroup."""
     stage = Stage(KnownTopics())
     assert stage.commit("m", 1, version=version, topic_id=FLIGHTS).codes == [code]
     assert stage.state is ClassicGroupState.DEAD
 
 
+@rule("R88")
 @pytest.mark.parametrize("who", [("ghost", None), ("", "ghost"), ("", None)])
-def test_an_empty_group_takes_a_commit_without_generation_from_anyone(who: tuple[str, str | None]) -> None:
+def test_an_empty_group_accepts_a_commit_without_a_generation_from_any_client(
+    who: tuple[str, str | None],
+) -> None:
     """GroupCoordinatorTest.testManualCommitOffsetShouldNotValidateMemberIdAndInstanceId."""
     stage = Stage()
     (member,) = stage.stable()
@@ -59,13 +66,15 @@ def test_an_empty_group_takes_a_commit_without_generation_from_anyone(who: tuple
     assert stage.commit(member_id, -1, instance=instance).codes == [ErrorCode.NONE]
 
 
-def test_an_empty_group_knows_no_member_with_a_generation() -> None:
+@rule("R88")
+def test_an_empty_group_rejects_a_commit_with_a_generation() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.leave(member)
     assert stage.commit(member, 2).codes == [NOBODY]
 
 
+@rule("R16", "R88")
 @pytest.mark.parametrize("scene", ["preparing", "completing", "stable"])
 @pytest.mark.parametrize(
     ("member", "generation", "instance", "code"),
@@ -83,7 +92,7 @@ def test_an_empty_group_knows_no_member_with_a_generation() -> None:
         ("MEMBER", 2, "i", ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_a_group_with_members_takes_commits_only_from_them_in_their_generation(
+def test_a_group_with_members_accepts_commits_only_from_them_in_their_generation(
     scene: str, member: str, generation: int, instance: str | None, code: ErrorCode
 ) -> None:
     """ClassicGroupTest.testValidateOffsetCommit."""
@@ -98,6 +107,7 @@ def test_a_group_with_members_takes_commits_only_from_them_in_their_generation(
     assert stage.commit(who, generation, instance=instance).codes == [code]
 
 
+@rule("R88")
 def test_a_member_commits_in_its_generation() -> None:
     stage = Stage()
     (member,) = stage.stable()
@@ -105,21 +115,24 @@ def test_a_member_commits_in_its_generation() -> None:
     assert stage.committed(P0, P1) == [5, 6]
 
 
-def test_a_member_may_still_commit_while_the_next_generation_gathers() -> None:
+@rule("R89")
+def test_a_member_may_commit_in_preparing_rebalance() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     stage.join(leader)
     assert stage.commit(follower, 1).codes == [ErrorCode.NONE]
 
 
-def test_a_member_that_waits_out_the_initial_delay_may_commit_in_generation_zero() -> None:
+@rule("R88")
+def test_a_member_may_commit_in_generation_zero_during_the_initial_delay() -> None:
     """Seen on Kafka 4.3.1."""
     stage = Stage()
     member, _ = stage.enter()
     assert stage.commit(member, 0).codes == [ErrorCode.NONE]
 
 
-def test_a_commit_while_the_plan_is_made_is_refused_and_is_no_sign_of_life() -> None:
+@rule("R88")
+def test_a_commit_in_completing_rebalance_is_rejected_and_does_not_restart_the_session() -> None:
     """GroupCoordinatorTest.testCommitOffsetInCompletingRebalance."""
     stage = Stage()
     (member,) = stage.gathered()
@@ -129,7 +142,8 @@ def test_a_commit_while_the_plan_is_made_is_refused_and_is_no_sign_of_life() -> 
     assert stage.state is ClassicGroupState.EMPTY
 
 
-def test_commits_keep_a_member() -> None:
+@rule("R88", "R133")
+def test_commits_restart_the_session() -> None:
     """GroupCoordinatorTest.testCommitMaintainsSession."""
     stage = Stage()
     (member,) = stage.stable()
@@ -138,13 +152,15 @@ def test_commits_keep_a_member() -> None:
         assert stage.commit(member, 1).codes == [ErrorCode.NONE]
 
 
-def test_the_error_of_a_group_is_on_every_partition() -> None:
+@rule("R90")
+def test_an_error_of_the_group_is_reported_for_every_partition() -> None:
     stage = Stage()
     stage.stable()
     assert stage.commit("ghost", 1, {P0: 1, P1: 2, ("other", 0): 3}).codes == [NOBODY] * 3
 
 
-def test_the_empty_group_id_is_good_enough_for_commits() -> None:
+@rule("R14")
+def test_an_empty_group_id_is_valid_for_commits() -> None:
     """GroupCoordinatorTest.testCommitAndFetchOffsetsWithEmptyGroup."""
     stage = Stage()
     assert stage.commit(group="").codes == [ErrorCode.NONE]
@@ -155,14 +171,16 @@ def test_the_empty_group_id_is_good_enough_for_commits() -> None:
 # What is stored
 
 
-def test_a_commit_takes_the_place_of_the_last_one() -> None:
+@rule("R92")
+def test_a_commit_replaces_the_previous_one() -> None:
     stage = Stage()
     stage.commit(offsets={P0: 1})
     stage.commit(offsets={P0: 0})
     assert stage.committed(P0) == [0]
 
 
-def test_metadata_and_leader_epoch_are_kept() -> None:
+@rule("R92")
+def test_metadata_and_leader_epoch_are_stored() -> None:
     """GroupCoordinatorTest.testFetchOffsets."""
     stage = Stage()
     stage.commit(metadata="from host a", leader_epoch=7)
@@ -171,12 +189,14 @@ def test_metadata_and_leader_epoch_are_kept() -> None:
     assert (partition.metadata, partition.committed_leader_epoch) == ("from host a", 7)
 
 
+@rule("R92")
 def test_null_metadata_becomes_empty() -> None:
     stage = Stage()
     stage.commit(metadata=None)
     assert stage.fetch(P0).response.groups[0].topics[0].partitions[0].metadata == ""
 
 
+@rule("R91")
 @pytest.mark.parametrize(
     ("metadata", "fits"), [("x" * 10, True), ("x" * 11, False), ("🛫" * 5, True), ("🛫" * 5 + "x", False)]
 )
@@ -188,7 +208,8 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
     assert stage.committed(P0) == [42 if fits else -1]
 
 
-def test_a_group_of_which_nothing_was_kept_is_there_and_not_seen() -> None:
+@rule("R91", "R176")
+def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed() -> None:
     """Seen on Kafka 4.3.1: its readers see what is written, and its writers what is in memory."""
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):
@@ -209,14 +230,16 @@ def test_a_group_of_which_nothing_was_kept_is_there_and_not_seen() -> None:
     assert stage.describe().group_state == "Stable"
 
 
-def test_a_group_that_something_was_kept_of_is_seen() -> None:
+@rule("R122")
+def test_a_commit_of_which_something_is_stored_creates_a_group_that_is_listed() -> None:
     stage = Stage(offset_metadata_max_bytes=1)
     stage.commit(metadata="xx")
     stage.commit(metadata="x")
     assert [one.group_id for one in stage.listed()] == [stage.describe().group_id] == ["g"]
 
 
-def test_unknown_topics_and_partitions_are_refused_one_by_one() -> None:
+@rule("R85")
+def test_missing_topics_and_partitions_are_rejected_one_by_one() -> None:
     stage = Stage(KnownTopics())
     codes = stage.commit(offsets={P0: 1, ("flights", 2): 2, ("flights", -1): 3, ("ghost", 0): 4}).codes
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -224,7 +247,8 @@ def test_unknown_topics_and_partitions_are_refused_one_by_one() -> None:
     assert stage.committed() == [1]
 
 
-def test_if_nothing_is_left_the_group_is_not_asked() -> None:
+@rule("R85")
+def test_a_commit_for_missing_partitions_only_does_not_reach_the_group() -> None:
     stage = Stage(KnownTopics())
     codes = stage.commit("ghost", 99, {("ghost", 0): 1}).codes
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -233,6 +257,7 @@ def test_if_nothing_is_left_the_group_is_not_asked() -> None:
     assert stage.state is ClassicGroupState.DEAD
 
 
+@rule("R96")
 def test_v10_names_topics_by_id() -> None:
     """OffsetCommit v10 as seen on Kafka 4.3.1: the id is echoed, another topic of the request is stored."""
     stage = Stage(KnownTopics())
@@ -248,8 +273,9 @@ def test_v10_names_topics_by_id() -> None:
 # Reading
 
 
+@rule("R97")
 @pytest.mark.parametrize("version", range(1, 11))
-def test_an_unknown_group_has_no_offsets_and_that_is_no_error(version: int) -> None:
+def test_a_missing_group_has_no_offsets_which_is_not_an_error(version: int) -> None:
     """GroupCoordinatorTest.testFetchOffsetForUnknownPartition."""
     response = Stage(KnownTopics()).fetch(P0, version=version).response
     topics = response.topics if version < 8 else response.groups[0].topics
@@ -257,8 +283,9 @@ def test_an_unknown_group_has_no_offsets_and_that_is_no_error(version: int) -> N
     assert (partition.committed_offset, partition.error_code, partition.metadata) == (-1, 0, "")
 
 
+@rule("R99")
 @pytest.mark.parametrize("version", range(2, 11))
-def test_no_topics_at_all_asks_for_everything_committed(version: int) -> None:
+def test_null_topics_request_all_committed_offsets(version: int) -> None:
     """GroupCoordinatorTest.testFetchAllOffsets."""
     stage = Stage(KnownTopics())
     stage.commit(offsets={P0: 1, P1: 2})
@@ -269,12 +296,14 @@ def test_no_topics_at_all_asks_for_everything_committed(version: int) -> None:
         assert topics[0].topic_id == FLIGHTS
 
 
-def test_an_empty_list_of_topics_asks_for_nothing() -> None:
+@rule("R99")
+def test_an_empty_list_of_topics_requests_nothing() -> None:
     stage = Stage()
     stage.commit()
     assert stage.fetch(version=7).response.topics == []
 
 
+@rule("R102")
 def test_several_groups_are_answered_in_order() -> None:
     from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
@@ -286,7 +315,8 @@ def test_several_groups_are_answered_in_order() -> None:
     assert stage.send(OffsetFetchRequest(groups=[]), 9).response.groups == []
 
 
-def test_v10_asks_by_id_and_an_unknown_id_is_an_error() -> None:
+@rule("R96")
+def test_v10_requests_topic_ids_and_an_unknown_id_is_an_error() -> None:
     """OffsetFetch v10 as seen on Kafka 4.3.1."""
     stage = Stage(KnownTopics())
     stage.commit()
@@ -296,7 +326,8 @@ def test_v10_asks_by_id_and_an_unknown_id_is_an_error() -> None:
     assert (partition.error_code, partition.committed_offset) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
 
 
-def test_reading_needs_no_member_and_no_state() -> None:
+@rule("R98", "R101")
+def test_offsets_are_fetched_without_a_membership_and_in_every_state() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     stage.commit(leader, 1)
@@ -309,6 +340,7 @@ def test_reading_needs_no_member_and_no_state() -> None:
 # Transactions
 
 
+@rule("R111")
 def test_a_transactional_commit_is_invisible_until_the_transaction_commits() -> None:
     """GroupCoordinatorTest.testBasicFetchTxnOffsets."""
     stage = Stage()
@@ -319,6 +351,7 @@ def test_a_transactional_commit_is_invisible_until_the_transaction_commits() -> 
     assert stage.committed(P0) == [42]
 
 
+@rule("R111")
 def test_an_aborted_transaction_leaves_no_offset() -> None:
     """GroupCoordinatorTest.testFetchTxnOffsetsWithAbort."""
     stage = Stage()
@@ -328,7 +361,8 @@ def test_an_aborted_transaction_leaves_no_offset() -> None:
     assert stage.committed(P0) == [-1]
 
 
-def test_who_asks_for_stable_offsets_is_told_which_are_not() -> None:
+@rule("R100")
+def test_a_pending_offset_is_unstable_if_stable_offsets_are_required() -> None:
     """GroupCoordinatorTest.testFetchPendingTxnOffsetsWithCommit, KIP-447."""
     stage = Stage()
     stage.commit(offsets={P0: 1, P1: 2})
@@ -341,7 +375,8 @@ def test_who_asks_for_stable_offsets_is_told_which_are_not() -> None:
     assert stage.committed(P0, P1, stable=True) == [9, 2]
 
 
-def test_promises_are_kept_apart_by_producer() -> None:
+@rule("R111")
+def test_pending_offsets_are_separate_for_each_producer() -> None:
     """GroupCoordinatorTest.testFetchTxnOffsetsMultipleProducersOneGroup."""
     stage = Stage()
     stage.commit_in_transaction(1, {P0: 10})
@@ -350,8 +385,9 @@ def test_promises_are_kept_apart_by_producer() -> None:
     assert stage.committed(P0, P1) == [-1, 20]
 
 
+@rule("R111")
 @pytest.mark.parametrize(("plain_first", "kept"), [(True, 9), (False, 1)])
-def test_the_later_of_a_plain_and_a_promised_commit_wins(plain_first: bool, kept: int) -> None:
+def test_the_later_of_a_plain_and_a_transactional_commit_wins(plain_first: bool, kept: int) -> None:
     """GroupMetadataTest.testConsumerBeatsTransactionalOffsetCommit and testTransactionBeatsConsumer..."""
     stage = Stage()
     if plain_first:
@@ -363,7 +399,8 @@ def test_the_later_of_a_plain_and_a_promised_commit_wins(plain_first: bool, kept
     assert stage.committed(P0) == [kept]
 
 
-def test_a_transactional_commit_may_come_while_the_plan_is_made() -> None:
+@rule("R110")
+def test_a_transactional_commit_is_accepted_in_completing_rebalance() -> None:
     """GroupCoordinatorTest.testTxnCommitOffsetWithKnownMemberId."""
     stage = Stage()
     (member,) = stage.gathered()
@@ -373,6 +410,7 @@ def test_a_transactional_commit_may_come_while_the_plan_is_made() -> None:
     assert stage.commit_in_transaction().codes == [ErrorCode.NONE], "a producer that names no member"
 
 
+@rule("R106", "R109")
 def test_a_transactional_commit_to_a_missing_group() -> None:
     """OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownGroupId."""
     stage = Stage()
@@ -382,14 +420,16 @@ def test_a_transactional_commit_to_a_missing_group() -> None:
     assert stage.state is ClassicGroupState.DEAD
 
 
-def test_a_refused_promise_leaves_nothing_behind() -> None:
+@rule("R91", "R110")
+def test_a_rejected_transactional_commit_stores_nothing() -> None:
     """GroupCoordinatorTest.testTxnOffsetMetadataTooLarge."""
     stage = Stage(offset_metadata_max_bytes=1)
     assert stage.commit_in_transaction(metadata="xx").codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert stage.group().pending_transactions == {}
 
 
-def test_a_deleted_groups_promises_are_never_kept() -> None:
+@rule("R112")
+def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
     """Seen on Kafka 4.3.1: DeleteGroups succeeds, and the later COMMIT brings nothing back."""
     stage = Stage()
     stage.commit_in_transaction()
@@ -401,14 +441,16 @@ def test_a_deleted_groups_promises_are_never_kept() -> None:
 # OffsetDelete
 
 
-def test_deleting_offsets_of_a_missing_group_is_an_error_of_the_whole() -> None:
+@rule("R126")
+def test_deleting_offsets_of_a_missing_group_is_an_error_of_the_request() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfNonExistingGroup."""
     answer = Stage().delete_offsets(P0)
     assert (answer.code, answer.codes) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     assert Stage().delete_offsets(P0, group="").code is ErrorCode.INVALID_GROUP_ID
 
 
-def test_an_empty_group_loses_the_offsets_that_are_named() -> None:
+@rule("R127")
+def test_an_empty_group_loses_the_requested_offsets() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup."""
     stage = Stage()
     stage.commit(offsets={P0: 1, P1: 2})
@@ -416,7 +458,8 @@ def test_an_empty_group_loses_the_offsets_that_are_named() -> None:
     assert stage.committed(P0, P1) == [-1, 2]
 
 
-def test_consumers_keep_the_offsets_of_topics_that_they_subscribe_to() -> None:
+@rule("R127")
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup."""
     stage = Stage()
     (member,) = stage.stable({"protocols": [("range", subscription("flights", version=3))]})
@@ -426,13 +469,15 @@ def test_consumers_keep_the_offsets_of_topics_that_they_subscribe_to() -> None:
     assert stage.committed(P0, ("old", 0)) == [1, -1]
 
 
-def test_a_subscription_that_can_not_be_read_subscribes_to_everything() -> None:
+@rule("R128")
+def test_a_subscription_that_cannot_be_decoded_counts_for_every_topic() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol."""
     stage = Stage()
     stage.stable({"protocols": [("range", b"\0")]})
     assert stage.delete_offsets(P0).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
+@rule("R128")
 def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
     """Seen on Kafka 4.3.1."""
     stage = Stage()
@@ -440,7 +485,8 @@ def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
     assert stage.delete_offsets(("other", 0)).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-def test_while_members_gather_the_last_generations_subscriptions_count() -> None:
+@rule("R128")
+def test_in_preparing_rebalance_the_subscriptions_of_the_last_generation_count() -> None:
     """Seen on Kafka 4.3.1."""
     stage = Stage()
     leader, _ = stage.stable(*[{"protocols": [("range", subscription("flights"))]}] * 2)
@@ -451,7 +497,8 @@ def test_while_members_gather_the_last_generations_subscriptions_count() -> None
     ]
 
 
-def test_members_of_another_kind_keep_all_their_offsets() -> None:
+@rule("R126")
+def test_a_group_of_another_protocol_type_keeps_all_offsets() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup."""
     stage = Stage()
     member, _ = stage.enter(protocol_type="connect")
@@ -461,7 +508,8 @@ def test_members_of_another_kind_keep_all_their_offsets() -> None:
     assert stage.delete_offsets(P0).codes == [ErrorCode.NONE]
 
 
-def test_deleting_an_offset_takes_back_its_promises() -> None:
+@rule("R112")
+def test_deleting_an_offset_deletes_its_pending_offsets() -> None:
     """OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithPendingTransactionalOffsets."""
     stage = Stage()
     stage.commit_in_transaction()
@@ -470,14 +518,16 @@ def test_deleting_an_offset_takes_back_its_promises() -> None:
     assert stage.committed(P0) == [-1]
 
 
-def test_deleting_unknown_partitions_is_an_error_of_each() -> None:
+@rule("R129")
+def test_deleting_offsets_of_missing_partitions_is_an_error_of_each() -> None:
     stage = Stage(KnownTopics())
     stage.commit()
     codes = stage.delete_offsets(("ghost", 0), ("flights", 2), P0).codes
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2 + [ErrorCode.NONE]
 
 
-def test_a_deleted_topic_takes_its_offsets_along() -> None:
+@rule("R157")
+def test_the_offsets_of_a_deleted_topic_are_dropped() -> None:
     """OffsetMetadataManagerTest.testOnPartitionsDeleted."""
     stage = Stage()
     stage.commit(offsets={P0: 1, ("other", 0): 2})

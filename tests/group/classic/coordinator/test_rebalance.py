@@ -13,11 +13,13 @@ from kproto.group.classic.coordinator import (
 )
 from kproto.group.classic.coordinator.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.group.classic.coordinator.stage import BOTH, DELAY, SESSION, Stage
+from tests.rules import rule
 
 # The initial delay
 
 
-def test_the_first_member_waits_out_the_initial_delay() -> None:
+@rule("R141")
+def test_the_first_member_waits_for_the_initial_delay() -> None:
     """GroupCoordinatorTest.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup."""
     stage = Stage()
     _, answer = stage.enter()
@@ -27,7 +29,8 @@ def test_the_first_member_waits_out_the_initial_delay() -> None:
     assert answer.code is ErrorCode.NONE
 
 
-def test_a_second_member_prolongs_the_initial_delay_by_another_one() -> None:
+@rule("R142")
+def test_a_second_member_prolongs_the_initial_delay() -> None:
     """GroupCoordinatorTest.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
     stage = Stage()
     _, first = stage.enter()
@@ -41,6 +44,7 @@ def test_a_second_member_prolongs_the_initial_delay_by_another_one() -> None:
     assert not second.waits
 
 
+@rule("R143")
 def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance_timeout() -> None:
     """GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout: 3 + 3 + 3 + 1 s."""
     stage = Stage()
@@ -55,14 +59,16 @@ def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance
     assert not first.waits
 
 
-def test_the_initial_delay_does_not_end_early_when_all_have_come() -> None:
+@rule("R144")
+def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> None:
     stage = Stage()
     stage.enter()
     _, second = stage.enter()
     assert second.waits
 
 
-def test_the_initial_delay_does_not_end_early_when_a_handed_out_id_expires() -> None:
+@rule("R144")
+def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires() -> None:
     """Seen on Kafka 4.3.1: there it ends at once."""
     stage = Stage(group_initial_rebalance_delay_ms=20_000)
     _, first = stage.enter()
@@ -72,6 +78,7 @@ def test_the_initial_delay_does_not_end_early_when_a_handed_out_id_expires() -> 
     assert first.waits
 
 
+@rule("R144")
 def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick() -> None:
     stage = Stage(group_initial_rebalance_delay_ms=0)
     _, answer = stage.enter()
@@ -80,7 +87,8 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
     assert answer.code is ErrorCode.NONE
 
 
-def test_a_group_that_was_empty_after_members_delays_again_and_prolongs_again() -> None:
+@rule("R145")
+def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
     """Kafka's older coordinator prolongs only before the first generation."""
     stage = Stage()
     (member,) = stage.stable()
@@ -94,7 +102,8 @@ def test_a_group_that_was_empty_after_members_delays_again_and_prolongs_again() 
     assert first.response.generation_id == 3
 
 
-def test_members_that_all_leave_in_the_initial_delay_leave_an_empty_group_at_its_end() -> None:
+@rule("R54", "R144", "R167")
+def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
     """Seen on Kafka 4.3.1: Empty at generation 1, and the next member's first generation is 2."""
     stage = Stage()
     member, answer = stage.enter()
@@ -110,7 +119,8 @@ def test_members_that_all_leave_in_the_initial_delay_leave_an_empty_group_at_its
 # Ending early
 
 
-def test_a_rebalance_ends_when_all_have_come_back() -> None:
+@rule("R51")
+def test_a_rebalance_completes_when_all_members_have_rejoined() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     one = stage.join(leader)
@@ -119,7 +129,8 @@ def test_a_rebalance_ends_when_all_have_come_back() -> None:
     assert one.response.generation_id == two.response.generation_id == 2
 
 
-def test_a_handed_out_id_holds_the_rebalance_until_it_joins() -> None:
+@rule("R51")
+def test_a_pending_member_id_delays_the_rebalance_until_it_joins() -> None:
     """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberJoins."""
     stage = Stage()
     (leader,) = stage.stable()
@@ -130,7 +141,8 @@ def test_a_handed_out_id_holds_the_rebalance_until_it_joins() -> None:
     assert answer.code is ErrorCode.NONE
 
 
-def test_a_handed_out_id_holds_the_rebalance_until_it_expires() -> None:
+@rule("R51", "R138")
+def test_a_pending_member_id_delays_the_rebalance_until_it_expires() -> None:
     """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberTimesOut."""
     stage = Stage()
     (leader,) = stage.stable()
@@ -143,7 +155,8 @@ def test_a_handed_out_id_holds_the_rebalance_until_it_expires() -> None:
     assert stage.join(newcomer).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_handed_out_id_holds_the_rebalance_until_it_is_given_back() -> None:
+@rule("R51", "R79")
+def test_a_pending_member_id_delays_the_rebalance_until_it_leaves() -> None:
     """GroupCoordinatorTest.testPendingMembersLeavesGroup."""
     stage = Stage()
     (leader,) = stage.stable()
@@ -153,7 +166,8 @@ def test_a_handed_out_id_holds_the_rebalance_until_it_is_given_back() -> None:
     assert answer.code is ErrorCode.NONE
 
 
-def test_a_second_member_that_never_comes_back_delays_but_does_not_block() -> None:
+@rule("R138")
+def test_a_pending_member_that_never_joins_delays_but_does_not_block_the_rebalance() -> None:
     """GroupCoordinatorTest.testSecondMemberPartiallyJoinAndTimeout."""
     stage = Stage()
     (leader,) = stage.stable()
@@ -165,7 +179,8 @@ def test_a_second_member_that_never_comes_back_delays_but_does_not_block() -> No
     assert (answer.code, stage.state) == (ErrorCode.NONE, ClassicGroupState.STABLE)
 
 
-def test_the_leaving_of_the_last_one_awaited_ends_the_rebalance() -> None:
+@rule("R81")
+def test_a_rebalance_completes_when_the_last_missing_member_leaves() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     answer = stage.join(leader)
@@ -174,7 +189,8 @@ def test_the_leaving_of_the_last_one_awaited_ends_the_rebalance() -> None:
     assert [m.member_id for m in answer.response.members] == [leader]
 
 
-def test_a_group_whose_last_member_leaves_is_empty_at_the_next_generation() -> None:
+@rule("R54", "R83", "R167")
+def test_a_group_whose_last_member_leaves_is_empty_in_the_next_generation() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.leave(member)
@@ -184,7 +200,8 @@ def test_a_group_whose_last_member_leaves_is_empty_at_the_next_generation() -> N
 # The rebalance timeout
 
 
-def test_a_dynamic_member_that_has_not_come_by_the_rebalance_timeout_is_out() -> None:
+@rule("R52")
+def test_a_dynamic_member_that_has_not_joined_by_the_rebalance_timeout_is_removed() -> None:
     """GroupCoordinatorTest.testRebalanceCompletesBeforeMemberJoins."""
     stage = Stage()
     leader, absent = stage.stable({"rebalance": 20_000}, {"rebalance": 20_000})
@@ -197,7 +214,8 @@ def test_a_dynamic_member_that_has_not_come_by_the_rebalance_timeout_is_out() ->
     assert stage.heartbeat(absent) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_longest_rebalance_timeout_of_the_members_counts() -> None:
+@rule("R139")
+def test_the_largest_rebalance_timeout_of_the_members_counts() -> None:
     stage = Stage()
     leader, other = stage.stable({"rebalance": 8_000}, {"rebalance": 9_000})
     answer = stage.join(leader, rebalance=8_000)
@@ -208,7 +226,8 @@ def test_the_longest_rebalance_timeout_of_the_members_counts() -> None:
     assert not answer.waits
 
 
-def test_a_newcomers_longer_timeout_does_not_prolong_a_rebalance_that_runs() -> None:
+@rule("R139")
+def test_the_longer_timeout_of_a_new_member_does_not_extend_a_running_rebalance() -> None:
     stage = Stage()
     leader, _ = stage.stable({"rebalance": 8_000}, {"rebalance": 8_000})
     answer = stage.join(leader, rebalance=8_000)
@@ -217,7 +236,8 @@ def test_a_newcomers_longer_timeout_does_not_prolong_a_rebalance_that_runs() -> 
     assert not answer.waits
 
 
-def test_a_silent_member_expires_in_a_rebalance_which_then_ends() -> None:
+@rule("R136")
+def test_a_silent_member_expires_in_a_rebalance_which_then_completes() -> None:
     """GroupCoordinatorTest.testSessionTimeoutDuringRebalance."""
     stage = Stage()
     leader, silent = stage.stable({}, {})
@@ -230,7 +250,8 @@ def test_a_silent_member_expires_in_a_rebalance_which_then_ends() -> None:
 # Newcomers
 
 
-def test_a_newcomer_may_wait_longer_than_its_session_timeout() -> None:
+@rule("R134")
+def test_a_new_member_may_wait_longer_than_its_session_timeout() -> None:
     stage = Stage()
     leader, other = stage.stable({}, {})
     _, answer = stage.enter()
@@ -241,7 +262,8 @@ def test_a_newcomer_may_wait_longer_than_its_session_timeout() -> None:
     assert answer.waits
 
 
-def test_a_newcomer_that_waits_five_minutes_is_out() -> None:
+@rule("R81", "R134")
+def test_a_new_member_that_waits_five_minutes_is_removed() -> None:
     """GroupCoordinatorTest.testNewMemberJoinExpiration."""
     stage = Stage()
     (leader,) = stage.stable({"rebalance": 3_600_000})
@@ -255,7 +277,8 @@ def test_a_newcomer_that_waits_five_minutes_is_out() -> None:
     assert stage.join(newcomer).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_once_its_generation_began_a_newcomers_session_timeout_counts() -> None:
+@rule("R55", "R134")
+def test_the_session_timeout_of_a_new_member_counts_from_its_first_generation() -> None:
     """GroupCoordinatorTest.testNewMemberTimeoutCompletion, testNewMemberFailureAfterJoinGroupCompletion."""
     stage = Stage()
     stage.gathered()
@@ -266,6 +289,7 @@ def test_once_its_generation_began_a_newcomers_session_timeout_counts() -> None:
 # Leaders and generations
 
 
+@rule("R167")
 def test_generations_count_from_one() -> None:
     """GroupCoordinatorTest.testGenerationIdIncrementsOnRebalance."""
     stage = Stage()
@@ -274,6 +298,7 @@ def test_generations_count_from_one() -> None:
     assert stage.join(leader).response.generation_id == 2
 
 
+@rule("R160")
 def test_the_leader_stays_the_leader() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
@@ -281,7 +306,8 @@ def test_the_leader_stays_the_leader() -> None:
     assert stage.join(follower).response.leader == leader
 
 
-def test_when_the_leader_leaves_the_eldest_member_leads() -> None:
+@rule("R161", "R163")
+def test_when_the_leader_leaves_the_member_that_joined_first_leads() -> None:
     stage = Stage()
     leader, second, third = stage.stable({}, {}, {})
     stage.leave(leader)
@@ -289,7 +315,8 @@ def test_when_the_leader_leaves_the_eldest_member_leads() -> None:
     assert stage.join(second).response.leader == second
 
 
-def test_a_protocol_that_only_a_lost_member_lacked_can_be_chosen() -> None:
+@rule("R164")
+def test_a_protocol_that_only_a_removed_member_lacked_can_be_selected() -> None:
     stage = Stage()
     _, rich = stage.stable({}, {"protocols": [("roundrobin", b"rr"), ("range", b"r")]})
     stage.leave(stage.group().leader or "")
@@ -299,7 +326,8 @@ def test_a_protocol_that_only_a_lost_member_lacked_can_be_chosen() -> None:
 # What is told
 
 
-def test_every_rebalance_says_why() -> None:
+@rule("R39")
+def test_every_rebalance_reports_its_reason() -> None:
     stage = Stage()
     leader, follower = stage.stable({"client": "a"}, {"client": "b"})
     stage.join(leader, reason="topic flights was created")
@@ -322,7 +350,7 @@ def test_every_rebalance_says_why() -> None:
     ]
 
 
-def test_a_stable_group_tells_its_generation_and_members() -> None:
+def test_a_completed_rebalance_reports_its_generation_and_members() -> None:
     stage = Stage()
     members = stage.stable({}, {})
     assert stage.told[-1] == RebalanceCompleted("g", 1, tuple(members))
@@ -337,7 +365,8 @@ def test_the_reason_of_the_last_rebalance_is_kept() -> None:
 # Deadlines
 
 
-def test_an_idle_coordinator_only_wakes_for_its_cleanup() -> None:
+@rule("R149")
+def test_an_idle_coordinator_has_only_the_deadline_of_its_cleanup() -> None:
     stage = Stage()
     assert next_deadline(stage.coordinator) is None
     stage.step(Tick())
@@ -354,7 +383,8 @@ def test_the_next_deadline_is_never_late() -> None:
     assert due <= stage.now + 7_000
 
 
-def test_what_is_due_happens_before_the_event_that_comes_late() -> None:
+@rule("R132")
+def test_deadlines_fire_before_a_later_event() -> None:
     """No Tick was sent, as if the shell had been asleep."""
     stage = Stage()
     (member,) = stage.stable()
@@ -362,7 +392,8 @@ def test_what_is_due_happens_before_the_event_that_comes_late() -> None:
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_wait_for_nothing_but_themselves_do_not_stop_time() -> None:
+@rule("R140")
+def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
     """A static member with rebalance timeout 0 is away: the wait is repeated, by a millisecond at least."""
     stage = Stage()
     static, dynamic = stage.stable({"rebalance": 1, "instance": "i"}, {"rebalance": 1})
@@ -375,7 +406,8 @@ def test_members_that_wait_for_nothing_but_themselves_do_not_stop_time() -> None
     assert next_deadline(stage.coordinator) == stage.now + 1
 
 
-def test_the_last_member_gone_with_an_id_outstanding_the_group_empties_at_the_next_tick() -> None:
+@rule("R139")
+def test_a_rebalance_without_members_ends_at_the_next_tick_despite_a_pending_member_id() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.join()

@@ -21,6 +21,7 @@ from kproto.group.classic.coordinator import (
 from kproto.messages.metadata import MetadataRequest
 from tests.group.classic.coordinator.stage import BOTH, Stage
 from tests.machines import check_table
+from tests.rules import rule
 
 LEGAL = {
     ("Dead", "Empty"),
@@ -34,13 +35,15 @@ LEGAL = {
 }
 
 
+@rule("R11")
 def test_the_table_is_complete_and_documented_and_takes_every_edge() -> None:
     check_table(TABLE, GroupEventKind)
 
 
+@rule("R9", "R10")
 @pytest.mark.parametrize("before", ClassicGroupState)
 @pytest.mark.parametrize("after", ClassicGroupState)
-def test_a_group_goes_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:
+def test_a_group_moves_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:
     """ClassicGroupTest: the transition tests. (There a Dead group is an object, here it is none.)"""
     stage = Stage()
     group = state.ClassicGroup("g", state=before)
@@ -57,24 +60,25 @@ def test_a_group_goes_along_the_edges_only(before: ClassicGroupState, after: Cla
         assert group.state is before
 
 
-def test_the_edges_are_the_ones_that_are_written_down() -> None:
+@rule("R9")
+def test_the_edges_are_those_of_classic_group_state() -> None:
     assert {(before.value, after.value) for before, afters in EDGES.items() for after in afters} == LEGAL
 
 
-def test_a_request_for_someone_else_is_a_type_error() -> None:
+def test_a_request_that_the_coordinator_does_not_serve_is_a_type_error() -> None:
     assert MetadataRequest not in REQUESTS
     with pytest.raises(TypeError, match="MetadataRequest"):
         step(Stage().coordinator, RequestReceived(1, MetadataRequest(topics=[]), 1), 0)
 
 
 @pytest.mark.parametrize("event", [MetadataRequest(topics=[]), "Tick", Tick, None])
-def test_what_is_no_event_is_told_and_changes_nothing(event: Any) -> None:
+def test_anything_but_an_event_is_a_type_error(event: Any) -> None:
     with pytest.raises(TypeError, match=r"event=.*: a group coordinator takes RequestReceived, Tick"):
         step(Stage().coordinator, event, 0)
 
 
 @pytest.mark.parametrize("now", ["0", 0.5, None])
-def test_a_time_is_whole_milliseconds(now: Any) -> None:
+def test_a_time_must_be_an_int(now: Any) -> None:
     with pytest.raises(TypeError, match=r"now=.*: must be an int, in milliseconds"):
         step(Stage().coordinator, Tick(), now)
 

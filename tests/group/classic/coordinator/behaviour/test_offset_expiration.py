@@ -7,6 +7,7 @@ import pytest
 from kproto.errors import ConfigError
 from kproto.group.classic.coordinator import ClassicGroupState, GroupSettings, Tick, TransactionEnded
 from tests.group.classic.coordinator.stage import SESSION, Stage, subscription
+from tests.rules import rule
 
 MINUTE = 60_000
 P0 = ("flights", 0)
@@ -20,7 +21,8 @@ def quick() -> Stage:
     return stage
 
 
-def test_offsets_without_members_expire_by_the_age_of_the_commit() -> None:
+@rule("R150", "R153")
+def test_offsets_of_a_group_without_members_expire_by_the_age_of_the_commit() -> None:
     stage = quick()
     stage.commit(offsets={P0: 1})
     stage.wait(5 * MINUTE)
@@ -29,7 +31,8 @@ def test_offsets_without_members_expire_by_the_age_of_the_commit() -> None:
     assert stage.committed(P0, ("flights", 1)) == [-1, 2]
 
 
-def test_an_empty_group_without_offsets_is_forgotten() -> None:
+@rule("R156")
+def test_an_empty_group_without_offsets_is_deleted() -> None:
     """GroupMetadataManagerTest.testClassicGroupMaybeDelete."""
     stage = quick()
     stage.commit()
@@ -37,7 +40,8 @@ def test_an_empty_group_without_offsets_is_forgotten() -> None:
     assert stage.describe(version=5).group_state == "Dead"
 
 
-def test_a_group_that_only_handed_out_an_id_is_forgotten_with_it() -> None:
+@rule("R156")
+def test_a_group_with_only_a_pending_member_id_is_deleted() -> None:
     stage = quick()
     stage.join(session=1_800_000)
     assert stage.listed()
@@ -45,7 +49,8 @@ def test_a_group_that_only_handed_out_an_id_is_forgotten_with_it() -> None:
     assert stage.listed() == []
 
 
-def test_what_a_group_left_behind_expires_by_the_time_it_became_empty() -> None:
+@rule("R10", "R151")
+def test_the_offsets_of_an_empty_group_expire_by_the_time_it_became_empty() -> None:
     stage = quick()
     (member,) = stage.stable(READS_FLIGHTS)
     stage.commit(member, 1)
@@ -57,7 +62,8 @@ def test_what_a_group_left_behind_expires_by_the_time_it_became_empty() -> None:
     assert stage.committed(P0) == [-1]
 
 
-def test_what_consumers_subscribe_to_does_not_expire_and_the_rest_does() -> None:
+@rule("R152")
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     stage = quick()
     (member,) = stage.stable(READS_FLIGHTS)
     stage.commit(member, 1, {P0: 1, ("old", 0): 2})
@@ -65,7 +71,8 @@ def test_what_consumers_subscribe_to_does_not_expire_and_the_rest_does() -> None
     assert stage.committed(P0, ("old", 0)) == [1, -1]
 
 
-def test_nothing_expires_while_members_gather() -> None:
+@rule("R154")
+def test_no_offset_expires_in_preparing_rebalance() -> None:
     """GroupMetadataTest.testOffsetRemovalDuringTransitionFromEmptyToNonEmpty."""
     stage = Stage(
         offsets_retention_minutes=10,
@@ -80,7 +87,8 @@ def test_nothing_expires_while_members_gather() -> None:
     assert stage.committed(P0) == [42]
 
 
-def test_members_of_another_kind_keep_their_offsets() -> None:
+@rule("R154")
+def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
     stage = quick()
     member, _ = stage.enter(protocol_type="connect", session=1_800_000)
     stage.await_generation()
@@ -90,7 +98,8 @@ def test_members_of_another_kind_keep_their_offsets() -> None:
     assert stage.committed(P0) == [42]
 
 
-def test_a_retention_time_of_the_commits_own_counts_instead() -> None:
+@rule("R150")
+def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
     """OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime, OffsetCommit v2 to v4."""
     stage = quick()
     stage.commit(retention=2 * MINUTE, version=4)
@@ -98,7 +107,8 @@ def test_a_retention_time_of_the_commits_own_counts_instead() -> None:
     assert stage.committed(P0) == [-1]
 
 
-def test_an_offset_that_a_transaction_may_change_does_not_expire() -> None:
+@rule("R155")
+def test_an_offset_with_a_pending_transactional_commit_does_not_expire() -> None:
     """OffsetMetadataManagerTest.testCleanupExpiredOffsetsWithPendingTransactionalOffsets."""
     stage = quick()
     stage.commit(offsets={P0: 1})
@@ -110,7 +120,8 @@ def test_an_offset_that_a_transaction_may_change_does_not_expire() -> None:
     assert stage.listed() == []
 
 
-def test_the_cleanup_disturbs_no_group_with_members() -> None:
+@rule("R149")
+def test_the_cleanup_does_not_touch_a_group_with_members() -> None:
     stage = quick()
     (member,) = stage.stable()
     for _ in range(30):
@@ -131,7 +142,7 @@ def test_settings_are_read_under_kafkas_names() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("group.max.siz", "7"), ("group.max.size", "many"), ("group.max.size", "0")]
 )
-def test_a_wrong_setting_is_refused_with_what_is_allowed(name: str, value: str) -> None:
+def test_a_wrong_setting_is_rejected_with_the_allowed_values(name: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         GroupSettings.from_properties({name: value})
     assert name in str(caught.value)

@@ -7,40 +7,46 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState, RebalanceStarted
 from tests.group.classic.coordinator.stage import BOTH, DELAY, REBALANCE, SESSION, Stage
+from tests.rules import rule
 
 A = {"instance": "a"}
 B = {"instance": "b"}
 
 
-def test_a_live_instance_with_an_id_that_is_not_its_own_is_fenced() -> None:
+@rule("R15", "R48")
+def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
     """GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId."""
     stage = Stage()
     stage.stable(A)
     assert stage.join("ghost", instance="a").code is ErrorCode.FENCED_INSTANCE_ID
 
 
+@rule("R15", "R48")
 @pytest.mark.parametrize(("instance", "other"), [("b", 0), ("a", 1)], ids=["follower", "leader"])
-def test_an_instance_with_another_members_id_is_fenced(instance: str, other: int) -> None:
+def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance: str, other: int) -> None:
     """GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
     stage = Stage()
     members = stage.stable(A, B)
     assert stage.join(members[other], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_known_member_with_an_instance_that_is_not_registered_is_unknown() -> None:
+@rule("R15", "R48")
+def test_a_member_id_with_an_unregistered_instance_id_is_unknown() -> None:
     """GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
     stage = Stage()
     (member,) = stage.stable(A)
     assert stage.join(member, instance="z").code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_id_of_a_static_member_passes_without_its_instance() -> None:
+@rule("R15")
+def test_the_member_id_of_a_static_member_is_valid_without_its_instance_id() -> None:
     stage = Stage()
     (member,) = stage.stable(A)
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
-def test_every_return_has_another_id_with_the_instance_in_front() -> None:
+@rule("R28", "R42")
+def test_every_restart_receives_a_new_member_id_that_starts_with_the_instance_id() -> None:
     """GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin."""
     stage = Stage()
     seen = {stage.stable(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
@@ -48,7 +54,8 @@ def test_every_return_has_another_id_with_the_instance_in_front() -> None:
     assert all(member_id.startswith("a-") for member_id in seen)
 
 
-def test_a_follower_that_comes_back_keeps_generation_and_assignment() -> None:
+@rule("R42", "R43")
+def test_a_follower_that_restarts_keeps_generation_and_assignment() -> None:
     """GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId."""
     stage = Stage()
     leader, follower = stage.stable(A, B)
@@ -59,7 +66,8 @@ def test_a_follower_that_comes_back_keeps_generation_and_assignment() -> None:
     assert stage.heartbeat(leader) is ErrorCode.NONE
 
 
-def test_from_v9_a_leader_that_comes_back_leads_but_skips_the_assignment() -> None:
+@rule("R43")
+def test_from_v9_a_leader_that_restarts_leads_but_skips_the_assignment() -> None:
     """GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId, KIP-814."""
     stage = Stage()
     stage.stable(A, B)
@@ -69,7 +77,8 @@ def test_from_v9_a_leader_that_comes_back_leads_but_skips_the_assignment() -> No
     assert len(back.response.members) == 2
 
 
-def test_before_v9_a_leader_that_comes_back_is_told_that_its_former_self_leads() -> None:
+@rule("R43")
+def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
     stage = Stage()
     former, _ = stage.stable(A, B)
@@ -79,7 +88,8 @@ def test_before_v9_a_leader_that_comes_back_is_told_that_its_former_self_leads()
     assert stage.group().leader == back.member_id, "it leads all the same"
 
 
-def test_a_former_self_is_fenced_in_everything_it_does() -> None:
+@rule("R15", "R42")
+def test_the_former_incarnation_is_fenced_in_every_request() -> None:
     """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its kin for the other requests."""
     stage = Stage()
     former, _ = stage.stable(A, B)
@@ -93,14 +103,16 @@ def test_a_former_self_is_fenced_in_everything_it_does() -> None:
     assert stage.commit_in_transaction(member_id=former, generation=1, instance="a").codes == [fenced]
 
 
-def test_a_former_self_without_its_instance_is_unknown() -> None:
+@rule("R15")
+def test_the_former_incarnation_without_its_instance_id_is_unknown() -> None:
     stage = Stage()
     (former,) = stage.stable(A)
     stage.join(instance="a")
     assert stage.heartbeat(former) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rejoined_follower_that_is_replaced_is_fenced_at_once() -> None:
+@rule("R42")
+def test_the_waiting_join_of_a_replaced_follower_is_fenced_at_once() -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateRejoinedFollower."""
     stage = Stage()
     leader, follower = stage.stable(A, B)
@@ -112,7 +124,8 @@ def test_a_rejoined_follower_that_is_replaced_is_fenced_at_once() -> None:
     assert back.code is ErrorCode.NONE
 
 
-def test_a_replaced_member_that_waits_in_join_is_fenced_and_the_successor_waits() -> None:
+@rule("R42", "R47")
+def test_the_waiting_join_of_a_replaced_member_is_fenced_and_its_new_incarnation_waits() -> None:
     """GroupMetadataManagerTest.testJoinGroupReplaceStaticMember."""
     stage = Stage()
     former, answer = stage.enter(**A)
@@ -123,7 +136,8 @@ def test_a_replaced_member_that_waits_in_join_is_fenced_and_the_successor_waits(
     assert list(stage.group().members) == [back.member_id]
 
 
-def test_a_replaced_member_that_waits_in_sync_is_fenced() -> None:
+@rule("R42")
+def test_the_waiting_sync_of_a_replaced_member_is_fenced() -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged."""
     stage = Stage()
     _, follower = stage.gathered(A, B)
@@ -133,7 +147,8 @@ def test_a_replaced_member_that_waits_in_sync_is_fenced() -> None:
     assert parked.code is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_return_while_the_plan_is_made_makes_a_new_plan() -> None:
+@rule("R46")
+def test_a_restart_in_completing_rebalance_starts_a_rebalance() -> None:
     """GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance."""
     stage = Stage()
     leader, _ = stage.gathered(A, B)
@@ -143,7 +158,8 @@ def test_a_return_while_the_plan_is_made_makes_a_new_plan() -> None:
     assert stage.join(leader, instance="a").response.generation_id == 2
 
 
-def test_a_return_with_other_protocols_but_the_same_vote_makes_no_rebalance() -> None:
+@rule("R43")
+def test_a_restart_that_keeps_the_selected_protocol_starts_no_rebalance() -> None:
     """GroupCoordinatorTest....ChangeOfProtocolWhileSelectProtocolUnchanged."""
     stage = Stage()
     stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
@@ -151,7 +167,8 @@ def test_a_return_with_other_protocols_but_the_same_vote_makes_no_rebalance() ->
     assert (back.response.generation_id, stage.state) == (1, ClassicGroupState.STABLE)
 
 
-def test_a_return_that_changes_the_vote_makes_a_rebalance() -> None:
+@rule("R45")
+def test_a_restart_that_changes_the_selected_protocol_starts_a_rebalance() -> None:
     """GroupCoordinatorTest....ChangeOfProtocolWithSelectedProtocolChanged."""
     stage = Stage()
     leader, _ = stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
@@ -163,7 +180,8 @@ def test_a_return_that_changes_the_vote_makes_a_rebalance() -> None:
     assert back.response.protocol_name == "roundrobin"
 
 
-def test_a_return_takes_new_timeouts_over() -> None:
+@rule("R42")
+def test_a_restart_replaces_the_timeouts() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange."""
     stage = Stage()
     stage.stable(A)
@@ -172,7 +190,8 @@ def test_a_return_takes_new_timeouts_over() -> None:
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 30_000)
 
 
-def test_after_a_return_the_first_session_still_has_the_old_timeout() -> None:
+@rule("R42", "R133")
+def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
     """Seen on Kafka 4.3.1: the timer is armed before the new timeout is stored."""
     stage = Stage()
     stage.stable({**A, "session": 6_000})
@@ -187,7 +206,8 @@ def test_after_a_return_the_first_session_still_has_the_old_timeout() -> None:
     assert stage.state is ClassicGroupState.EMPTY
 
 
-def test_a_member_that_rejoins_with_its_own_id_is_treated_like_a_dynamic_one() -> None:
+@rule("R48")
+def test_a_static_member_that_rejoins_with_its_member_id_is_treated_like_a_dynamic_one() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithKnownMemberId, ...WithLeaderIdAndKnownMemberId."""
     stage = Stage()
     leader, follower = stage.gathered(A, B)
@@ -197,6 +217,7 @@ def test_a_member_that_rejoins_with_its_own_id_is_treated_like_a_dynamic_one() -
     assert stage.join(leader, instance="a").waits
 
 
+@rule("R52")
 def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
     """GroupCoordinatorTest.testStaticMemberFollowerFailToRejoinBeforeRebalanceTimeout."""
     stage = Stage()
@@ -207,6 +228,7 @@ def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
     assert answer.response.members[1].group_instance_id == "b"
 
 
+@rule("R53", "R162")
 def test_an_absent_static_leader_stays_a_member_but_another_leads() -> None:
     """GroupCoordinatorTest.testStaticMemberLeaderFailToRejoinBeforeRebalanceTimeout."""
     stage = Stage()
@@ -217,7 +239,8 @@ def test_an_absent_static_leader_stays_a_member_but_another_leads() -> None:
     assert leader in [m.member_id for m in answer.response.members]
 
 
-def test_an_absent_static_member_is_missed_when_it_does_not_sync() -> None:
+@rule("R55", "R147")
+def test_an_absent_static_member_is_removed_when_it_does_not_sync() -> None:
     stage = Stage()
     leader, absent = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.join(leader, instance="a", session=1_800_000)
@@ -227,7 +250,8 @@ def test_an_absent_static_member_is_missed_when_it_does_not_sync() -> None:
     assert stage.heartbeat(absent, instance="b") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_with_only_absent_static_members_the_rebalance_waits_on() -> None:
+@rule("R53", "R140")
+def test_with_only_absent_static_members_the_rebalance_waits_again() -> None:
     """GroupMetadataManagerTest.testGroupStuckInRebalanceTimeoutDueToNonjoinedStaticMember."""
     stage = Stage()
     _, dynamic = stage.stable({**A, "session": 1_800_000}, {})
@@ -237,6 +261,7 @@ def test_with_only_absent_static_members_the_rebalance_waits_on() -> None:
     assert stage.join(instance="a").response.generation_id == 2
 
 
+@rule("R140")
 def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
     """GroupCoordinatorTest.testLeaderFailToRejoinBeforeFinalRebalanceTimeoutWithLongSessionTimeout."""
     stage = Stage()
@@ -246,7 +271,8 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
     assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
 
 
-def test_a_replaced_newcomer_does_not_expire_while_it_waits() -> None:
+@rule("R135")
+def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
     """Kafka gives it its session timeout while it still counts as new, so it may expire in JoinGroup."""
     stage = Stage(group_initial_rebalance_delay_ms=30_000)
     stage.join(instance="a", session=6_000)
@@ -255,7 +281,8 @@ def test_a_replaced_newcomer_does_not_expire_while_it_waits() -> None:
     assert back.code is ErrorCode.NONE
 
 
-def test_a_successor_that_has_synced_is_not_missed_for_its_former_self() -> None:
+@rule("R49")
+def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
     """Seen on Kafka 4.3.1: there the sync timer starts a rebalance although everyone has synced."""
     stage = Stage()
     leader, late = stage.gathered({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
@@ -267,7 +294,8 @@ def test_a_successor_that_has_synced_is_not_missed_for_its_former_self() -> None
     assert stage.heartbeat(back.member_id) is ErrorCode.NONE
 
 
-def test_a_static_member_that_is_silent_for_its_session_is_out() -> None:
+@rule("R84", "R136")
+def test_a_static_member_is_removed_after_its_session_timeout() -> None:
     stage = Stage()
     (member,) = stage.stable(A)
     stage.wait(SESSION)

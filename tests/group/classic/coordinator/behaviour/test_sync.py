@@ -9,41 +9,48 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
 from tests.group.classic.coordinator.stage import REBALANCE, SESSION, Stage
+from tests.rules import rule
 
 
-def test_sync_to_a_missing_group_is_from_an_unknown_member() -> None:
+@rule("R59")
+def test_a_sync_to_a_missing_group_is_unknown_member() -> None:
     """GroupCoordinatorTest.testSyncGroupFromUnknownGroup."""
     assert Stage().sync("m", 1).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_sync_to_an_empty_group_is_from_an_unknown_member() -> None:
+@rule("R61")
+def test_a_sync_to_an_empty_group_is_unknown_member() -> None:
     stage = Stage()
     (member,) = stage.stable()
     stage.leave(member)
     assert stage.sync(member).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_sync_from_an_unknown_member_is_refused() -> None:
+@rule("R60")
+def test_a_sync_of_an_unknown_member_is_rejected() -> None:
     """GroupCoordinatorTest.testSyncGroupFromUnknownMember."""
     stage = Stage()
     stage.stable()
     assert stage.sync("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@rule("R16", "R60")
 @pytest.mark.parametrize("generation", [0, 2])
-def test_sync_in_another_generation_is_refused(generation: int) -> None:
+def test_a_sync_in_another_generation_is_rejected(generation: int) -> None:
     """GroupCoordinatorTest.testSyncGroupFromIllegalGeneration."""
     stage = Stage()
     (member,) = stage.gathered()
     assert stage.sync(member, generation).code is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_an_unknown_member_is_told_so_before_its_generation_is_looked_at() -> None:
+@rule("R16", "R60")
+def test_an_unknown_member_is_rejected_before_its_generation_is_checked() -> None:
     stage = Stage()
     stage.stable()
     assert stage.sync("ghost", 99).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@rule("R60")
 @pytest.mark.parametrize("said", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
 def test_another_protocol_is_inconsistent(said: dict[str, Any]) -> None:
     """GroupCoordinatorTest.testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent and ...Name..."""
@@ -52,6 +59,7 @@ def test_another_protocol_is_inconsistent(said: dict[str, Any]) -> None:
     assert stage.sync(member, **said).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+@rule("R57")
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
     """The order as seen on Kafka 4.3.1."""
@@ -62,6 +70,7 @@ def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missi
     assert stage.sync("m", 1, group="").code is ErrorCode.INVALID_GROUP_ID
 
 
+@rule("R57")
 def test_before_v5_the_protocol_need_not_be_named() -> None:
     """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreNotProvided."""
     stage = Stage()
@@ -70,7 +79,8 @@ def test_before_v5_the_protocol_need_not_be_named() -> None:
     assert answer.code is ErrorCode.NONE
 
 
-def test_the_groups_protocol_is_echoed() -> None:
+@rule("R65")
+def test_the_response_contains_the_protocol_of_the_group() -> None:
     """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent."""
     stage = Stage()
     (member,) = stage.gathered()
@@ -78,12 +88,14 @@ def test_the_groups_protocol_is_echoed() -> None:
     assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
 
 
-def test_a_refusal_says_nothing_of_the_protocol() -> None:
+@rule("R68")
+def test_an_error_contains_no_protocol() -> None:
     response = Stage().sync("m", 1).response
     assert (response.protocol_type, response.protocol_name, response.assignment) == (None, None, b"")
 
 
-def test_before_the_first_generation_any_protocol_name_may_be_said_but_not_any_type() -> None:
+@rule("R60")
+def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
     """Seen on Kafka 4.3.1: 27 for a name while the group has none yet, 23 for a wrong type."""
     stage = Stage()
     member, _ = stage.enter()
@@ -91,6 +103,7 @@ def test_before_the_first_generation_any_protocol_name_may_be_said_but_not_any_t
     assert stage.sync(member, 0, protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+@rule("R63", "R65")
 def test_a_follower_waits_for_the_leader() -> None:
     """GroupCoordinatorTest.testSyncGroupLeaderAfterFollower."""
     stage = Stage()
@@ -102,7 +115,8 @@ def test_a_follower_waits_for_the_leader() -> None:
     assert stage.state is ClassicGroupState.STABLE
 
 
-def test_a_follower_that_comes_after_the_leader_gets_its_part_at_once() -> None:
+@rule("R66")
+def test_a_follower_that_syncs_after_the_leader_receives_its_assignment_at_once() -> None:
     """GroupCoordinatorTest.testSyncGroupFollowerAfterLeader."""
     stage = Stage()
     leader, follower = stage.gathered({}, {})
@@ -110,7 +124,8 @@ def test_a_follower_that_comes_after_the_leader_gets_its_part_at_once() -> None:
     assert stage.sync(follower).response.assignment == b"F"
 
 
-def test_whom_the_plan_forgets_gets_nothing() -> None:
+@rule("R64")
+def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
     """GroupCoordinatorTest.testSyncGroupEmptyAssignment."""
     stage = Stage()
     (leader,) = stage.gathered()
@@ -118,7 +133,8 @@ def test_whom_the_plan_forgets_gets_nothing() -> None:
     assert stage.heartbeat(leader) is ErrorCode.NONE
 
 
-def test_a_plan_from_a_follower_is_ignored() -> None:
+@rule("R64")
+def test_assignments_of_a_follower_are_ignored() -> None:
     stage = Stage()
     leader, follower = stage.gathered({}, {})
     assert stage.sync(follower, plan={follower: b"mine"}).waits
@@ -126,21 +142,24 @@ def test_a_plan_from_a_follower_is_ignored() -> None:
     assert stage.sync(follower, plan={follower: b"mine"}).response.assignment == b"F"
 
 
-def test_a_second_plan_in_stable_is_ignored() -> None:
+@rule("R66")
+def test_assignments_of_the_leader_in_stable_are_ignored() -> None:
     stage = Stage()
     (leader,) = stage.gathered()
     stage.sync(leader, plan={leader: b"first"})
     assert stage.sync(leader, plan={leader: b"second"}).response.assignment == b"first"
 
 
-def test_sync_while_members_gather_is_sent_back_to_join() -> None:
+@rule("R62")
+def test_a_sync_in_preparing_rebalance_is_rebalance_in_progress() -> None:
     stage = Stage()
     leader, follower = stage.stable({}, {})
     stage.join(leader)
     assert stage.sync(follower).code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_new_rebalance_sends_those_who_wait_for_the_plan_back_to_join() -> None:
+@rule("R50")
+def test_a_new_rebalance_answers_the_members_that_wait_for_their_assignment() -> None:
     stage = Stage()
     _, follower = stage.gathered({}, {})
     waiting = stage.sync(follower)
@@ -148,7 +167,8 @@ def test_a_new_rebalance_sends_those_who_wait_for_the_plan_back_to_join() -> Non
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_leader_that_dies_before_its_plan_sends_the_others_back_to_join() -> None:
+@rule("R50", "R161")
+def test_the_others_join_again_when_the_leader_expires_before_its_assignment() -> None:
     """GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
     stage = Stage()
     _, follower = stage.gathered({}, {})
@@ -158,7 +178,8 @@ def test_a_leader_that_dies_before_its_plan_sends_the_others_back_to_join() -> N
     assert stage.join(follower).response.leader == follower
 
 
-def test_a_repeated_sync_takes_the_place_of_the_one_that_waits() -> None:
+@rule("R63")
+def test_a_repeated_sync_replaces_the_one_that_waits() -> None:
     stage = Stage()
     _, follower = stage.gathered({}, {})
     first = stage.sync(follower)
@@ -166,7 +187,8 @@ def test_a_repeated_sync_takes_the_place_of_the_one_that_waits() -> None:
     assert first.code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_member_removed_while_it_waits_in_sync_is_told_so() -> None:
+@rule("R81")
+def test_the_waiting_sync_of_a_removed_member_is_answered() -> None:
     """Kafka never answers it."""
     stage = Stage()
     _, follower = stage.gathered({}, {})
@@ -175,7 +197,8 @@ def test_a_member_removed_while_it_waits_in_sync_is_told_so() -> None:
     assert waiting.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_waits_in_sync_does_not_expire_and_lives_on_from_its_answer() -> None:
+@rule("R65", "R135")
+def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_with_the_response() -> None:
     stage = Stage()
     leader, follower = stage.gathered({}, {"session": 6_000})
     waiting = stage.sync(follower)
@@ -188,7 +211,8 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_lives_on_from_its_answe
     assert stage.heartbeat(follower) is ErrorCode.NONE
 
 
-def test_sync_in_stable_is_a_sign_of_life() -> None:
+@rule("R66")
+def test_a_sync_in_stable_restarts_the_session() -> None:
     """Seen on Kafka 4.3.1: there it isn't."""
     stage = Stage()
     (member,) = stage.stable()
@@ -210,7 +234,8 @@ def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[Er
     return codes
 
 
-def test_nobody_who_never_syncs_survives_the_rebalance_timeout_heartbeats_or_not() -> None:
+@rule("R146", "R147")
+def test_a_member_that_never_syncs_is_removed_after_the_rebalance_timeout_despite_heartbeats() -> None:
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
     stage = Stage()
     members = stage.gathered({"rebalance": 20_000}, {"rebalance": 20_000})
@@ -220,6 +245,7 @@ def test_nobody_who_never_syncs_survives_the_rebalance_timeout_heartbeats_or_not
     assert stage.state is ClassicGroupState.EMPTY
 
 
+@rule("R147")
 def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> None:
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers."""
     stage = Stage()
@@ -230,6 +256,7 @@ def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> N
     assert stage.group().rebalance_reason == f"no SyncGroup from {follower}"
 
 
+@rule("R147")
 def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() -> None:
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders."""
     stage = Stage()
@@ -243,6 +270,7 @@ def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() ->
     assert list(stage.group().members) == [follower]
 
 
+@rule("R63", "R146")
 def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None:
     """GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived."""
     stage = Stage()
@@ -250,7 +278,8 @@ def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None
     assert set(alive(stage, members, 2 * REBALANCE, 1)) == {ErrorCode.NONE}
 
 
-def test_a_refused_sync_does_not_count() -> None:
+@rule("R148")
+def test_a_rejected_sync_does_not_count() -> None:
     stage = Stage()
     leader, follower = stage.gathered({}, {})
     stage.sync(leader, plan={})
@@ -258,7 +287,7 @@ def test_a_refused_sync_does_not_count() -> None:
     assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_many_who_never_sync_are_counted_rather_than_named() -> None:
+def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
     stage = Stage()
     stage.gathered(*[{"session": 600_000}] * 5)
     stage.wait(REBALANCE)

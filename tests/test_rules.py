@@ -1,0 +1,119 @@
+"""The thread from rule to test: docs/rules defines the rules, the source cites them, and tests pin them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.documents import DOCS
+
+ROOT = DOCS.parent
+PAGES = ("member", "coordinator", "transactions", "invariants")
+NUMBER = r"\b(?:[RM]\d{1,3}|[IX]\d{1,2})\b"
+
+# Rules without a test that carries their number. Remove a number when its test exists; add none.
+UNTESTED = """
+M1 M3 M6 M7 M8 M10 M14 M15 M21 M25 M26 M28 M29 M31 M32 M33 M34 M35 M37 M38 M39 M40 M41 M42 M43 M47
+M53 M55 M57 M58 M59 M60 M61 M62 M64 M68 M74 M75 M76 M77 M78 M79 M82 M91 M92 M93 M95 M97 M98 M99 M101
+M102 M103 M105 M111 M112 M113 M116 M118 M119 M121 M122 M123 M126 M127 M130 M133 M135 M138 M139 M140
+M141 M146 M147 M149 M150 M152 M154 M155 M156 M160 M163 M164 M165 M173 M177 M178 M179 M180 M185 M186
+M187 M188 M189 M190 M191 M192 M193 M194 M196 M197 M198 M201 M203 M204 M206 M209
+R8 R29 R103
+X1 X2 X3 X4 X5 X6
+I1 I2 I3 I4 I5 I6 I7 I8 I9 I10 I11 I12 I13 I14 I15 I16 I17 I18 I19 I20
+"""
+# Rules that the source cites before docs/rules defines them.
+UNDEFINED = """
+M2 M4 M5 M9 M13 M16 M17 M19 M20 M22 M24 M30 M36 M44 M45 M46 M48 M49 M50 M51 M52 M54 M56 M70 M80 M81
+M83 M84 M85 M89 M94 M100 M107 M108 M110 M115 M117 M200
+"""
+# Rules that the source does not cite.
+UNCITED = """
+M123 M141 M209
+"""
+
+
+@cache
+def defined() -> dict[str, str]:
+    """Return the text of each rule by its number: pages below docs/rules define it with `### M10`."""
+    rules: dict[str, str] = {}
+    for page in PAGES:
+        parts = re.split(r"(?m)^### ([A-Z]\d+)\n", (DOCS / "rules" / f"{page}.md").read_text())
+        for number, text in zip(parts[1::2], parts[2::2], strict=True):
+            assert number not in rules, f"{number} is defined twice"
+            rules[number] = text.strip()
+    return rules
+
+
+def cited_in(*folders: str) -> set[str]:
+    """Return the rule numbers in the Python files of these folders."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {number for path in files for number in re.findall(NUMBER, path.read_text())}
+
+
+def cited_in_pages() -> set[str]:
+    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "rules"]
+    return {number for page in pages for number in re.findall(NUMBER, page.read_text())}
+
+
+@cache
+def pinned() -> frozenset[str]:
+    """Return the rule numbers of all `@rule("R64")` and `@pytest.mark.rule("R64")` in the tests."""
+    return frozenset(number for path in (ROOT / "tests").rglob("test_*.py") for number in marks(path))
+
+
+def marks(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in (
+                "rule",
+                "pytest.mark.rule",
+            ):
+                yield from (
+                    argument.value
+                    for argument in decorator.args
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                )
+
+
+def in_order(numbers: set[str] | frozenset[str]) -> list[str]:
+    return sorted(numbers, key=lambda number: (number[0], int(number[1:])))
+
+
+def test_every_cited_rule_is_defined() -> None:
+    cited = cited_in("kproto", "consumer", "tests") | cited_in_pages()
+    assert in_order(cited - defined().keys() - set(UNDEFINED.split())) == []
+
+
+def test_every_defined_rule_has_a_text() -> None:
+    assert [number for number, text in defined().items() if not text] == []
+
+
+def test_the_rules_of_a_page_are_in_order() -> None:
+    for page in PAGES:
+        numbers = re.findall(r"(?m)^### ([A-Z]\d+)\n", (DOCS / "rules" / f"{page}.md").read_text())
+        assert numbers == in_order(set(numbers)), page
+
+
+def test_every_defined_rule_is_cited_by_the_source() -> None:
+    cited = cited_in("kproto", "consumer") | set(UNCITED.split())
+    assert in_order(defined().keys() - cited) == []
+
+
+def test_every_defined_rule_is_pinned_by_a_test() -> None:
+    assert in_order(defined().keys() - pinned() - set(UNTESTED.split())) == []
+
+
+def test_the_untested_rules_are_defined_and_have_no_test() -> None:
+    untested = set(UNTESTED.split())
+    assert in_order(untested - defined().keys()) == []
+    assert in_order(untested & pinned()) == []
+
+
+def test_a_test_pins_only_defined_rules() -> None:
+    assert in_order(pinned() - defined().keys()) == []
