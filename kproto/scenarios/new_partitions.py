@@ -285,7 +285,7 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     world.run(200)
     produce(world, "t", (0,), 200, 1_000)
     world.run(3_000)
-    queued = len(member.state.queue)
+    queued = len(member.state.message_queue)
     run.result("in the queue while the application does not read", queued)
     run.claim("the queue is full, and holds no more", queued == 20)
     member.go_on_polling()
