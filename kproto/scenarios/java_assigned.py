@@ -1,4 +1,4 @@
-"""Document 002: the end of onJoinComplete (2.6.2): what changes with the assignment, and what is thrown."""
+"""Document 002: the end of onJoinComplete (2.6.2): what the assignment changes, and what is thrown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 def _to_whoever_lacks_it(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    """A leader's own assignor: range, but t2 goes to the member that hasn't seen it yet."""
+    """A leader's own assignor: range, but t2 goes to the member that has not seen it yet."""
     plan = ASSIGNORS["range"].assign(partitions, members, racks)
     late = [name for name, subscription in members.items() if "t2" not in subscription.topics]
     if not late:
@@ -31,12 +31,12 @@ def _to_whoever_lacks_it(
 
 @scenario(
     "S2-40",
-    "A pattern: what the leader knows and the member doesn't is taken over",
-    says="The leader may assign topics that match the pattern and weren't asked for; the joined "
+    "A pattern: the member adopts an assigned topic that it did not know",
+    says="The leader may assign topics that match the pattern but were not subscribed; the joined "
     "subscription is extended by them.",
     given="two members of 2.6.2 that subscribed to t.*; the leader has an assignor of its own",
-    when="a topic t2 is made after the follower's JoinGroup, and the leader gives it to the follower",
-    then="the follower reads it at once; it doesn't join again when it sees the topic in its own metadata",
+    when="topic t2 is created after the follower's JoinGroup, and the leader assigns it to the follower",
+    then="the follower reads it immediately, and does not rejoin when its own metadata shows the topic",
 )
 def extended(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -63,17 +63,17 @@ def extended(run: ScenarioRun) -> None:
     world.run(10_000)
     run.claim("it reads it", offsets(member, TopicPartition("t2", 0)) == [0])
     run.result("JoinGroups since", joins_of(world, member) - joins)
-    run.claim("it didn't join again for it", joins_of(world, member) == joins)
+    run.claim("it did not rejoin for it", joins_of(world, member) == joins)
 
 
 @scenario(
     "S2-41",
-    "An assignor that raises in onAssignment: the callbacks come, and then poll throws",
+    "An assignor that raises in onAssignment: the callbacks run, and then poll throws",
     says="invokeOnAssignment catches what the assignor raises, so that the callbacks can be completed.",
     given="a member of 2.6.2 with an assignor of its own, whose onAssignment raises once",
     when="it joins",
-    then="onPartitionsAssigned is called with its partitions, poll throws KafkaException around the cause, "
-    "the next poll completes the join once more, with nothing to add",
+    then="onPartitionsAssigned is called with its partitions, poll throws KafkaException with that cause, "
+    "and the next poll completes the join again, with nothing added",
 )
 def assignor_raises(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -101,11 +101,11 @@ def assignor_raises(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-42",
-    "The auto commit's timer begins anew with the assignment, if there is one",
-    says="With enable.auto.commit the timer is set to a whole interval from now on.",
+    "The timer of auto commit restarts with the assignment",
+    says="With enable.auto.commit the timer is set to a whole interval.",
     given="a member of 2.6.2 that commits every 5 s, and one that commits by hand",
-    when="a second member comes in the middle of an interval",
-    then="the next commit is 5 s behind the assignment; who commits by hand has none",
+    when="a second member joins in the middle of an interval",
+    then="the next commit is 5 s after the assignment; the manual committer has none",
 )
 def timer(run: ScenarioRun) -> None:
     for auto in (True, False):
@@ -120,24 +120,25 @@ def timer(run: ScenarioRun) -> None:
             if observation.who == "a" and observation.what == "assigned"
         )
         commits = [observation.at - assigned for observation in world.seen if observation.what == "stored"]
-        run.result(f"auto commit {auto}: commits, from the assignment on", [f"{at} ms" for at in commits])
+        run.result(f"auto commit {auto}: commits, in ms after the assignment", [f"{at} ms" for at in commits])
         if auto:
             after = min(at for at in commits if at > 0)
-            run.claim("one whole interval behind the assignment", 5_000 <= after <= 5_200)
+            run.claim("one whole interval after the assignment", 5_000 <= after <= 5_200)
             turn = max(at for at in commits if at < -1_000) + 5_000
-            run.claim("and not when it would have been its turn", after - turn >= 1_000)
+            run.claim("and not at the end of the old interval", after - turn >= 1_000)
         else:
             run.claim("no commit without auto commit", not world.asked(first, OffsetCommitRequest))
 
 
 @scenario(
     "S2-43",
-    "assignFromSubscribed: what stays keeps its position, what is new looks for one",
-    says="assignFromSubscribed replaces the assignment; partitions that were there before keep their state.",
+    "assignFromSubscribed: retained partitions keep their position, new ones look one up",
+    says="assignFromSubscribed replaces the assignment; partitions that were assigned before keep their "
+    "state.",
     given="two cooperative members of 2.6.2 that commit nothing, each with two partitions and messages read",
     when="one leaves",
-    then="the other one asks for the committed offsets of the two that it got, and reads on where it was "
-    "with its own",
+    then="the other member fetches the committed offsets of its two new partitions, and continues with "
+    "its own",
 )
 def positions(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
@@ -158,26 +159,27 @@ def positions(run: ScenarioRun) -> None:
     received = {tp: offsets(first, tp) for tp in world.partitions()}
     run.result("kept, asked for", [sorted(map(str, retained)), sorted(map(str, fetched_partitions))])
     run.claim(
-        "it asks for what it got, and for nothing else",
+        "it fetches offsets of its new partitions only",
         fetched_partitions == set(world.partitions()) - retained,
     )
     run.claim(
-        "what it kept is read on, once",
+        "retained partitions are read on, once",
         all(received[tp] == list(range(len(received[tp]))) for tp in retained),
     )
     run.claim(
-        "what it got is read from the beginning", all(received[tp][:1] == [0] for tp in fetched_partitions)
+        "new partitions are read from the beginning",
+        all(received[tp][:1] == [0] for tp in fetched_partitions),
     )
     run.claim("it owns all four", first.owned == set(world.partitions()))
 
 
 @scenario(
     "S2-44",
-    "onPartitionsAssigned is called, also with nothing",
+    "onPartitionsAssigned is called even with nothing",
     says="invokePartitionsAssigned(addedPartitions) comes at the end of every onJoinComplete.",
     given="two Java members and a topic with one partition",
     when="both have joined",
-    then="the one without a partition was told of its empty assignment",
+    then="the member without a partition got a callback with its empty assignment",
 )
 def assigned_nothing(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -190,17 +192,17 @@ def assigned_nothing(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-45",
-    "Of several exceptions the first is thrown: Kafka's own as it is, any other one in a KafkaException",
-    says="firstException is set once; a KafkaException is thrown itself, others are wrapped.",
-    given="a cooperative member of 2.6.2 whose callbacks both raise: revoked an exception of the "
-    "application's, or Kafka's CommitFailedException; assigned another one",
-    when="a second member comes",
-    then="poll throws the first, wrapped or itself, and never hears of the second; both members have their "
+    "Of several exceptions the first is thrown: Kafka's own unchanged, any other in a KafkaException",
+    says="firstException is set once; a KafkaException is thrown unchanged, others are wrapped.",
+    given="a cooperative member of 2.6.2 whose callbacks both raise: revoked raises the application's "
+    "exception or Kafka's CommitFailedException, assigned another one",
+    when="a second member joins",
+    then="poll throws the first, wrapped or unchanged, and the second is dropped; both members have their "
     "share",
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """Kafka's, from a commit in the callback."""
+        """Kafka's exception of a commit in the callback."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4})
@@ -213,7 +215,7 @@ def first_of_several(run: ScenarioRun) -> None:
         wrapped = ("KafkaException", f"{CALLBACK}; caused by {name}: first")
         wanted = wrapped if isinstance(cause, RuntimeException) else (name, "first")
         run.result(f"{name} in revoked: poll throws", first.errors)
-        run.claim(f"{name}: the first one, and it alone", first.errors == [wanted])
+        run.claim(f"{name}: only the first one is thrown", first.errors == [wanted])
         run.claim(
             f"{name}: both were called", {"revoked", "assigned"} <= {kind for kind, _ in first.calls[1:]}
         )
@@ -221,7 +223,7 @@ def first_of_several(run: ScenarioRun) -> None:
 
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
-    """A listener that raises each of these once."""
+    """Return a listener that raises each of these causes once."""
     pending = dict(causes)
 
     def call(kind: str, partitions: object) -> None:

@@ -13,15 +13,16 @@ from ..wire.message import Message
 from .java_stage import COOPERATIVE, called, joins_of, member_of
 from .scenario import ScenarioRun, produce, scenario
 
-# -- before the assignment is looked at -------------------------------------------------------------------
+# -- before the assignment is read --------------------------------------------------------------------------
 
 
 @scenario(
     "S2-31",
-    "Only the leader watches for more partitions; who leads no longer, forgets what it planned with",
-    says="Who isn't the leader sets assignmentSnapshot to null: only the leader looks for changed metadata.",
-    given="the leader of a group of 2.6.2, which lost the lead because its process stood still",
-    when="the topic grows, and the old leader sees that first",
+    "Only the leader watches for new partitions; a former leader forgets its snapshot",
+    says="A member that is not the leader sets assignmentSnapshot to null: only the leader checks for "
+    "changed metadata.",
+    given="the leader of a group of 2.6.2, which lost the leadership because its process was frozen",
+    when="the topic grows, and the former leader sees it first",
     then="it does nothing; when the new leader sees it, the group rebalances",
 )
 def snapshot(run: ScenarioRun) -> None:
@@ -31,9 +32,9 @@ def snapshot(run: ScenarioRun) -> None:
     second = member_of(world, "b", metadata_ms=40_000)
     world.run(5_000)
     first.freeze(15_000)
-    run.moment("stands still for 15 s", "a")
+    run.moment("is frozen for 15 s", "a")
     world.run(25_000)
-    run.claim("the other one leads now", second.state.is_leader and not first.state.is_leader)
+    run.claim("the other member is the leader now", second.state.is_leader and not first.state.is_leader)
     run.claim("the group is stable", world.is_stable("g"))
     joins = joins_of(world, first)
     world.grow("t", 4)
@@ -42,14 +43,14 @@ def snapshot(run: ScenarioRun) -> None:
     partition_count = len(first.state.cluster.topics["t"])
     run.result("the follower sees partitions, and joins", [partition_count, joins_of(world, first) - joins])
     run.claim("the follower has seen it", partition_count == 4)
-    run.claim("and hasn't joined for it", joins_of(world, first) == joins)
+    run.claim("and has not joined for it", joins_of(world, first) == joins)
     world.run(40_000)
     run.result("partitions in the end", [len(first.owned), len(second.owned)])
-    run.claim("the leader has, when it saw it", len(first.owned) == len(second.owned) == 2)
+    run.claim("the leader has, once it saw it", len(first.owned) == len(second.owned) == 2)
 
 
 def chose_best() -> JoinGroupResponse:
-    """To a follower, from a coordinator that chose what nobody offered."""
+    """Build a follower's JoinGroup response whose protocol no member offered."""
     return JoinGroupResponse(
         error_code=0,
         generation_id=1,
@@ -63,11 +64,11 @@ def chose_best() -> JoinGroupResponse:
 
 @scenario(
     "S2-32",
-    "The coordinator chose an assignor that nobody has: IllegalStateException",
+    "The coordinator chose an assignor that the member does not have: IllegalStateException",
     says="lookupAssignor finds nothing: Coordinator selected invalid assignment protocol.",
-    given="Java 2.6.2 and a coordinator that chose an assignor by the name of best",
+    given="Java 2.6.2 and a coordinator that chose the assignor named best",
     when="it joins as a follower",
-    then="each poll throws, the heartbeats go on, and it never reads: to its group it looks well",
+    then="each poll throws, the heartbeats continue, and it never reads: for its group it is alive",
 )
 def unknown_assignor(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -83,7 +84,7 @@ def unknown_assignor(run: ScenarioRun) -> None:
     member = member_of(world)
     world.run(2_000)
     thrown = set(member.errors)
-    run.result("polls that threw, and what", [len(member.errors), sorted(thrown)])
+    run.result("polls that threw, and the exceptions", [len(member.errors), sorted(thrown)])
     run.result(
         "JoinGroups, SyncGroups",
         [len(world.asked(member, kind)) for kind in (JoinGroupRequest, SyncGroupRequest)],
@@ -91,19 +92,19 @@ def unknown_assignor(run: ScenarioRun) -> None:
     text = "Coordinator selected invalid assignment protocol: best"
     run.claim("IllegalStateException, in Java's words", thrown == {("IllegalStateException", text)})
     run.claim("every poll throws", len(member.errors) > 100)
-    run.claim("its heartbeats go on", len(world.asked(member, HeartbeatRequest)) >= 3)
-    run.claim("it was never called back", not member.calls)
+    run.claim("its heartbeats continue", len(world.asked(member, HeartbeatRequest)) >= 3)
+    run.claim("no callback ran", not member.calls)
 
 
-ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")  # t-0, as a leader writes it.
+ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")  # t-0, as a leader encodes it
 
 
 @scenario(
     "S2-33",
-    "groupMetadata says who it is before anybody is called back",
+    "groupMetadata is updated before any callback",
     says="groupMetadata is set first: generation and member id of the join that is being completed.",
     given="a member of 2.6.2 in generation 1",
-    when="a second member comes",
+    when="a second member joins",
     then="until the SyncGroup is answered groupMetadata is that of generation 1, in onPartitionsAssigned "
     "that of 2",
 )
@@ -123,7 +124,7 @@ def group_metadata(run: ScenarioRun) -> None:
     world.run(5_000)
     run.result("JoinGroup answered: generation, groupMetadata", list(between))
     run.result("groupMetadata in callbacks", callbacks)
-    run.claim("not before the join is completed", between == (2, 1))
+    run.claim("not before the join is complete", between == (2, 1))
     run.claim("in onPartitionsAssigned it is the new one", callbacks == [("revoked", 1), ("assigned", 2)])
     now: JavaGeneration = first.state.group_metadata
     run.claim("with the member's id", now.member_id == first.state.generation.member_id)
@@ -131,10 +132,10 @@ def group_metadata(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-34",
-    "An assignment of 0 or 1 bytes is no assignment: IllegalStateException",
+    "An assignment of 0 or 1 bytes is invalid: IllegalStateException",
     says="An assignment has at least the two bytes of its version; with fewer, the leader or the protocol "
     "is broken.",
-    given="Java 2.6.2, and a leader that gives it nothing, not even the empty assignment",
+    given="Java 2.6.2, and a leader that sends it no assignment, not even an empty one",
     when="its SyncGroup is answered with 0 bytes, and with 1",
     then="each poll throws and names the size; it stays a member and reads nothing",
 )
@@ -156,16 +157,15 @@ def too_short(run: ScenarioRun) -> None:
                 for name, text in member.errors
             ),
         )
-        run.claim(f"{size} bytes: nobody was called back", not member.calls)
+        run.claim(f"{size} bytes: no callback ran", not member.calls)
         run.claim(f"{size} bytes: it stays a member", member.state.state is JavaMemberState.STABLE)
         run.claim(f"{size} bytes: groupMetadata was set before", member.state.group_metadata.number == 1)
 
 
 @scenario(
     "S2-35",
-    "An assignment for what is no longer subscribed: join again, call nobody",
-    says="If the assignment doesn't match the subscription, there is a warning and a rejoin, and nothing "
-    "else.",
+    "An assignment for a topic that is no longer subscribed: rejoin, no callback",
+    says="If the assignment does not match the subscription, the member logs a warning and rejoins.",
     given="a member of 2.6.2 whose SyncGroup for t is open",
     when="the application subscribes to u instead",
     then="the assignment of t is dropped without a callback, and the member joins again, for u",
@@ -185,7 +185,7 @@ def mismatch(run: ScenarioRun) -> None:
     run.result("warnings", [report.text for report in member.reports])
     run.claim("there is a warning", [report.name for report in member.reports] == ["WARN"])
     run.claim(
-        "nobody heard of t", all(tp.topic == "u" for _, partitions in member.calls for tp in partitions)
+        "no callback named t", all(tp.topic == "u" for _, partitions in member.calls for tp in partitions)
     )
     run.claim("it has joined once more", joins_of(world, member) == joins + 1)
     run.claim("and owns u", member.owned == {TopicPartition("u", 0)})
@@ -196,11 +196,11 @@ def mismatch(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-36",
-    "onJoinComplete: what is told as assigned is what was added",
+    "onJoinComplete: onPartitionsAssigned gets only the added partitions",
     says="addedPartitions = assigned minus owned; invokePartitionsAssigned gets these.",
     given="two cooperative members of 2.6.2 with four partitions",
     when="one leaves",
-    then="the other's callback names only the two that it got",
+    then="the other member's callback names only its two new partitions",
 )
 def added(run: ScenarioRun) -> None:
     world = run.world({"t": 4}, trace=False)
@@ -214,17 +214,17 @@ def added(run: ScenarioRun) -> None:
         set(partitions) for call, partitions in reversed(first.calls) if call == "assigned" and partitions
     )
     run.result("had, was told", [len(retained), sorted(map(str, last))])
-    run.claim("only what was added is told", last == set(world.partitions()) - retained)
+    run.claim("only the added partitions are passed", last == set(world.partitions()) - retained)
     run.claim("it owns all four", first.owned == set(world.partitions()))
 
 
 @scenario(
     "S2-37",
-    "COOPERATIVE: only what moves is revoked, and then it joins once more",
+    "COOPERATIVE: only partitions that move are revoked, followed by one more join",
     says="onJoinComplete, COOPERATIVE: owned minus assigned is revoked, and requestRejoin follows.",
     given="a cooperative member of 2.6.2 with four partitions",
-    when="a second member comes",
-    then="two partitions are revoked, the other two never; it sends two JoinGroups",
+    when="a second member joins",
+    then="two partitions are revoked, the other two never; the member sends two JoinGroups",
 )
 def cooperative(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
@@ -242,11 +242,12 @@ def cooperative(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-38",
-    "COOPERATIVE: who has nothing to give back is not told of revoked, and joins once",
-    says="Only if owned minus assigned isn't empty, there is a callback and a rejoin.",
+    "COOPERATIVE: without partitions to revoke there is no revoked callback, and one join",
+    says="There is a callback and a rejoin only if owned minus assigned is not empty.",
     given="two cooperative members of 2.6.2",
     when="one of them leaves",
-    then="the other one hears of what was added, of nothing that is revoked, and sends one JoinGroup",
+    then="the other member's callback names the added partitions; it revokes nothing, and sends one "
+    "JoinGroup",
 )
 def nothing_to_revoke(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
@@ -259,31 +260,27 @@ def nothing_to_revoke(run: ScenarioRun) -> None:
     calls = first.calls[before:]
     run.result("callbacks", [f"{kind} {len(partitions)}" for kind, partitions in calls])
     run.result("JoinGroups", joins_of(world, first) - joins)
-    run.claim(
-        "it was told of what was added, and of nothing else", [kind for kind, _ in calls] == ["assigned"]
-    )
+    run.claim("its callback named the added partitions only", [kind for kind, _ in calls] == ["assigned"])
     run.claim("it joined once", joins_of(world, first) == joins + 1)
     run.claim("it owns all four", len(first.owned) == 4)
 
 
 @scenario(
     "S2-39",
-    "EAGER: nothing is revoked after the join, whatever is gone",
-    says="In onJoinComplete only COOPERATIVE looks for what is revoked; EAGER has given back everything "
-    "before.",
+    "EAGER: nothing is revoked after the join, whatever was lost",
+    says="onJoinComplete checks for revoked partitions only if COOPERATIVE; EAGER has revoked all before.",
     given="an eager member of 2.6.2 with four partitions and messages to commit",
-    when="a second member comes; and the same once more, but the member's poll is woken while it commits in "
-    "onJoinPrepare",
-    then="as a rule revoked comes once, before the JoinGroup; woken, it never comes, and two partitions are "
-    "gone without a word",
+    when="a second member joins; in another run the member's poll is woken while it commits in onJoinPrepare",
+    then="normally revoked is called once, before the JoinGroup; if woken, it is never called, and two "
+    "partitions are lost silently",
 )
 def nothing_after(run: ScenarioRun) -> None:
     for woken in (False, True):
         _woken_or_not(run, woken)
     run.why(
-        "The join is marked as prepared before the commit is made; an exception in between leaves the mark, "
-        "and the next poll goes on with the JoinGroup. In EAGER nothing after that compares what is owned "
-        "with what comes."
+        "The join is marked as prepared before the commit. An exception in between leaves the mark, and "
+        "the next poll continues with the JoinGroup. In EAGER nothing later compares the owned with the "
+        "assigned partitions."
     )
 
 
@@ -311,12 +308,12 @@ def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
     run.result(f"{name}: callbacks", called(first)[calls:])
     run.result(f"{name}: partitions in the end", [len(first.state.assigned), len(second.owned)])
     run.claim(
-        f"{name}: two partitions are the other one's",
+        f"{name}: the other member has two partitions",
         [len(first.state.assigned), len(second.owned)] == [2, 2],
     )
     run.claim(f"{name}: one JoinGroup", joins_of(world, first) == joins + 1)
     if woken:
-        run.claim("woken: the listener never heard of it", not joined)
-        run.claim("woken: nothing was told as revoked", called(first)[calls:] == ["assigned 0"])
+        run.claim("woken: onPartitionsRevoked was never called", not joined)
+        run.claim("woken: no revoked partitions were reported", called(first)[calls:] == ["assigned 0"])
     else:
-        run.claim("as a rule: revoked is before the JoinGroup", joined == [joins])
+        run.claim("normally: revoked is called before the JoinGroup", joined == [joins])

@@ -22,7 +22,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
 def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
-    """One poll of an application that polls by hand; how long it took, in ms."""
+    """Poll once, with an application that polls by hand; return the duration in ms."""
     begun = world.now
     member.poll_once(timeout_ms, limit, patient=patient)
     world.run(60_000, until=lambda: not member.polling)
@@ -30,7 +30,7 @@ def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, pat
 
 
 def _by_hand(world: World, **config: Any) -> Any:
-    """A member that has its partitions, and an application that polls by hand from now on."""
+    """Start a member, wait until it has its partitions, and stop its automatic polling."""
     member = member_of(world, **config)
     world.run(4_000, until=lambda: bool(member.owned))
     world.run(500)
@@ -44,13 +44,13 @@ def _by_hand(world: World, **config: Any) -> Any:
 
 @scenario(
     "S2-7",
-    "poll belongs to one thread, and to a consumer that is open",
-    says="acquireAndEnsureOpen: a call from another thread throws, and so does one after close; the lock is "
-    "given back in the end, whatever happened.",
+    "poll is for one thread, and for an open consumer",
+    says="acquireAndEnsureOpen: a call from another thread throws, and so does a call after close; the "
+    "lock is always released.",
     given="Java 2.6.2 whose application waits in poll",
-    when="a second thread polls, too; a poll throws; the consumer is closed, and polled once more",
-    then="ConcurrentModificationException for the second thread alone, the next poll works, and after close "
-    "it is IllegalStateException",
+    when="a second thread polls; a poll throws; the consumer is closed and polled again",
+    then="only the second thread gets ConcurrentModificationException, the next poll works, and after "
+    "close it is IllegalStateException",
 )
 def one_thread(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -61,7 +61,7 @@ def one_thread(run: ScenarioRun) -> None:
     run.moment("another thread polls", "a")
     run.result("the second thread", [(call.name, call.text) for call in second])
     run.claim(
-        "the second thread is refused", [call.name for call in second] == ["ConcurrentModificationException"]
+        "the second thread is rejected", [call.name for call in second] == ["ConcurrentModificationException"]
     )
     run.claim("the first one still waits", member.polling)
     world.write("t", 0, "x")
@@ -72,13 +72,13 @@ def one_thread(run: ScenarioRun) -> None:
     run.claim("a poll throws", [name for name, _ in member.errors] == ["WakeupException"])
     world.write("t", 0, "y")
     _poll(world, member, 1_000)
-    run.claim("and gave the lock back: the next one works", offsets(member, T0) == [0, 1])
+    run.claim("and released the lock: the next poll works", offsets(member, T0) == [0, 1])
     member.close()
     world.run(2_000)
     after = member.machine.step(member.state, contract.PollCalled(), world.now)
     run.result("after close", [call.error for call in after])
     run.claim(
-        "after close it says that it is closed",
+        "after close it throws",
         [call.error for call in after]
         == [("IllegalStateException", "This consumer has already been closed.")],
     )
@@ -86,7 +86,7 @@ def one_thread(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-8",
-    "poll without a subscription or an assignment is an error of the application's",
+    "poll without a subscription or an assignment is the application's error",
     says="If there is neither a subscription nor an assignment, poll throws IllegalStateException.",
     given="Java 2.6.2 with neither",
     when="it polls",
@@ -103,12 +103,12 @@ def nothing_subscribed(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-9",
-    "wakeup: the one call that another thread may make, and it loses nothing",
-    says="maybeTriggerWakeup stands at the beginning of the loop: a consumer that was woken throws "
-    "WakeupException.",
+    "wakeup: the only call that another thread may make, and it loses nothing",
+    says="maybeTriggerWakeup is called at the start of the loop: a woken consumer throws WakeupException.",
     given="Java 2.6.2 with 20 messages waiting, its application between two polls",
-    when="it is woken and polls; later it is woken while it waits in a poll of a minute",
-    then="each time one poll throws at once, and the next one goes on: every message comes once, in order",
+    when="it is woken and polls; later it is woken while it waits in a poll of 1 min",
+    then="each time one poll throws immediately, and the next one continues: every message is returned "
+    "once, in order",
 )
 def wakeup(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -120,10 +120,10 @@ def wakeup(run: ScenarioRun) -> None:
     run.moment("another thread wakes it", "a")
     took = _poll(world, member, 60_000)
     run.result("woken before: the poll took", f"{took} ms")
-    run.claim("woken before a poll, the poll throws at once", (took, len(member.errors)) == (0, 1))
-    run.claim("with ten messages in its buffer it gave none of them", len(member.records) == 10)
+    run.claim("woken before a poll, the poll throws immediately", (took, len(member.errors)) == (0, 1))
+    run.claim("with ten messages in its buffer it returned none", len(member.records) == 10)
     _poll(world, member, 1_000)
-    run.claim("the next poll gives the other ten", offsets(member, T0) == list(range(20)))
+    run.claim("the next poll returns the other ten", offsets(member, T0) == list(range(20)))
     begun = world.now
     member.poll_once(60_000)
     world.run(3_000)
@@ -131,7 +131,7 @@ def wakeup(run: ScenarioRun) -> None:
     run.moment("another thread wakes it", "a")
     world.run(1_000, until=lambda: not member.polling)
     run.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
-    run.claim("woken in a poll, it throws at once", world.now - begun == 3_000)
+    run.claim("woken in a poll, it throws immediately", world.now - begun == 3_000)
     world.write("t", 0, "last")
     _poll(world, member, 1_000)
     run.claim("all came once, in order", offsets(member, T0) == list(range(21)))
@@ -143,12 +143,12 @@ def wakeup(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-10",
-    "poll(Duration): whatever comes before the records takes part of its time, too",
+    "poll(Duration): work before the records takes part of its timeout",
     says="With includeMetadataInTimeout the assignment is updated without waiting for the join.",
-    given="Java 2.6.2, and a group whose first rebalance takes three seconds",
-    when="the application polls with a Duration of 400 ms again and again",
-    then="each poll returns in its time, empty, until the join is done; the join goes on through them, and "
-    "is asked for once",
+    given="Java 2.6.2, and a group whose first rebalance takes 3 s",
+    when="the application polls repeatedly with a Duration of 400 ms",
+    then="each poll returns empty within its timeout until the join is complete; the join spans the "
+    "polls, and is sent once",
 )
 def bounded(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
@@ -161,20 +161,20 @@ def bounded(run: ScenarioRun) -> None:
         took.append(_poll(world, member, 400))
     joins = [request for request in world.asked(member, JoinGroupRequest) if request.member_id]
     run.result("polls, and the longest", [len(took), f"{max(took)} ms"])
-    run.claim("no poll took longer than its time", max(took) <= 400)
-    run.claim("several were empty before the join was done", len(took) >= 7)
+    run.claim("no poll exceeded its timeout", max(took) <= 400)
+    run.claim("several were empty before the join was complete", len(took) >= 7)
     run.claim("they were one join", len(joins) == 1)
 
 
 @scenario(
     "S2-11",
-    "poll(long), the old one: back when the partitions are there, not when its time is over",
+    "poll(long), deprecated: it returns when the partitions are assigned, not when its timeout expires",
     says="Without includeMetadataInTimeout it tries until the metadata is there, and warns: Still waiting "
     "for metadata.",
-    given="Java 2.6.2, and a group whose first rebalance takes three seconds",
+    given="Java 2.6.2, and a group whose first rebalance takes 3 s",
     when="the application calls poll(0) and then, in another group, poll(400)",
-    then="both are back only when the partitions and their committed offsets are there; the 400 ms were "
-    "over long ago: no time is left for records",
+    then="both return only when the partitions and their committed offsets are known; the 400 ms have "
+    "long expired: no time is left for records",
 )
 def patient(run: ScenarioRun) -> None:
     for timeout in (0, 400):
@@ -190,24 +190,24 @@ def patient(run: ScenarioRun) -> None:
         run.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
         run.claim(f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned)
         beyond = took - (assigned or 0)
-        run.claim(f"poll({timeout}): then the next answer was its end", beyond < 100)
+        run.claim(f"poll({timeout}): then the next response ended it", beyond < 100)
         run.claim(f"poll({timeout}): nothing was read", not member.records)
         run.claim(f"poll({timeout}): no line was logged", not member.reports)
     run.why(
-        "The warning that stands in the loop is never seen: each turn has a timer without an end, so none "
-        "of them comes back with nothing done. For the same reason poll(0) has no limit at all."
+        "The warning in the loop is never logged: each turn has an unlimited timer, so no turn returns "
+        "without progress. For the same reason poll(0) has no limit."
     )
 
 
 @scenario(
     "S2-12",
     "The next fetch is on its way before poll returns its records",
-    says="Before it returns, poll sends the next fetches, so that the broker works while the application "
-    "does; nothing may throw any more, as the position has moved already.",
-    given="Java 2.6.2 and a topic with 500 messages; a poll gives at most 100",
-    when="the application polls, works for a second, and polls with a timeout of 0",
-    then="the second fetch left in the moment in which the first poll returned, and the poll with no time "
-    "at all has its records",
+    says="Before it returns, poll sends the next fetches, so that the broker works in parallel with the "
+    "application. Nothing may throw after that, because the position has already moved.",
+    given="Java 2.6.2 and a topic with 500 messages; a poll returns at most 100",
+    when="the application polls, works for 1 s, and polls with a timeout of 0",
+    then="the second fetch was sent at the moment the first poll returned, and the poll with timeout 0 "
+    "has its records",
 )
 def pipelined(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -223,13 +223,13 @@ def pipelined(run: ScenarioRun) -> None:
     run.result("fetches until the second poll", len(sent))
     took = _poll(world, member, 0, limit=100)
     run.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
-    run.claim("the second poll had its records in no time", (len(member.records), took) == (200, 0))
-    run.claim("nothing was asked for meanwhile", world.now == returned + 1_000)
+    run.claim("the second poll had its records immediately", (len(member.records), took) == (200, 0))
+    run.claim("nothing was fetched meanwhile", world.now == returned + 1_000)
     run.claim("all came once, in order", offsets(member, T0) == list(range(200)))
 
 
 class _Redacts:
-    """An application's interceptor: takes every second record away."""
+    """An interceptor of the application that drops every second record."""
 
     def __init__(self) -> None:
         self.heard: list[dict[TopicPartition, int]] = []
@@ -243,11 +243,11 @@ class _Redacts:
 
 @scenario(
     "S2-13",
-    "Interceptors have the last word about what poll returns",
+    "Interceptors decide what poll returns",
     says="poll returns interceptors.onConsume of the records.",
-    given="Java 2.6.2 with an interceptor that takes away every second record, and ten messages",
+    given="Java 2.6.2 with an interceptor that drops every second record, and ten messages",
     when="the application reads them, and commits are made",
-    then="it gets five; but all ten are committed: what an interceptor takes away is gone",
+    then="it gets five, but all ten are committed: what an interceptor drops is lost",
 )
 def intercepted(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -256,20 +256,20 @@ def intercepted(run: ScenarioRun) -> None:
     world.write("t", 0, *["x"] * 10)
     world.run(5_000)
     run.result("records, committed", [len(member.records), world.committed("g", T0)])
-    run.claim("what onConsume left is what poll returns", offsets(member, T0) == [0, 2, 4, 6, 8])
+    run.claim("poll returns what onConsume returned", offsets(member, T0) == [0, 2, 4, 6, 8])
     run.claim("all were committed", world.committed("g", T0) == 10)
-    run.claim("onCommit heard of it", {T0: 10} in tap.heard)
-    run.why("The position has moved before onConsume is called, and the commit is made of positions.")
+    run.claim("onCommit was called with it", {T0: 10} in tap.heard)
+    run.why("The position moved before onConsume is called, and commits are made of positions.")
 
 
 @scenario(
     "S2-14",
-    "poll goes round until there are records or its time is over",
+    "poll loops until there are records or its timeout expires",
     says="do ... while (timer.notExpired()), and then ConsumerRecords.empty().",
-    given="Java 2.6.2 that owns an empty partition, and a broker that answers a fetch after 100 ms",
+    given="Java 2.6.2 with an empty partition, and a broker that answers a fetch after 100 ms",
     when="it polls for 1,000 ms; then again, and a message comes after 300 ms",
-    then="the first poll is empty, took its whole time and asked several times; the second one returns with "
-    "the message",
+    then="the first poll is empty, takes its whole timeout and fetches several times; the second returns "
+    "with the message",
 )
 def goes_round(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -278,9 +278,9 @@ def goes_round(run: ScenarioRun) -> None:
     took = _poll(world, member, 1_000)
     fetches = len(world.asked(member, FetchRequest)) - before
     run.result("empty: took, fetches", [f"{took} ms", fetches])
-    run.claim("it took its time", took == 1_000)
+    run.claim("it took its whole timeout", took == 1_000)
     run.claim("it was empty", not member.records)
-    run.claim("it asked again and again", fetches >= 8)
+    run.claim("it fetched several times", fetches >= 8)
     world.later(300, lambda: world.write("t", 0, "x"))
     took = _poll(world, member, 1_000)
     run.result("with a message after 300 ms: took", f"{took} ms")
@@ -289,10 +289,10 @@ def goes_round(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-15",
-    "poll measures itself: how often it is called, and how long it waits",
+    "poll measures how often it is called, and how long it waits",
     says="recordPollStart at the beginning and recordPollEnd in finally.",
     given="Java 2.6.2 whose application works 900 ms after each poll, and polls that wait 100 ms for nothing",
-    when="that goes on for a minute and a half, and then a poll throws",
+    when="this continues for 90 s, and then a poll throws",
     then="time-between-poll is 1,000 ms, poll-idle-ratio about a tenth; the poll that throws is counted, too",
 )
 def measured(run: ScenarioRun) -> None:
@@ -312,12 +312,12 @@ def measured(run: ScenarioRun) -> None:
     member.wakeup()
     _poll(world, member, 100)
     after = member.state.metrics.values(world.now)
-    run.claim("the poll that throws has begun", after["last-poll-seconds-ago"] == 0)
+    run.claim("the throwing poll is counted", after["last-poll-seconds-ago"] == 0)
     run.claim("and ended", sum(sample.count for sample in member.state.metrics.idle.samples) == ended + 1)
     run.why(
         "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
-        "time in poll over itself and the time since the last poll began, so that the last poll counts "
-        "twice."
+        "time in poll over the sum of itself and the time since the last poll began, so the last poll "
+        "counts twice."
     )
 
 
@@ -326,11 +326,11 @@ def measured(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-16",
-    "Auto commit happens inside of poll, and only when the interval is over",
+    "Auto commit happens inside poll, and only after the interval",
     says="coordinator.poll ends with maybeAutoCommitOffsetsAsync.",
     given="Java 2.6.2 with an interval of 5 s, 50 messages read",
     when="the application doesn't poll for 20 s, and then polls again",
-    then="nothing is committed while it doesn't poll, and at once when it does",
+    then="nothing is committed while it does not poll; it commits as soon as it polls",
 )
 def in_poll(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -346,13 +346,13 @@ def in_poll(run: ScenarioRun) -> None:
     run.moment("polls again", "a")
     world.run(200)
     after = len(world.asked(member, OffsetCommitRequest)) - before - while_away
-    run.result("commits while away, and after", [while_away, after])
-    run.claim("none while it didn't poll", while_away == 0)
+    run.result("commits while away, and afterwards", [while_away, after])
+    run.claim("none while it did not poll", while_away == 0)
     run.claim("one when it polled", after == 1)
 
 
 def _refuse_commits(world: World, *codes: int) -> list[int]:
-    """The times at which commits came; the first ones are answered with these codes."""
+    """Reject the first commits with these codes; return the list of the times at which commits arrive."""
     pending = list(codes)
     times: list[int] = []
 

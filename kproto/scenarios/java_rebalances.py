@@ -1,4 +1,4 @@
-"""Document 002: what makes a group rebalance, and what comes before a join: onJoinPrepare (2.6.2)."""
+"""Document 002: the causes of a rebalance, and what precedes a join: onJoinPrepare (2.6.2)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .scenario import ScenarioRun, join, lost_and_doubled, produce, scenario
 @scenario(
     "S2-23",
     "What makes a group rebalance: members, topics, partitions",
-    says="A rebalance has three causes: members come, go or crash; the set of subscribed topics changes; a "
+    says="A rebalance has three causes: members join, leave or crash; the subscribed topics change; a "
     "topic's partitions change.",
     given="a Java member that subscribed to a pattern",
-    when="a second member comes, leaves, a third crashes, a matching topic is made, a topic grows",
-    then="each time the group rebalances, and settles",
+    when="a second member joins and leaves, a third crashes, a matching topic is created, a topic grows",
+    then="the group rebalances each time, and becomes stable",
 )
 def triggers(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -52,18 +52,18 @@ def triggers(run: ScenarioRun) -> None:
     world.kill(third)
     after("it crashes", 25_000)
     world.create("t2", 2)
-    after("a topic that matches is made", 15_000)
+    after("a topic that matches is created", 15_000)
     world.grow("t", 4)
     after("a topic grows", 15_000)
 
 
 @scenario(
     "S2-46",
-    "COOPERATIVE keeps reading what it keeps: no gap for partitions that stay",
-    says="EAGER divides everything anew; COOPERATIVE keeps partitions until they have to move.",
+    "COOPERATIVE keeps reading retained partitions: they have no gap",
+    says="EAGER reassigns everything; COOPERATIVE keeps partitions until they have to move.",
     given="two members with six partitions, steady messages",
-    when="a third member comes, with range and with cooperative-sticky",
-    then="with cooperative the partitions that stay have no gap; with range all have one",
+    when="a third member joins, with range and with cooperative-sticky",
+    then="with cooperative-sticky retained partitions have no gap; with range all have one",
 )
 def no_gap(run: ScenarioRun) -> None:
     longest: dict[str, int] = {}
@@ -83,8 +83,8 @@ def no_gap(run: ScenarioRun) -> None:
         longest[assignor] = max(gaps)
         run.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
         run.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
-    run.claim("with range everybody waits for the slowest heartbeat", longest["range"] >= 300)
-    run.claim("with cooperative they are read as before", longest["cooperative-sticky"] <= 150)
+    run.claim("with range every member waits for the slowest heartbeat", longest["range"] >= 300)
+    run.claim("with cooperative-sticky they are read as before", longest["cooperative-sticky"] <= 150)
 
 
 def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
@@ -102,12 +102,11 @@ def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
 
 @scenario(
     "S2-25",
-    "onJoinPrepare commits: 2.6.2 blocks poll for it, today's does not",
+    "onJoinPrepare commits: 2.6.2 blocks poll meanwhile, 4.3.1 does not",
     says="onJoinPrepare calls maybeAutoCommitOffsetsSync with a timer of max.poll.interval.ms.",
-    given="a member with messages read since its last commit, and a coordinator whose commit answers are "
-    "slow",
-    when="a second member comes",
-    then="both commit before they join again; nothing is read twice",
+    given="a member with messages read since its last commit, and a coordinator that answers commits slowly",
+    when="a second member joins",
+    then="both versions commit before they rejoin; nothing is read twice",
 )
 def prepare(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
@@ -119,18 +118,19 @@ def prepare(run: ScenarioRun) -> None:
         second = member_of(world, "b", kind, auto_commit_ms=60_000)
         world.run(10_000)
         lost, doubled = lost_and_doubled(world, [first, second], (T0, T1))
-        run.result(f"{kind}: committed before it joined again", stored(world)[:1])
+        run.result(f"{kind}: committed before it rejoined", stored(world)[:1])
         run.claim(f"{kind}: it was committed", stored(world)[0] == {T0: 100, T1: 100})
         run.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
 
 
 @scenario(
     "S2-26",
-    "Lost: generation AND member id gone in 2.6.2, one of them in today's",
-    says="If generation and member id were reset, what was owned is lost: onPartitionsLost, no commit.",
+    "Lost: generation and member id are reset in 2.6.2, one of them in 4.3.1",
+    says="If generation and member id were reset, the owned partitions are lost: onPartitionsLost, no "
+    "commit.",
     given="a member that reads; its heartbeat is answered with ILLEGAL_GENERATION, or with UNKNOWN_MEMBER_ID",
     when="it joins again",
-    then="its listener hears of lost, in both versions; nothing is committed on the way",
+    then="onPartitionsLost is called in both versions; nothing is committed before it",
 )
 def lost(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
@@ -162,9 +162,9 @@ def lost(run: ScenarioRun) -> None:
     "S2-27",
     "EAGER: everything is revoked before the join, and the callback can still commit",
     says="EAGER revokes all partitions before it joins; the assignment changes only after the callback.",
-    given="an eager member without auto commit, whose revoked callback takes a second and commits",
-    when="a second member comes",
-    then="the commit in the callback is taken; nothing is read twice",
+    given="an eager member without auto commit, whose revoked callback takes 1 s and commits",
+    when="a second member joins",
+    then="the commit in the callback succeeds; nothing is read twice",
 )
 def eager(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -178,18 +178,18 @@ def eager(run: ScenarioRun) -> None:
     world.run(10_000)
     run.result("the commit in the callback", first.committed.get(token, "unanswered") or "taken")
     run.claim("all of it was revoked", ("revoked", (T0, T1)) in first.calls)
-    run.claim("the commit was taken", first.committed.get(token, "open") is None)
+    run.claim("the commit succeeded", first.committed.get(token, "open") is None)
     _, doubled = lost_and_doubled(world, [first, second], (T0, T1))
     run.claim("nothing is read twice", doubled == 0)
 
 
 @scenario(
     "S2-28",
-    "onJoinPrepare, COOPERATIVE: only topics that are not wanted any more are revoked",
+    "onJoinPrepare, COOPERATIVE: only unsubscribed topics are revoked",
     says="COOPERATIVE revokes in onJoinPrepare what is no longer in the subscription.",
     given="a cooperative member of 2.6.2 that reads t and u",
-    when="it subscribes to t alone",
-    then="u is revoked before the join, t never",
+    when="it subscribes to t only",
+    then="u is revoked before the join, t never is",
 )
 def no_longer_wanted(run: ScenarioRun) -> None:
     world = run.world({"t": 2, "u": 1})
@@ -203,18 +203,18 @@ def no_longer_wanted(run: ScenarioRun) -> None:
     run.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
     request: JoinGroupRequest = world.asked(member, JoinGroupRequest)[joins]
     owned = Subscription.decode(request.protocols[0].metadata).owned
-    run.result("owned, as its JoinGroup says", [str(tp) for tp in owned])
-    run.claim("before the join: its JoinGroup doesn't claim it", set(owned) == {T0, T1})
-    run.claim("t is still there", member.owned == {T0, T1})
+    run.result("owned partitions in its JoinGroup", [str(tp) for tp in owned])
+    run.claim("revoked before the join: its JoinGroup does not claim it", set(owned) == {T0, T1})
+    run.claim("t is still owned", member.owned == {T0, T1})
 
 
 @scenario(
     "S2-29",
-    "After onJoinPrepare it leads nobody, and watches its own topics only",
+    "After onJoinPrepare it leads no group, and watches its own topics only",
     says="At the end of onJoinPrepare isLeader is false and the group's subscription is reset.",
-    given="two members of 2.6.2: the leader reads t, the other one reads u",
-    when="the leader's process stands still until its session is over, and comes back as a follower",
-    then="as the leader it asked for the metadata of both topics, as a follower it asks for its own",
+    given="two members of 2.6.2: the leader reads t, the other member reads u",
+    when="the leader's process is frozen until its session expires, and returns as a follower",
+    then="as the leader it requested the metadata of both topics, as a follower of its own",
 )
 def leads_nobody(run: ScenarioRun) -> None:
     world = run.world({"t": 1, "u": 1})
@@ -225,32 +225,31 @@ def leads_nobody(run: ScenarioRun) -> None:
     leading = _topics_asked_for(world, first)
     run.claim("it leads", first.state.is_leader)
     first.freeze(15_000)
-    run.moment("stands still for 15 s", "a")
+    run.moment("is frozen for 15 s", "a")
     world.run(15_000)
     world.run(10_000)
     following = _topics_asked_for(world, first)
-    run.result("asked for as the leader", sorted(leading))
-    run.result("asked for as a follower", sorted(following))
+    run.result("topics requested as the leader", sorted(leading))
+    run.result("topics requested as a follower", sorted(following))
     run.claim("the leader watches what the group reads", leading == {"t", "u"})
-    run.claim("the other one leads now", second.state.is_leader and not first.state.is_leader)
+    run.claim("the other member is the leader now", second.state.is_leader and not first.state.is_leader)
     run.claim("it watches what it reads itself", following == {"t"})
 
 
 def _topics_asked_for(world: World, member: Any) -> set[str]:
-    """By its last request for metadata."""
+    """Return the topics of the member's last Metadata request."""
     request = world.asked(member, MetadataRequest)[-1]
     return {topic.name for topic in request.topics}
 
 
 @scenario(
     "S2-30",
-    "A callback that raises before the join: the partitions are gone all the same",
-    says="The exception of the callback is kept, the assignment changes, and then KafkaException is thrown "
-    "around it.",
-    given="an eager member of 2.6.2, and one of today, whose onPartitionsRevoked raises once",
-    when="a second member comes",
-    then="poll throws KafkaException with that cause, nothing is assigned any more, and the rebalance goes "
-    "on",
+    "A callback that raises before the join: the partitions are revoked nevertheless",
+    says="The callback's exception is kept, the assignment changes, and then a KafkaException with that "
+    "cause is thrown.",
+    given="an eager member of 2.6.2, and one of 4.3.1, whose onPartitionsRevoked raises once",
+    when="a second member joins",
+    then="poll throws KafkaException with that cause, nothing is assigned, and the rebalance continues",
 )
 def callback_raises(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
@@ -276,8 +275,8 @@ def _callback_raises(run: ScenarioRun, kind: str) -> None:
         f"{kind}: KafkaException, and its cause",
         name == "KafkaException" and "RuntimeException: the database is away" in text,
     )
-    run.claim(f"{kind}: nothing is assigned then", not first.state.assigned)
+    run.claim(f"{kind}: nothing is assigned after it", not first.state.assigned)
     world.run(10_000)
     shares = [len(first.owned), len(second.owned)]
     run.result(f"{kind}: partitions in the end", shares)
-    run.claim(f"{kind}: the rebalance goes on", shares == [2, 2] and len(first.errors) == 1)
+    run.claim(f"{kind}: the rebalance continues", shares == [2, 2] and len(first.errors) == 1)

@@ -1,8 +1,8 @@
 """Document 002: how reliable Java's consumer is (2.6.2): its options, and its coordinator then and now.
 
-Where a scenario runs the Java of the document it is the machine java-2.6, and today's (4.3.1) beside it where
-they differ; what an application of today would use is kproto's own consumer. What poll does is told in
-`java_poll`, what a rebalance does in `java_rebalances`, `java_join_complete` and `java_assigned`.
+Java in these scenarios is the document's 2.6.2 (model java-2.6), with 4.3.1 beside it where they differ. A
+new application would use kproto's own consumer instead. `java_poll` covers poll; `java_rebalances`,
+`java_join_complete` and `java_assigned` cover rebalances.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def alone_unset(run: ScenarioRun) -> None:
     run.claim("false", _auto_commit(run) is False)
 
 
-@_config(4, "no group.id, enable.auto.commit true", "that is refused by name")
+@_config(4, "it is rejected by name", "that is refused by name")
 def alone_true(run: ScenarioRun) -> None:
     run.claim("refused", "needs a group_id" in str(_auto_commit(run, enable_auto_commit=True)))
 
@@ -71,11 +71,11 @@ def alone_false(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-6",
-    "auto.commit.interval.ms: 5 seconds unless said",
+    "auto.commit.interval.ms: 5 s by default",
     says="AUTO_COMMIT_INTERVAL_MS is 5000 by default, at least 0.",
     given="a consumer's options",
     when="the interval is left out, 0 and -1",
-    then="5000, 0, and a refusal",
+    then="5000, 0, and a rejection",
 )
 def interval(run: ScenarioRun) -> None:
     plain = consumer_options({"group_id": "g"}).auto_commit_interval_ms
@@ -86,7 +86,7 @@ def interval(run: ScenarioRun) -> None:
     except ConfigError as error:
         refused = str(error)
     run.result("left out, 0, -1", [plain, zero, refused])
-    run.claim("5000 and 0 are taken, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
+    run.claim("5000 and 0 are accepted, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
 
 
 # -- the coordinator: then and now ------------------------------------------------------------------------
@@ -94,12 +94,12 @@ def interval(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-20",
-    "Kafka 0.8: where a group stood in ZooKeeper",
+    "Kafka 0.8: the state of a group in ZooKeeper",
     says="The old coordinator watched /consumers/<group>/ids and /brokers/topics/<topic>; offsets were "
     "under /consumers/<group>/offsets/<topic>/<partition>.",
     given="the builders of paths",
-    when="they are asked for group g and topic t",
-    then="the document's paths come out",
+    when="they build the paths of group g and topic t",
+    then="the document's paths result",
 )
 def paths(run: ScenarioRun) -> None:
     zookeeper_paths = [zk.ids_path("g"), zk.topic_path("t"), zk.offset_path("g", "t", 0)]
@@ -112,13 +112,13 @@ def paths(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-21",
-    "Kafka 0.8: everybody decides alone, and they run into each other",
-    says="Each consumer decided by itself which partitions it takes, and tried to be first to write it "
-    "down; there was no sense of a group that agrees.",
+    "Kafka 0.8: each consumer decides alone, and they conflict",
+    says="Each consumer decided alone which partitions to take, and tried to be the first to register as "
+    "owner; the group never agreed on an assignment.",
     given="three consumers whose watches fire at different times",
-    when="they start one after the other, one dies, and the topic grows",
-    then="consumers that hear early find partitions still owned and try again; in the end each partition "
-    "has one owner; every change made everybody begin anew",
+    when="they start one after the other, one is killed, and the topic grows",
+    then="consumers notified early find partitions still owned and retry; in the end each partition has "
+    "one owner; every change made all consumers start over",
 )
 def zookeeper(run: ScenarioRun) -> None:
     state = zk.start("g", {"t": 6})
@@ -148,30 +148,30 @@ def zookeeper(run: ScenarioRun) -> None:
     run.result("owners", owners)
     run.result("conflicts", conflicts)
     run.result("rebalances for 5 changes", state.rebalances)
-    run.claim("somebody ran into somebody", conflicts > 0)
+    run.claim("some consumers conflicted", conflicts > 0)
     run.claim("each partition has one owner in the end", owners == ["b"] * 4 + ["c"] * 4)
-    run.claim("each change made everybody begin anew", state.rebalances >= 9)
+    run.claim("each change made all consumers start over", state.rebalances >= 9)
     run.why(
-        "Nobody is asked, so nobody can say that all have let go; the owners' nodes only refuse the second "
-        "one."
+        "There is no coordinator, so no consumer knows that all others have released their partitions. "
+        "The owner nodes only reject the second consumer."
     )
 
 
 def _told(action: zk.ZooKeeperAction) -> str:
     match action:
         case zk.PartitionsReleased(partitions=partitions):
-            return f"lets go of {len(partitions)} partitions"
+            return f"releases {len(partitions)} partitions"
         case zk.PartitionsOwned(partitions=partitions):
             return f"owns {', '.join(map(str, partitions)) or 'nothing'}"
         case zk.OwnershipConflict(partition=tp, owner=owner):
-            return f"wants {tp}, which {owner} still has: tries again"
+            return f"wants {tp}, which {owner} still owns: retries"
         case zk.RebalanceFailed():
             return "gives up"
 
 
 @scenario(
     "S2-22",
-    "The group coordinator: everybody finds the same one, and joins and commits there",
+    "The group coordinator: all members find the same broker, and join and commit there",
     says="Since 0.9 each group has a coordinator on a broker, for membership and for offsets.",
     given="three brokers and three members of one group",
     when="they join and commit",
@@ -187,7 +187,7 @@ def coordinator(run: ScenarioRun) -> None:
         for entry in world.entries
         if entry.what == "asks" and entry.data.body[:2] in (b"\x00\x08", b"\x00\x0b")
     }
-    run.result("brokers that were joined at and committed to", sorted(nodes))
+    run.result("brokers that received joins and commits", sorted(nodes))
     run.claim("one broker", len(nodes) == 1)
     run.claim("all three are members", all(member.is_stable() for member in members))
 
@@ -195,11 +195,11 @@ def coordinator(run: ScenarioRun) -> None:
 @scenario(
     "S2-24",
     "GroupRebalanceConfig: the rebalance timeout is max.poll.interval.ms",
-    says="For consumers rebalanceTimeoutMs is max.poll.interval.ms, 5 minutes unless said; sessionTimeoutMs "
-    "is session.timeout.ms.",
-    given="Java 2.6.2, with both left out and with both set",
+    says="For consumers rebalanceTimeoutMs is max.poll.interval.ms, 5 min by default; sessionTimeoutMs is "
+    "session.timeout.ms.",
+    given="Java 2.6.2, with both options unset and with both set",
     when="it joins",
-    then="its JoinGroup says 300000 and 10000; or what was set",
+    then="its JoinGroup has 300000 and 10000, or the set values",
 )
 def rebalance_timeout(run: ScenarioRun) -> None:
     plain: dict[str, Any] = {}
@@ -219,11 +219,11 @@ def rebalance_timeout(run: ScenarioRun) -> None:
 
 @scenario(
     "S2-47",
-    "At least once: after a crash before the commit it is read again, never lost",
-    says="Reliability is consumer, producer and broker together.",
+    "At least once: after a crash before the commit, records are read again, never lost",
+    says="Reliability depends on consumer, producer and broker together.",
     given="a member that read 100 messages since its last commit, automatic and by hand",
-    when="it dies, and another takes over",
-    then="the 100 come again; none is missing",
+    when="it is killed, and another member takes over",
+    then="the 100 are read again; none is missing",
 )
 def at_least_once(run: ScenarioRun) -> None:
     for auto in (True, False):
@@ -237,5 +237,5 @@ def at_least_once(run: ScenarioRun) -> None:
         world.run(30_000)
         missing, doubled = lost_and_doubled(world, [first, second], [T0])
         run.result(f"auto commit {auto}: read, lost, read again", [received, missing, doubled])
-        run.claim(f"auto commit {auto}: none is lost, the 100 come again", (missing, doubled) == (0, 100))
+        run.claim(f"auto commit {auto}: none is lost, the 100 are read again", (missing, doubled) == (0, 100))
         run.claim(f"auto commit {auto}: in order", offsets(second, T0) == list(range(100)))

@@ -1,5 +1,5 @@
-"""Document 003: what turns inside of sarama: its fetch loop, its partition consumers and its offset manager,
-and what Kafka's own tools show of it.
+"""Document 003: sarama's internals: its fetch loop, its partition consumers and its offset manager, and the
+command line and the producer of the document.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .scenario import ScenarioRun, offsets, scenario
 
 
 class Watched:
-    """sarama's machine, and when it said and heard what."""
+    """sarama's model, recording when it sent and received what."""
 
     VERSIONS = sarama.VERSIONS
 
@@ -78,13 +78,13 @@ def _named(request: FetchRequest) -> dict[TopicPartition, int]:
 
 
 def _brought(answer: FetchResponse) -> list[int]:
-    """The partitions that came with records."""
+    """Return the partitions of the response that have records."""
     parts = [part for topic in answer.responses for part in topic.partitions]
     return sorted(part.partition_index for part in parts if part.records)
 
 
 def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> tuple[Watched, Member]:
-    """A sarama member, and its machine."""
+    """Start a sarama member; return it and its recording model."""
     machine = Watched()
     options = {**USUAL, **config}
     return machine, world.join("a", machine, topics=list(topics), group_id="g", **options)
@@ -92,15 +92,14 @@ def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> t
 
 @scenario(
     "S3-10",
-    "subscriptionConsumer: no Fetch before a partition comes or while one is fed; a broken one starts anew",
-    says="subscriptionConsumer waits for its first piece of work; each answer is written to every "
-    "partition's feeder, and acks.Wait() holds the next request back; on an error it aborts and returns.",
-    given="a member with two partitions of one broker, MaxProcessingTime 200 ms, room for 8 messages each",
-    when="it starts; later its handlers stop taking messages; later the connection breaks under an open "
-    "Fetch",
-    then="the first Fetch comes when the first partitions were gathered; the next one waits for the fed "
-    "partitions, twice MaxProcessingTime at most; the break is an error for each partition, and after the "
-    "backoff of 2 s one Fetch has both again, and nothing is lost",
+    "subscriptionConsumer: no Fetch before a partition arrives or while one is fed; a broken one restarts",
+    says="subscriptionConsumer waits for its first subscription; each response is written to every "
+    "partition's feeder, and acks.Wait() delays the next request; on an error it aborts and returns.",
+    given="a member with two partitions of one broker, MaxProcessingTime 200 ms, buffers of 8 messages",
+    when="it starts; later its handlers stop taking messages; later the connection breaks during a Fetch",
+    then="the first Fetch is sent when the first partitions were collected; the next one waits for the "
+    "fed partitions, at most twice MaxProcessingTime; the break is an error for each partition; "
+    "after the backoff of 2 s one Fetch names both again, and nothing is lost",
 )
 def subscription_consumer(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -114,7 +113,7 @@ def subscription_consumer(run: ScenarioRun) -> None:
     run.claim("it waited for them", 0 < gathered <= 105)
 
     member.pause_polling()
-    run.moment("the handlers take nothing more", "a")
+    run.moment("the handlers take no more messages", "a")
     for tp in (T0, T1):
         world.write("t", tp.partition, *["x"] * 40)
     world.run(2_000)
@@ -137,17 +136,17 @@ def subscription_consumer(run: ScenarioRun) -> None:
     run.result("errors", errors)
     run.result("next Fetch after", f"{retry[0] - broke} ms")
     run.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
-    run.claim("the next Fetch comes after the backoff", 2_000 <= retry[0] - broke <= 2_500)
+    run.claim("the next Fetch is sent after the backoff", 2_000 <= retry[0] - broke <= 2_500)
     run.claim("nothing is lost or read twice", all(offsets(member, tp) == list(range(50)) for tp in (T0, T1)))
 
 
 @scenario(
     "S3-11",
-    "One answer holds several partitions, and each goes to its own claim",
-    says="Data of several partitions can be asked for in one request, and is sorted by partition then.",
+    "One response holds several partitions, and each goes to its own claim",
+    says="One request can fetch several partitions; the response is split by partition.",
     given="a member with four partitions of one broker",
-    when="records come into all four at once",
-    then="one answer brings them; each claim is given its own partition's, from its own offset on",
+    when="records are written to all four at once",
+    then="one response has them; each claim gets its own partition's, from its own offset",
 )
 def split(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
@@ -157,9 +156,9 @@ def split(run: ScenarioRun) -> None:
     world.run(3_000)
     answers = [_brought(one.response) for _, one in machine.ended(FetchRequest)]
     brought = [answer for answer in answers if answer]
-    run.result("partitions with records, in each answer", [" ".join(map(str, one)) for one in brought])
+    run.result("partitions with records, in each response", [" ".join(map(str, one)) for one in brought])
     run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
-    run.claim("one answer brought all four", brought == [[0, 1, 2, 3]])
+    run.claim("one response had all four", brought == [[0, 1, 2, 3]])
     for tp in world.partitions():
         received = [record.value for record in member.records if record.partition == tp]
         run.claim(f"{tp} got its own records", received == [str(tp).encode()] * (tp.partition + 1))
@@ -167,16 +166,15 @@ def split(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-13",
-    "ConsumePartition: where to start, who leads, once only, and then it is queued",
-    says="ConsumePartition makes a partition consumer with buffered channels, chooses its starting "
-    "offset, finds the leader, enters the child, starts two goroutines, and hands it to the leader's "
+    "ConsumePartition: start offset, leader, once only, then queued",
+    says="ConsumePartition creates a partition consumer with buffered channels, chooses its start offset, "
+    "finds the leader, registers the child, starts two goroutines, and subscribes it at the leader's "
     "broker consumer.",
-    given="two brokers that lead a partition each, both with the offsets 0 to 9, and sarama's Consumer "
+    given="two brokers that lead one partition each, both with offsets 0 to 9, and sarama's Consumer "
     "without a group",
-    when="partition 0 is consumed from OffsetNewest, 1 from OffsetOldest; then 0 once more, and 2 from "
-    "offset 99",
-    then="both ends of each log are asked for first, then each partition is fetched from its own "
-    "leader; the second call is a ConfigurationError, 99 is out of range, and the two go on",
+    when="partition 0 is consumed from OffsetNewest, 1 from OffsetOldest; then 0 again, and 2 from offset 99",
+    then="both ends of each log are looked up first, then each partition is fetched from its leader; the "
+    "second call is a ConfigurationError, 99 is out of range, and the two continue",
 )
 def consume_partition(run: ScenarioRun) -> None:
     world = run.world({"t": 3}, brokers=2)
@@ -195,16 +193,14 @@ def consume_partition(run: ScenarioRun) -> None:
         for part in topic.partitions
     ]
     run.result("ListOffsets", [f"{tp} {'newest' if at == -1 else 'oldest'}" for tp, at in begun])
-    run.claim("both ends are asked for", sorted(begun) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
+    run.claim("both ends are looked up", sorted(begun) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
     first: dict[TopicPartition, tuple[str, int]] = {}
     for _, direction, send in machine.lines:
         if direction == "Send" and isinstance(send.request, FetchRequest):
             for tp, offset in _named(send.request).items():
                 first.setdefault(tp, (send.to.host, offset))
     run.result("first Fetch of each", {str(tp): f"{host}, offset {at}" for tp, (host, at) in first.items()})
-    run.claim(
-        "each begins where it was told to", {tp: at for tp, (_, at) in first.items()} == {T0: 10, T1: 0}
-    )
+    run.claim("each starts at its offset", {tp: at for tp, (_, at) in first.items()} == {T0: 10, T1: 0})
     run.claim("each is fetched from its leader", len({host for host, _ in first.values()}) == 2)
     member.assign({T0: 3})
     member.assign({TopicPartition("t", 2): 99})
@@ -218,7 +214,7 @@ def consume_partition(run: ScenarioRun) -> None:
     world.write("t", 1, "y")
     world.run(1_000)
     run.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
-    run.claim("the first two go on", (offsets(member, T0), offsets(member, T1)) == ([10], list(range(11))))
+    run.claim("the first two continue", (offsets(member, T0), offsets(member, T1)) == ([10], list(range(11))))
 
 
 # -- the offset manager -----------------------------------------------------------------------------------
@@ -226,12 +222,12 @@ def consume_partition(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-17",
-    "constructRequest: only what is dirty, and how long to keep it as far as a request can say so",
+    "constructRequest: only dirty partitions, and the retention if the version has it",
     says="constructRequest makes version 1 with a timestamp when Offsets.Retention is 0, else version 2 "
     "with RetentionTime in ms; it adds a block for each dirty partition, and returns nil without any.",
     given="a member on a cluster whose OffsetCommit ends at version 4, without and with "
     "Offsets.Retention of an hour, and one on today's",
-    when="it has read both partitions, then one more message of one of them, then nothing for a while",
+    when="it has read both partitions, then one more message of one of them, then none for a while",
     then="the retention is -1 (the broker's own), 3,600,000 ms, and not a field of the request any "
     "more; the second commit names one partition; then there is none (version 1 and its timestamp are "
     "gone from brokers and sarama)",
@@ -263,17 +259,17 @@ def construct_request(run: ScenarioRun) -> None:
             f"{name}: version {expected[0]}, retention {expected[1]}",
             {request[:2] for request in sent} == {expected},
         )
-        run.claim(f"{name}: what is dirty, and no more", [parts for _, _, parts in sent] == [[0, 1], [0]])
+        run.claim(f"{name}: only dirty partitions", [parts for _, _, parts in sent] == [[0, 1], [0]])
 
 
 @scenario(
     "S3-18",
-    "Marked while a commit is under way: the partition stays dirty",
-    says="constructRequest copies offset and metadata of each dirty partition under its lock, and lets "
-    "it go.",
-    given="a member whose coordinator answers a second late, and 50 messages that were read",
-    when="their commit is on its way, and 30 more are read and marked; then nothing comes any more",
-    then="the answer for 50 does not make the partition clean: 80 is committed without another message",
+    "Marked during a commit: the partition stays dirty",
+    says="constructRequest copies offset and metadata of each dirty partition under its lock, and "
+    "releases it.",
+    given="a member whose coordinator answers 1 s late, and 50 messages that were read",
+    when="their commit is in flight, 30 more are read and marked, and no more arrive",
+    then="the response for 50 does not make the partition clean: 80 is committed without another message",
 )
 def marked_meanwhile(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, brokers=2)
@@ -285,20 +281,20 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     slow = world.fault("delay", member, coordinator, ms=500)
     world.write("t", 0, *["x"] * 50)
     world.run(5_000, until=lambda: bool(machine.sent(OffsetCommitRequest)))
-    run.moment("the commit of 50 is on its way", "a")
+    run.moment("the commit of 50 is in flight", "a")
     world.write("t", 0, *["y"] * 30)
     world.run(900)
     answered = len(machine.ended(OffsetCommitRequest))
-    run.claim("30 more were read before the answer", len(member.records) == 80 and not answered)
+    run.claim("30 more were read before the response", len(member.records) == 80 and not answered)
     world.run(1_000)
     managed = member.state.group.session.offsets.managed[T0]
-    run.result("offset, dirty after the answer", [managed.offset, managed.dirty])
+    run.result("offset, dirty after the response", [managed.offset, managed.dirty])
     run.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
     world.network.heal(slow)
     world.run(6_000)
     stored = [observation.detail[T0] for observation in world.seen if observation.what == "stored"]
     run.result("committed", stored)
-    run.claim("50, and 80 by itself", stored == [50, 80])
+    run.claim("50, then 80 without another message", stored == [50, 80])
     managed.reset(80, "a note")
     managed.committed(80, "")
     run.claim("other metadata is a change, too", managed.dirty)
@@ -309,12 +305,12 @@ def marked_meanwhile(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-24",
-    "The shell: lines become records, and --describe shows what is left",
-    says="A topic of three partitions is made, lines are written to it, and kafka-consumer-groups "
-    "--describe shows offsets, lag, and who owns what: the larger the difference, the more has piled up.",
-    given="a topic test3 with 3 partitions, a sarama consumer in group g1, and a commit of g1 for a "
-    "topic test that nobody subscribes to any more",
-    when="11 lines are typed, and read; later 5 more while the consumer stands still",
+    "The shell: lines become records, and --describe shows the lag",
+    says="A topic of three partitions is created, lines are written to it, and kafka-consumer-groups "
+    "--describe shows offsets, lag and owners: the larger the lag, the more is unread.",
+    given="a topic test3 with 3 partitions, a sarama consumer in group g1, and a commit of g1 for a topic "
+    "test that has no subscriber any more",
+    when="11 lines are typed and read; later 5 more while the consumer is blocked",
     then="rows with 4, 4, 3 of 4, 4, 3 and lag 0, owned by sarama-<uuid>; a row for test without an "
     "owner; later the lag is 5",
 )
@@ -349,7 +345,7 @@ def describe_group(run: ScenarioRun) -> None:
     world.run(2_000)
     later = describe(world, "g1")
     run.result("lag later", [partition_lag.lag for partition_lag in later])
-    run.claim("the lag is what was not read", sum(partition_lag.lag for partition_lag in later) == 5)
+    run.claim("the lag is the number of unread lines", sum(partition_lag.lag for partition_lag in later) == 5)
 
 
 # -- the producer -----------------------------------------------------------------------------------------
@@ -357,16 +353,15 @@ def describe_group(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-23",
-    "The sync producer: Return.Successes, RequiredAcks, and the place of a key",
-    says="Return.Successes has to be true; RequiredAcks 0 answers nothing, 1 when the leader has it, -1 when "
-    "all in-sync "
-    "replicas have; SendMessage returns partition and offset, or an error that is printed.",
-    given="kproto's producer, which is behind its SyncProducer in sarama's manner, on three partitions",
-    when="a message with the key k1 is sent twice with each RequiredAcks; then the broker refuses one",
-    then="without Return.Successes there is no sync producer; -1 and 1 know the offset, 0 does not; each k1 "
-    "goes to one "
-    "partition, whoever sends it (Java's, by murmur2: sarama's own producer hashes by FNV-1a, and would take "
-    "another); the refusal is an error of the message, and the next one goes through",
+    "The sync producer: Return.Successes, RequiredAcks, and the partition of a key",
+    says="Return.Successes must be true. RequiredAcks 0 gets no response, 1 one when the leader has the "
+    "record, -1 one when all in-sync replicas have it. SendMessage returns partition and offset, or "
+    "an error that is printed.",
+    given="kproto's producer, which implements its SyncProducer with sarama's interface, on three partitions",
+    when="a message with key k1 is sent twice with each RequiredAcks; then the broker rejects one",
+    then="without Return.Successes there is no sync producer; -1 and 1 return the offset, 0 does not; "
+    "each k1 goes to one partition (Java's, by murmur2; sarama's producer hashes by FNV-1a and would "
+    "choose another); the rejection is the message's error, and the next message succeeds",
 )
 def sync_producer(run: ScenarioRun) -> None:
     refused = ""
@@ -387,23 +382,23 @@ def sync_producer(run: ScenarioRun) -> None:
         run.result(f"acks {acks}", [f"{delivery.partition}/{delivery.offset}" for delivery in deliveries])
         known = [delivery.offset is not None and delivery.offset >= 0 for delivery in deliveries]
         run.claim(f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2)
-    run.claim("one partition for the key, whoever sends", len(places) == 1)
+    run.claim("one partition for the key, for every producer", len(places) == 1)
     run.result("sarama's own hash of k1", fnv1a(b"k1", 3))
     last = TopicPartition("t", places.pop())
-    run.claim("six messages are there, also those of acks 0", world.log(last).end_offset == 6)
+    run.claim("six messages are stored, including those of acks 0", world.log(last).end_offset == 6)
     world.tamper = _no_writing
     failed = producer_of(world).deliver("t", "v1", key="k1")
     world.run(1_000)
     world.tamper = None
     run.result("refused", str(failed.exception()))
-    run.claim("the refusal is the message's error", "TOPIC_AUTHORIZATION_FAILED" in str(failed.exception()))
+    run.claim("the rejection is the message's error", "TOPIC_AUTHORIZATION_FAILED" in str(failed.exception()))
     after = producer_of(world).deliver("t", "v1", key="k1")
     world.run(1_000)
-    run.claim("the next one goes through", after.exception() is None)
+    run.claim("the next one succeeds", after.exception() is None)
 
 
 def fnv1a(key: bytes, partitions: int) -> int:
-    """The partition that sarama's HashPartitioner takes: a signed remainder, without its sign."""
+    """Return the partition that sarama's HashPartitioner chooses: the absolute value of a signed remainder."""
     hash_value = 0x811C9DC5
     for byte in key:
         hash_value = (hash_value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -411,7 +406,7 @@ def fnv1a(key: bytes, partitions: int) -> int:
 
 
 def producer_of(world: World) -> Producer:
-    """The one that waits for all replicas."""
+    """Return the world's producer with acks=all."""
     client = world.clients["acks-all"]
     assert isinstance(client, Producer)
     return client

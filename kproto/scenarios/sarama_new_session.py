@@ -25,7 +25,7 @@ from .scenario import ScenarioRun, scenario
 
 
 def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
-    """An answer to a request of this kind that says only this error."""
+    """Build a response of this request type with only this error."""
     if kind is FindCoordinatorRequest:
         return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
     if kind is JoinGroupRequest:
@@ -40,12 +40,12 @@ def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
 
 
 def _assigned(world: World, since: int) -> int:
-    """How long it took until somebody was assigned something, in ms; -1: never."""
+    """Return the time until partitions were assigned, in ms; -1 if none were."""
     return next((observation.at - since for observation in world.seen if observation.what == "assigned"), -1)
 
 
 def ids_of(world: World, member: Member) -> list[str]:
-    """The member ids of a client's JoinGroups, as none or the same letter for the same id."""
+    """Return the member ids of a client's JoinGroups, "none" or one letter per distinct id."""
     letters: dict[str, str] = {"": "none"}
     return [
         letters.setdefault(request.member_id, f"id {len(letters)}")
@@ -54,7 +54,7 @@ def ids_of(world: World, member: Member) -> list[str]:
 
 
 class Branch:
-    """A group of one whose answers are refused so often; Consume is called once."""
+    """A group of one whose requests are rejected with the given codes; Consume is called once."""
 
     def __init__(
         self, run: ScenarioRun, kind: type[Message], *codes: int, once: bool = True, **config: Any
@@ -111,16 +111,16 @@ def _branch(
 @_branch(
     "a",
     "newSession: no coordinator",
-    "Without a coordinator: error when no retry is left, else another try with a refresh.",
+    "Without a coordinator: an error if no retry is left, else another try with a refresh.",
     "FindCoordinator is answered with COORDINATOR_NOT_AVAILABLE six times; in another run a hundred times",
-    "six are ridden out: each lookup asks four times, and newSession waits 2 s and looks once more; a "
-    "hundred are returned from Consume when the four retries are used",
+    "six are retried: each lookup tries four times, and newSession waits 2 s and looks up once more; of a "
+    "hundred Consume returns the error when the four retries are used",
 )
 def no_coordinator(run: ScenarioRun) -> None:
     branch = Branch(run, FindCoordinatorRequest, *[15] * 6)
     branch.tell()
     run.claim("it joined in the end", branch.joined)
-    run.claim("the application hears nothing", not branch.errors)
+    run.claim("the application gets no error", not branch.errors)
     assigned = _assigned(branch.world, run.started)
     run.result("assigned after", f"{assigned} ms")
     run.claim("after newSession's backoff", assigned >= 2_000)
@@ -135,7 +135,7 @@ def no_coordinator(run: ScenarioRun) -> None:
     "c",
     "newSession: joined",
     "On ErrNoError the member id is kept.",
-    "JoinGroup is answered well, after MEMBER_ID_REQUIRED",
+    "JoinGroup succeeds, after MEMBER_ID_REQUIRED",
     "the second JoinGroup carries the id",
 )
 def joined(run: ScenarioRun) -> None:
@@ -147,29 +147,30 @@ def joined(run: ScenarioRun) -> None:
 
 @_branch(
     "d",
-    "newSession: UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the id and join at once",
-    "On these the member id is emptied and newSession calls itself, the retries unchanged.",
+    "newSession: UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the id and rejoin immediately",
+    "On these the member id is cleared and newSession calls itself, with the same retries.",
     "JoinGroup is answered with UNKNOWN_MEMBER_ID, and later with ILLEGAL_GENERATION",
-    "it joins again at once without an id",
+    "it rejoins immediately without an id",
 )
 def reset_id(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 25, 22)
     branch.tell()
     run.claim("the next JoinGroups have no id", branch.ids[:3] == ["none", "none", "none"])
     run.claim("it owns both partitions", branch.joined)
-    run.claim("the application hears nothing", not branch.errors)
+    run.claim("the application gets no error", not branch.errors)
 
 
 @_branch(
     "e",
-    "newSession: NOT_COORDINATOR costs a retry",
-    "On ErrNotCoordinatorForConsumer: error when no retry is left, else again with a refreshed coordinator.",
+    "newSession: NOT_COORDINATOR uses a retry",
+    "On ErrNotCoordinatorForConsumer: an error if no retry is left, else a retry with a refreshed "
+    "coordinator.",
     "JoinGroup is answered with NOT_COORDINATOR twice; in another run a hundred times",
-    "two are ridden out; a hundred are returned from Consume when the four retries are used",
+    "two are retried; of a hundred Consume returns the error when the four retries are used",
 )
 def not_coordinator(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 16, 16)
-    run.claim("two are ridden out", branch.joined)
+    run.claim("two are retried", branch.joined)
     for_ever = Branch(run, JoinGroupRequest, *[16] * 100)
     for_ever.tell()
     run.result("answers used", 100 - len(for_ever.codes))
@@ -181,11 +182,11 @@ def not_coordinator(run: ScenarioRun) -> None:
 
 @_branch(
     "f",
-    "newSession: REBALANCE_IN_PROGRESS waits and tries again",
-    "On ErrRebalanceInProgress: error when no retry is left, else again after the backoff, without a "
+    "newSession: REBALANCE_IN_PROGRESS waits and retries",
+    "On ErrRebalanceInProgress: an error if no retry is left, else a retry after the backoff, without a "
     "refresh.",
     "JoinGroup is answered with REBALANCE_IN_PROGRESS once",
-    "two seconds later the member joins (today's sarama looks the coordinator up before)",
+    "2 s later the member joins (sarama 1.61.1 looks up the coordinator before)",
 )
 def in_progress(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 27)
@@ -199,51 +200,51 @@ def in_progress(run: ScenarioRun) -> None:
 @_branch(
     "g",
     "newSession: any other error is returned",
-    "Everything else is returned to whoever called Consume.",
+    "Every other error is returned to the caller of Consume.",
     "JoinGroup is answered with GROUP_AUTHORIZATION_FAILED",
     "Consume returns it",
 )
 def other(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 30)
     branch.tell()
-    run.claim("the application hears error 30", any("30" in error for error in branch.errors))
+    run.claim("the application gets error 30", any("30" in error for error in branch.errors))
     run.claim("it did not join", not branch.joined)
 
 
 @_branch(
     "h",
-    "newSession: the leader plans",
-    "When leader id and member id are the same, GetMembers and balance make the plan.",
+    "newSession: the leader assigns",
+    "If leader id and member id are equal, GetMembers and balance compute the assignment.",
     "the member joins as the leader",
-    "its SyncGroup carries a plan for itself",
+    "its SyncGroup has an assignment for itself",
 )
 def plans(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest)
     (sync,) = branch.world.asked(branch.member, SyncGroupRequest)
-    run.result("members in the plan", len(sync.assignments))
-    run.claim("the plan is for one member", len(sync.assignments) == 1)
+    run.result("members in the assignment", len(sync.assignments))
+    run.claim("the assignment is for one member", len(sync.assignments) == 1)
     run.claim("it owns both partitions", branch.joined)
 
 
 @_branch(
     "j",
-    "newSession: SyncGroup's errors are JoinGroup's",
+    "newSession: errors of SyncGroup are handled as those of JoinGroup",
     "The switch over SyncGroup's error has the same branches.",
     "SyncGroup is answered with UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, one "
     "after the other",
-    "the first two join at once without the id, the third after the backoff with it",
+    "the first two rejoin immediately without the id, the third after the backoff with it",
 )
 def sync_errors(run: ScenarioRun) -> None:
     branch = Branch(run, SyncGroupRequest, 25, 22, 27)
     branch.tell()
     run.claim("it owns both partitions in the end", branch.joined)
-    run.claim("the id is forgotten twice", branch.ids.count("none") == 3)
+    run.claim("the id is cleared twice", branch.ids.count("none") == 3)
 
 
 @_branch(
     "k",
     "newSession: an empty assignment is a session without claims",
-    "If MemberAssignment is empty there are no claims, and the session is made all the same.",
+    "If MemberAssignment is empty there are no claims, but the session is created.",
     "three members share two partitions",
     "one has a session with no claim, and no error",
 )
@@ -255,7 +256,7 @@ def empty(run: ScenarioRun) -> None:
     run.result("without claims", [without.name for without in idle])
     run.claim("one has none", len(idle) == 1)
     run.claim(
-        "it was told of its empty assignment",
+        "its callback had an empty assignment",
         [without.calls[-1:] for without in idle] == [[("assigned", ())]],
     )
     run.claim("it is a member", all(without.is_stable() for without in idle))
@@ -266,7 +267,7 @@ def empty(run: ScenarioRun) -> None:
     "newSession: claims are sorted",
     "The claims' partitions are sorted, and the user data is kept for the next join.",
     "a member gets five partitions",
-    "they are told in order",
+    "the callback has them in order",
 )
 def claims(run: ScenarioRun) -> None:
     world = run.world({"t": 5})
@@ -278,9 +279,9 @@ def claims(run: ScenarioRun) -> None:
 
 @_branch(
     "b",
-    "newSession: no answer to JoinGroup",
-    "When the request itself fails the coordinator's connection is closed and the error returned.",
-    "the member's connections break while JoinGroup is open",
+    "newSession: no response to JoinGroup",
+    "If the request fails, the coordinator's connection is closed and the error returned.",
+    "the member's connections break during JoinGroup",
     "Consume returns an error; the loop's next call joins",
 )
 def broken(run: ScenarioRun) -> None:
@@ -297,16 +298,16 @@ def broken(run: ScenarioRun) -> None:
     )
     run.result("member ids of the JoinGroups", ids_of(world, member))
     run.result("the application hears", [f"{report.kind} {report.name}" for report in member.reports])
-    run.claim("a JoinGroup was open", joins_before > 0)
+    run.claim("a JoinGroup was in flight", joins_before > 0)
     run.claim("Consume returned one error", [report.kind for report in member.reports] == ["error"])
     run.claim("it joined in the end", member.owned == {T0, T1})
 
 
 @_branch(
     "i",
-    "newSession: no answer to SyncGroup",
-    "When SyncGroup itself fails the coordinator's connection is closed and the error returned.",
-    "the connection breaks while SyncGroup is open",
+    "newSession: no response to SyncGroup",
+    "If SyncGroup fails, the coordinator's connection is closed and the error returned.",
+    "the connection breaks during SyncGroup",
     "Consume returns the error; the next call joins with the same id, on a new connection",
 )
 def sync_broken(run: ScenarioRun) -> None:
@@ -322,9 +323,7 @@ def sync_broken(run: ScenarioRun) -> None:
     run.result("the application hears", errors)
     run.result("member ids of the JoinGroups", ids_of(world, member))
     ids = [request.member_id for request in world.asked(member, JoinGroupRequest)]
-    run.claim(
-        "Consume returned one error, which no broker said", len(errors) == 1 and "KError" not in errors[0]
-    )
+    run.claim("Consume returned one error, a network error", len(errors) == 1 and "KError" not in errors[0])
     run.claim(
         "the next JoinGroup has the same id",
         len(ids) == joins_before + 1 and ids[-1] == ids[joins_before - 1] != "",
@@ -339,10 +338,10 @@ def sync_broken(run: ScenarioRun) -> None:
     "m",
     "newConsumerGroupSession: heartbeats and offsets, then Setup, then the claims",
     "newSession ends in newConsumerGroupSession with claims, member id, generation and handler.",
-    "it joins; in another run the offset of a claim can't be fetched",
-    "heartbeats with the new generation begin at once, one OffsetFetch per claim comes before Setup, and "
-    "nothing is fetched before Setup has returned; without offsets there is neither Setup nor Cleanup, and "
-    "Consume returns the error",
+    "it joins; in another run the offset of a claim cannot be fetched",
+    "heartbeats with the new generation start immediately, one OffsetFetch per claim precedes Setup, and "
+    "nothing is fetched before Setup has returned; without offsets neither Setup nor Cleanup is called, "
+    "and Consume returns the error",
 )
 def new_session(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -353,20 +352,20 @@ def new_session(run: ScenarioRun) -> None:
     begun = names[names.index("SyncGroup") + 1 :]
     begun = [name for name in begun if name not in ("FindCoordinator", "Metadata")]
     run.result("until Setup returns", begun)
-    run.claim("heartbeats don't wait for offsets or Setup", "Heartbeat" in begun[:2])
+    run.claim("heartbeats do not wait for offsets or Setup", "Heartbeat" in begun[:2])
     run.claim("one OffsetFetch for each claim", begun.count("OffsetFetch") == 2)
-    run.claim("heartbeats go on in Setup", begun.count("Heartbeat") >= 2)
+    run.claim("heartbeats continue during Setup", begun.count("Heartbeat") >= 2)
     run.claim("nothing is read before Setup has returned", not {"ListOffsets", "Fetch"} & set(begun))
     world.run(5_000)
     beats = world.asked(member, HeartbeatRequest)
     run.claim(
-        "with the id and generation that were joined",
+        "with the id and generation of the join",
         {(beat.member_id, beat.generation_id) for beat in beats} == {(member.member_id, 1)},
     )
     run.claim("then the claims are read", bool(world.asked(member, FetchRequest)))
 
     branch = Branch(run, OffsetFetchRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    run.result("without offsets the application hears", branch.errors)
-    run.result("and is told", [kind for kind, _ in branch.member.calls])
+    run.result("errors without offsets", branch.errors)
+    run.result("and its callbacks", [kind for kind, _ in branch.member.calls])
     run.claim("Consume returns the error", any("30" in error for error in branch.errors))
     run.claim("neither Setup nor Cleanup is called", not branch.member.calls)

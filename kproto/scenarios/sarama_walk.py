@@ -29,7 +29,7 @@ USUAL: dict[str, Any] = {
 
 
 def sarama(world: World, name: str = "a", **config: Any) -> Any:
-    """A sarama member, with intervals that a story can wait for."""
+    """Start a sarama member with short intervals."""
     return join(world, name, "sarama", **{**USUAL, **config})
 
 
@@ -58,11 +58,11 @@ def one_owner(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-2",
-    "The clients divide, not the broker: only the leader's SyncGroup carries a plan",
-    says="One consumer of the group is the leader and makes the plan; only the leader sends it along.",
+    "The clients assign, not the broker: only the leader's SyncGroup has assignments",
+    says="One consumer of the group is the leader and computes the assignment; only the leader sends it.",
     given="two sarama members",
     when="they join",
-    then="one SyncGroup per generation has assignments, the other's is empty",
+    then="one SyncGroup per generation has assignments, the other one is empty",
 )
 def leader_plans(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -79,11 +79,11 @@ def leader_plans(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-3",
-    "Offsets are a partition's own, and its order is kept",
+    "Offsets belong to a partition, and a partition is ordered",
     says="Offsets are unique within a partition, and messages are ordered there.",
     given="two partitions with 100 messages each",
     when="a member reads them",
-    then="each partition's offsets come as 0, 1, 2, ...",
+    then="the offsets of each partition are 0, 1, 2, ...",
 )
 def ordered(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -91,17 +91,17 @@ def ordered(run: ScenarioRun) -> None:
     produce(world, "t", (0, 1), 100, 1_000)
     world.run(3_000)
     for tp in (T0, T1):
-        run.claim(f"{tp} came in order, without a gap", offsets(member, tp) == list(range(100)))
+        run.claim(f"{tp} was read in order, without a gap", offsets(member, tp) == list(range(100)))
     run.result("read", len(member.records))
 
 
 @scenario(
     "S3-4",
-    "Auto commit commits what was marked, by a timer; what is fetched and not marked is not committed",
+    "Auto commit commits marked offsets on a timer; fetched but unmarked messages are not committed",
     says="With auto commit, a timer commits what has been marked.",
-    given="a handler that is busy: messages are fetched into the channel, and nobody takes them",
+    given="a busy handler: messages are fetched into the channel, but not taken from it",
     when="several commit intervals pass, then the handler takes them",
-    then="nothing is committed before, everything after",
+    then="nothing is committed before, everything afterwards",
 )
 def marked_only(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -114,7 +114,7 @@ def marked_only(run: ScenarioRun) -> None:
     before = [observation for observation in world.seen if observation.what == "stored"]
     fetched = bool(world.asked(member, FetchRequest))
     run.result("commits while nothing is marked", len(before))
-    run.claim("messages were asked for", fetched)
+    run.claim("messages were fetched", fetched)
     run.claim("nothing was committed", not before)
     member.go_on_polling()
     world.run(3_000)
@@ -125,10 +125,10 @@ def marked_only(run: ScenarioRun) -> None:
 @scenario(
     "S3-5",
     "A manual commit is one request, however many messages were marked",
-    says="With auto commit off, each session.Commit() sends the marked offsets, and waits for the answer.",
+    says="With auto commit off, each session.Commit() sends the marked offsets, and waits for the response.",
     given="a member without auto commit that has read 50 messages of two partitions",
     when="it commits once, and once more with nothing new",
-    then="one OffsetCommit goes out, with both partitions; the second call sends nothing",
+    then="one OffsetCommit with both partitions is sent; the second call sends nothing",
 )
 def manual(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -165,17 +165,16 @@ def pull(run: ScenarioRun) -> None:
     world.run(1_000)
     run.result("Fetches", {member.name: len(world.asked(member, FetchRequest)) for member in members})
     run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(follower, "t")) >= 50)
-    run.claim("who owns nothing reads nothing now", not follower.owned)
+    run.claim("a member without partitions reads nothing", not follower.owned)
 
 
 @scenario(
     "S3-7",
-    "A rebalance stops the group: the lag grows, and is worked off afterwards",
+    "A rebalance stops the group: the lag grows, and shrinks afterwards",
     says="During a rebalance no consumer of the group consumes.",
-    given="a sarama member whose handlers need a second to return, and steady messages",
-    when="a second member comes",
-    then="from the end of the old session to the new one nobody reads; afterwards the lag goes back to "
-    "nothing",
+    given="a sarama member whose handlers need 1 s to return, and steady messages",
+    when="a second member joins",
+    then="no member reads between the old session and the new one; afterwards the lag returns to 0",
     takes=("rate",),
 )
 def stop_the_world(run: ScenarioRun) -> None:
@@ -199,7 +198,7 @@ def stop_the_world(run: ScenarioRun) -> None:
     written = sum(world.log(tp).end_offset for tp in (T0, T1))
     run.result("longest time without a message", f"{gap} ms")
     run.result("written, read", [written, len(got)])
-    run.claim("nobody read for about the handlers' second", 900 <= gap <= 4_000)
+    run.claim("no member read for about the 1 s of the handlers", 900 <= gap <= 4_000)
     run.claim("everything was read in the end", len(got) == written)
 
 
@@ -234,7 +233,7 @@ def one_fetch(run: ScenarioRun) -> None:
     says="newOffsetManagerFromClient makes the ticker and its loop only when AutoCommit.Enable is set.",
     given="a member with and one without auto commit, both read 50 messages",
     when="ten seconds pass",
-    then="the first commits by itself, the second never",
+    then="the first commits on its timer, the second never",
 )
 def ticker(run: ScenarioRun) -> None:
     for auto in (True, False):
@@ -264,7 +263,7 @@ def nothing_dirty(run: ScenarioRun) -> None:
     world.run(20_000)
     run.result("commits before and after", [before, len(world.asked(member, OffsetCommitRequest))])
     run.claim("there were some before", before > 0)
-    run.claim("and none in 20 quiet intervals", len(world.asked(member, OffsetCommitRequest)) == before)
+    run.claim("and none in 20 idle intervals", len(world.asked(member, OffsetCommitRequest)) == before)
 
 
 @scenario(
@@ -289,11 +288,11 @@ def mark(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-20",
-    "The auto-commit example with a slow handler: heartbeats go on",
+    "The auto-commit example with a slow handler: heartbeats continue",
     says="The example's handler has a sleep of 10 s in a comment.",
-    given="a handler that takes 10 s for each piece of work, session timeout 10 s",
-    when="messages come for a minute",
-    then="the member is never put out of the group: sarama has no max.poll.interval",
+    given="a handler that takes 10 s for each message, session timeout 10 s",
+    when="messages arrive for 1 min",
+    then="the member stays in the group: sarama has no max.poll.interval",
 )
 def slow(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -304,14 +303,14 @@ def slow(run: ScenarioRun) -> None:
     run.result("callbacks", [kind for kind, _ in member.calls])
     run.claim("one session for the whole minute", [kind for kind, _ in member.calls] == ["assigned"])
     known = set(world.cluster.classic_coordinator.groups["g"].members)
-    run.claim("the coordinator knows it still", known == {member.member_id})
+    run.claim("it is still a member", known == {member.member_id})
 
 
 @scenario(
     "S3-21",
-    "The manual example: a commit behind each message; Close commits nothing more",
-    says="The second example switches auto commit off and calls Commit behind each MarkMessage.",
-    given="a member without auto commit that committed behind its 20th message, and read 30",
+    "The manual example: a commit after each message; Close commits nothing more",
+    says="The second example switches auto commit off and calls Commit after each MarkMessage.",
+    given="a member without auto commit that committed after its 20th message, and read 30",
     when="it closes",
     then="20 stays committed",
 )
@@ -334,11 +333,11 @@ def manual_close(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-22",
-    "group.Close leaves, and the others have its partitions at once",
+    "group.Close leaves, and the others have its partitions immediately",
     says="The example defers group.Close().",
     given="two members",
     when="one closes",
-    then="the other owns everything within its heartbeat, not after the session timeout",
+    then="the other member owns everything within its heartbeat interval, not after the session timeout",
 )
 def leaves(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -348,12 +347,12 @@ def leaves(run: ScenarioRun) -> None:
     closed = world.now
     held = world.run(9_000, until=lambda: len(b.owned) == 2)
     run.result("taken over after", f"{world.now - closed} ms")
-    run.claim("before the session of 10 s is over", held)
+    run.claim("before the session timeout of 10 s", held)
 
 
 @scenario(
     "S3-25",
-    "A member id is the client id and a UUID, given by the broker",
+    "A member id is the client id and a UUID, assigned by the broker",
     says="kafka-consumer-groups shows sarama-c0869d1a-9a8e-....",
     given="a sarama member with the client id sarama",
     when="it joins",
@@ -372,12 +371,12 @@ def member_id(run: ScenarioRun) -> None:
 
 @scenario(
     "S3-8",
-    "sarama's four faces: group, handler, claim, session",
+    "sarama's four interfaces: group, handler, claim, session",
     says="ConsumerGroup has Consume, Errors, Close; the handler Setup, Cleanup, ConsumeClaim; the "
     "session and the claim what a handler needs.",
-    given="a cooperative sarama group, whose session tells Setup and Cleanup beside claims",
+    given="a cooperative sarama group, whose session calls Setup and Cleanup beside the claims",
     when="it joins, reads and closes",
-    then="Setup comes first, then the claims, then Cleanup",
+    then="Setup is called first, then the claims, then Cleanup",
 )
 def faces(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -389,18 +388,18 @@ def faces(run: ScenarioRun) -> None:
     calls = [call for call, _ in member.calls]
     run.result("callbacks", calls)
     run.claim("setup is the first, cleanup the last", (calls[0], calls[-1]) == ("setup", "cleanup"))
-    run.claim("claims come and go in between", set(calls[1:-1]) == {"assigned", "revoked"})
+    run.claim("claims start and end in between", set(calls[1:-1]) == {"assigned", "revoked"})
 
 
 @scenario(
     "S3-12",
-    "A handler that doesn't keep up: after MaxProcessingTime its partition alone is left out",
+    "A slow handler: after MaxProcessingTime only its partition is left out of fetches",
     says="(feederloop and MaxProcessingTime, behind the document's fetch loop)",
-    given="a member with two partitions, MaxProcessingTime 100 ms, room for 16 messages each, and "
-    "handlers that take nothing for five seconds",
-    when="one partition fills its room, the other gets a few messages; then the handlers go on",
-    then="after twice MaxProcessingTime the Fetches name the other partition only; later both again; "
-    "nothing is lost, and everything comes in order",
+    given="a member with two partitions, MaxProcessingTime 100 ms, buffers of 16 messages, and handlers "
+    "that take nothing for 5 s",
+    when="one partition fills its buffer, the other gets a few messages; then the handlers continue",
+    then="after twice MaxProcessingTime the Fetches name only the other partition; later both again; "
+    "nothing is lost, and the order is kept",
 )
 def slow_child(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -411,8 +410,8 @@ def slow_child(run: ScenarioRun) -> None:
     world.write("t", 1, "x", "x")
     world.run(2_000)
     alone = _partitions(world.asked(member, FetchRequest)[-1])
-    run.result("fetched while the handlers stand still", alone)
-    run.claim("partition 0 alone is left out", alone == [1])
+    run.result("fetched while the handlers are blocked", alone)
+    run.claim("only partition 0 is left out", alone == [1])
     member.go_on_polling()
     world.run(5_000)
     run.result("fetched afterwards", _partitions(world.asked(member, FetchRequest)[-1]))
