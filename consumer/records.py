@@ -65,7 +65,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed; with
       `before`, a position that the log lacks (now): what is between is passed over, or comes again;
     * "unsought": a seek waited for these `partitions`, and the group gave them to somebody else: it is over;
-    * "truncated": the log was cut where `partitions` were being read (`before`), and they go on at `offset`;
+    * "truncated": the log was truncated below the position `before`; reading continues at `offset`;
     * "uncommitted": `partitions` were given back and their last offsets could not be committed, or an
       automatic commit was refused: `reason`;
     * "refused": brokers have refused something for seconds that is tried again without end: `reason` says

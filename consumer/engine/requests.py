@@ -309,7 +309,7 @@ def offset_fetch_result(
     view: ClusterView, response: OffsetFetchResponse, version: int, group: str
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
     """(group error code, partition -> committed, None for no commit, or the partition's error code); None
-    where the answer doesn't mention the group."""
+    where the response does not contain the group."""
 
     named: Iterable[tuple[str, Sequence[_Committed]]]
     if version < 8:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer.engine.metadata.cluster import BELIEVED, BrokerAddress, ClusterView
+from consumer.engine.metadata.cluster import MAX_OLDER_RESPONSES, BrokerAddress, ClusterView
 from consumer.engine.requests import metadata_request
 from kproto.messages.metadata import (
     MetadataRequest,
@@ -54,7 +54,7 @@ def test_the_newest_leader_epoch_wins() -> None:
 
 
 def test_an_older_epoch_is_believed_when_nobody_leads_and_all_answers_tell_it() -> None:
-    behind = [answer(leader=2, epoch=4)] * BELIEVED
+    behind = [answer(leader=2, epoch=4)] * MAX_OLDER_RESPONSES
     assert view(answer(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1
     known = view(answer(leader=1, epoch=5), *behind[1:])
     known.forget_leader(tp("t", 0))
@@ -67,7 +67,7 @@ def test_an_older_epoch_is_believed_when_nobody_leads_and_all_answers_tell_it() 
 
 def test_an_older_epoch_is_believed_when_who_led_is_no_broker_any_more() -> None:
     """A cluster that was restored with other broker ids, or one answer with a leader that there isn't."""
-    known = view(answer(leader=9, epoch=5), *[answer(leader=2, epoch=4)] * (BELIEVED - 1))
+    known = view(answer(leader=9, epoch=5), *[answer(leader=2, epoch=4)] * (MAX_OLDER_RESPONSES - 1))
     assert known.leader(tp("t", 0)) is None
     known.update(answer(leader=2, epoch=4), 0, version=13, everything=False)
     assert known.leader(tp("t", 0)) == 2
@@ -142,9 +142,9 @@ def test_asking_for_no_topic_asks_for_none_and_for_all_asks_for_all() -> None:
 
 def test_where_a_broker_is_may_be_told_in_passing() -> None:
     known = view(answer())
-    known.placed(1, "elsewhere", 99)
-    known.placed(7, "new", 9, "rack")
-    known.placed(8, "", -1)
+    known.set_address(1, "elsewhere", 99)
+    known.set_address(7, "new", 9, "rack")
+    known.set_address(8, "", -1)
     assert (known.brokers[1].host, known.brokers[1].port) == ("elsewhere", 99)
     assert known.brokers[7] == BrokerAddress(7, "new", 9, "rack")
     assert 8 not in known.brokers
@@ -206,7 +206,7 @@ def test_a_topic_that_an_answer_leaves_out_is_told_and_asked_for_again(group: st
     world.tamper = leave_out
     a.subscribe("t") if group else a.assign({tp("t", 0): None})
     world.run(20_000)
-    assert "topic 't': the answer leaves it out" in a.heard("refused")[0].reason
+    assert "topic 't': missing from the response" in a.heard("refused")[0].reason
     assert len(world.asked(a, MetadataRequest)) <= 40
     world.tamper = None
     assert world.run(5_000, until=lambda: a.values() == ["x"])

@@ -65,7 +65,9 @@ def test_offsets_of_another_group_are_not_ours() -> None:
     a.subscribe("t")
     world.run(10_000)
     assert a.records == []
-    assert refusals(a) == ["OffsetFetch has failed for 5 s: the answer doesn't mention the group; retrying"]
+    assert refusals(a) == [
+        "OffsetFetch has failed for 5 s: the response does not contain the group; retrying"
+    ]
     world.bad = False
     assert world.run(3_000, until=lambda: len(a.records) == 2)
 
@@ -91,7 +93,7 @@ def test_a_commit_that_is_denied_in_the_same_answer_is_looked_up_again() -> None
     b.subscribe("t")
     world.run(20_000)
     assert (b.records, b.heard("reset")) == ([], [])
-    assert "the answer doesn't mention it" in refusals(b)[0]
+    assert "the response does not contain it" in refusals(b)[0]
     world.bad = False
     world.put()
     assert world.run(3_000, until=lambda: len(b.records) == 2)
@@ -128,7 +130,7 @@ def test_a_commit_that_one_answer_both_takes_and_refuses_is_not_claimed() -> Non
     token = a.commit(timeout_ms=20_000)
     world.run(10_000)
     assert token not in a.done
-    assert refusals(a) == ["OffsetCommit has failed for 5 s: the answer doesn't mention it; retrying"]
+    assert refusals(a) == ["OffsetCommit has failed for 5 s: the response does not contain it; retrying"]
     world.bad = False
     assert world.run(3_000, until=lambda: token in a.done)
     assert a.done[token] == (None, None)
@@ -153,7 +155,7 @@ def test_a_start_of_which_one_answer_tells_two_is_asked_for_again(offsets: tuple
     a.subscribe("t")
     world.run(10_000)
     assert (a.records, a.heard("reset")) == ([], [])
-    assert "the answer doesn't mention it" in refusals(a)[0]
+    assert "the response does not contain it" in refusals(a)[0]
     world.bad = False
     assert world.run(3_000, until=lambda: len(a.records) == 4)
 
@@ -196,7 +198,7 @@ def test_a_topic_is_not_read_as_another_whose_id_it_is_told_to_have(late: bool) 
     world.run(3_000)
     world.write("u", 0, *(f"u{at}" for at in range(1, 50)))
     world.run(5_000)
-    assert any("its id is told of another topic, too" in why for why in refusals(a))
+    assert any("another topic has the same id" in why for why in refusals(a))
     world.bad = False
     world.run(3_000)
     for topic, count in (("t", 30), ("u", 50)):
@@ -225,7 +227,7 @@ def test_an_answer_about_something_else_is_said_to_be_one() -> None:
     a = reader(world)
     world.put()
     world.run(10_000)
-    assert refusals(a) == ["Fetch has failed for 5 s: the answer is not about what was asked; retrying"]
+    assert refusals(a) == ["Fetch has failed for 5 s: the response does not fit the request; retrying"]
 
 
 def test_who_answers_at_once_with_nothing_is_asked_as_often_as_who_waits() -> None:

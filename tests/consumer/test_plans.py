@@ -113,7 +113,7 @@ def test_a_commit_that_leaves_a_partition_out_is_asked_again() -> None:
     plan = admin.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
     result, said = play(plan, COORDINATOR, OffsetCommitResponse(topics=[]))
     assert result == "resting"
-    assert said[-1] == "the answer to OffsetCommit doesn't mention t-0"
+    assert said[-1] == "the response to OffsetCommit does not contain t-0"
 
 
 def test_what_the_group_committed_is_asked_again_when_a_partition_is_left_out() -> None:
@@ -121,7 +121,7 @@ def test_what_the_group_committed_is_asked_again_when_a_partition_is_left_out() 
     empty = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=0)])
     result, said = play(plan, COORDINATOR, empty)
     assert result == "resting"
-    assert said[-1] == "the answer to OffsetFetch doesn't mention t-0"
+    assert said[-1] == "the response to OffsetFetch does not contain t-0"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_coordinator_is_looked_up_again_only_where_it_is_none_any_more(
 
 def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
     plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
-    with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
+    with pytest.raises(BrokerError, match="the broker's response does not contain t-0"):
         play(plan, ProduceResponse(responses=[]))
 
 
@@ -150,7 +150,7 @@ def test_a_produce_that_one_answer_both_takes_and_refuses_is_not_claimed(codes: 
     plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     said = [PartitionProduceResponse(index=0, error_code=code, base_offset=5) for code in codes]
     answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=said)])
-    with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
+    with pytest.raises(BrokerError, match="the broker's response does not contain t-0"):
         play(plan, answer)
 
 
@@ -281,7 +281,7 @@ def test_a_delete_that_the_answer_leaves_out_is_asked_again(answer: DeleteTopics
     plan = admin.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, deleted(code)) == (
         None,
-        ["DeleteTopics", "the answer to DeleteTopics doesn't mention topic 't'", "DeleteTopics"],
+        ["DeleteTopics", "the response to DeleteTopics does not contain topic 't'", "DeleteTopics"],
     )
 
 
@@ -305,7 +305,7 @@ def test_a_log_without_a_beginning_or_an_end_is_no_answer(answer: ListOffsetsRes
     plan = admin.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
     ends, said = play(plan, answer, listed(5))
     assert ends == {P0: OffsetAt(5, None, None)}
-    assert said == ["ListOffsets", "the answer to ListOffsets doesn't mention t-0", "ListOffsets"]
+    assert said == ["ListOffsets", "the response to ListOffsets does not contain t-0", "ListOffsets"]
 
 
 def test_a_place_of_which_one_answer_tells_two_is_asked_for_again() -> None:
@@ -333,7 +333,7 @@ def test_a_group_that_the_answer_leaves_out_is_not_dead_for_that() -> None:
         nobody,
     )
     assert result == "resting"
-    assert said[-1] == "the answer to ConsumerGroupDescribe doesn't mention group 'g'"
+    assert said[-1] == "the response to ConsumerGroupDescribe does not contain group 'g'"
 
 
 def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:

@@ -185,7 +185,7 @@ def test_a_plan_asks_at_the_bootstrap_addresses_next() -> None:
     plan = read_metadata(view, ["t"], lambda: 0)
     empty = answer()
     empty.brokers, empty.topics = [], []
-    for told, why in ((empty, "knows of no broker yet"), (required(2), "REBOOTSTRAP_REQUIRED (129)")):
+    for told, why in ((empty, "lists no brokers yet"), (required(2), "REBOOTSTRAP_REQUIRED (129)")):
         [ask] = _asked(plan)
         call = Call(ask.request, node=None, lane=0, deadline=0, timeout_ms=0)
         call.response, call.version = told, 13

@@ -39,7 +39,7 @@ def read_metadata(
             view.brokers = {}  # KIP-1102: the bootstrap addresses are asked next
             yield Rest(f"Metadata was answered with {describe(answer.error_code)}")
         elif not answer.brokers:
-            yield Rest(f"the broker at {call.address} knows of no broker yet")
+            yield Rest(f"the broker at {call.address} lists no brokers yet")
         else:
             view.update(answer, clock(), version=call.version, everything=wanted is None)
             return view
@@ -115,7 +115,7 @@ def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], ke
         answer = expect(FindCoordinatorResponse, call)
         found = coordinator_of(answer, call.version)
         if isinstance(found, BrokerAddress):
-            view.placed(found.id, found.host, found.port)
+            view.set_address(found.id, found.host, found.port)
             if found.id in view.brokers:
                 return found.id
             yield Rest(f"broker {found.id} coordinates group {group!r}, but nobody says where it is")

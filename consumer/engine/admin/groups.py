@@ -126,7 +126,7 @@ def _described(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[D
             (one for one in expect(DescribeGroupsResponse, call).groups if one.group_id == name), None
         )
         if told is None:
-            yield Rest(f"the answer to DescribeGroups doesn't mention group {name!r}")
+            yield Rest(f"the response to DescribeGroups does not contain group {name!r}")
         elif told.group_state == DEAD:
             return (yield from _described_newer(view, name, clock))
         elif told.error_code:
@@ -156,7 +156,7 @@ def _described_newer(view: ClusterView, name: str, clock: Callable[[], int]) -> 
         answer = expect(ConsumerGroupDescribeResponse, call)
         told = next((one for one in answer.groups if one.group_id == name), None)
         if told is None:
-            yield Rest(f"the answer to ConsumerGroupDescribe doesn't mention group {name!r}")
+            yield Rest(f"the response to ConsumerGroupDescribe does not contain group {name!r}")
             continue
         if told.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return DEAD, ()
@@ -233,7 +233,7 @@ def delete_groups(view: ClusterView, names: Iterable[str], clock: Callable[[], i
                 continue
             told = [one for one in expect(DeleteGroupsResponse, call).results if one.group_id == name]
             if not told:
-                yield Rest(f"the answer to DeleteGroups doesn't mention group {name!r}")
+                yield Rest(f"the response to DeleteGroups does not contain group {name!r}")
                 continue
             code = told[0].error_code
             if code == ErrorCode.NONE or (repeated and code == ErrorCode.GROUP_ID_NOT_FOUND):

@@ -70,4 +70,4 @@ def try_again(row: Row, code: int, request: str, detail: str) -> Rest:
 
 def left_out(request: str, what: TopicPartition | str) -> Rest:
     """The pause after an answer that says neither yes nor no."""
-    return Rest(f"the answer to {request} doesn't mention {what}")
+    return Rest(f"the response to {request} does not contain {what}")

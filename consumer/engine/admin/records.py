@@ -297,7 +297,7 @@ def produce(
             for entry in topic.partition_responses
         ).get(partition)
         if entry is None:  # nor is it known here
-            detail = f"the broker's answer doesn't mention {partition}"
+            detail = f"the broker's response does not contain {partition}"
             raise broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "Produce", detail)
         if entry.error_code == 0:
             return entry.base_offset

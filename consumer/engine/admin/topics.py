@@ -74,7 +74,7 @@ def on_controller(
             if not unsaid:
                 return
             fine = True
-            yield Rest(f"the answer to {call.name} doesn't mention topic {unsaid[0]!r}")
+            yield Rest(f"the response to {call.name} does not contain topic {unsaid[0]!r}")
             continue
         detail = f"topic {bad[0].name!r}"
         if words := getattr(bad[0], "error_message", None):

@@ -35,7 +35,7 @@ from ...errors import broker_error
 from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import FETCH, ErrorAction, action_for
-from ..metadata.cluster import BELIEVED
+from ..metadata.cluster import MAX_OLDER_RESPONSES
 from ..metadata.updater import MetadataUpdater
 from ..network.client import FETCH as FETCH_LANE
 from ..network.client import MAIN, SIDE
@@ -50,8 +50,8 @@ from .sessions import TOPIC_IDS_FROM, FetchSession, FetchTarget
 # After this many immediate responses without records the client backs off. A few are normal: from a leader
 # that names a follower, or from a log that was just truncated.
 MAX_EMPTY_RESPONSES = 3
-NO_RECORDS = "there are records, and the answer brings none"
-NOT_REQUESTED = "the answer is not about what was asked"
+NO_RECORDS = "there are records, but the response contains none"
+NOT_REQUESTED = "the response does not fit the request"
 
 
 class BrokerFetches:
@@ -323,7 +323,7 @@ class Fetcher:
                 self._forget_replica(node)
             return
         for place in response.node_endpoints:
-            core.view.placed(place.node_id, place.host, place.port, place.rack)
+            core.view.set_address(place.node_id, place.host, place.port, place.rack)
         quiet_until = max(
             core.network.throttled_until(node, FETCH_LANE), core.network.throttled_until(node, SIDE)
         )
@@ -418,7 +418,7 @@ class Fetcher:
             self._metadata.need()
             if not entry.records:
                 self._replicas.back(state)
-                self._retry_later(state, f"node {preferred}, to which the leader sends, is not known")
+                self._retry_later(state, f"node {preferred}, which the leader named, is unknown")
                 return
         elif preferred >= 0 and preferred != node:
             self._replicas.sent(state, preferred)
@@ -453,7 +453,7 @@ class Fetcher:
             state.add_fetch(chunk)
             core.wake_poll()
         else:
-            self._retry_later(state, "the answer brings nothing from the position on")
+            self._retry_later(state, "the response contains no record from the position on")
 
     def _retry_later(self, state: PartitionState, why: str = "") -> None:
         """Retry the partition after a backoff; report the reason if there is one."""
@@ -495,10 +495,10 @@ class Fetcher:
         view = self._core.view
         leader = entry.current_leader
         if leader.leader_id >= 0:
-            view.led(state.partition, leader.leader_id, leader.leader_epoch)
+            view.set_leader(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
             # The broker lags behind for a moment, or that epoch does not exist.
-            if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > BELIEVED:
+            if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > MAX_OLDER_RESPONSES:
                 view.forget_leader(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:

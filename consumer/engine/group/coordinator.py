@@ -90,7 +90,7 @@ class CoordinatorLookup:
             if isinstance(call.response, FindCoordinatorResponse):
                 result = coordinator_of(call.response, call.version)
                 if isinstance(result, BrokerAddress) and result.id != self.node:
-                    core.view.placed(result.id, result.host, result.port)
+                    core.view.set_address(result.id, result.host, result.port)
                     self.report_lost(self.node, why)
                     self._set_node(result.id)
 
@@ -146,7 +146,7 @@ class CoordinatorLookup:
             result = coordinator_of(call.response, call.version)
             if isinstance(result, BrokerAddress):
                 # Metadata may not list this broker yet, or may have an old address.
-                core.view.placed(result.id, result.host, result.port)
+                core.view.set_address(result.id, result.host, result.port)
                 self._set_node(result.id)
                 return
             code, message = result

@@ -30,7 +30,7 @@ NO_LEADER = -1
 RELIABLE_EPOCHS = 9
 
 # Responses come once per second; a restarted broker lags behind for less time than that.
-BELIEVED = 10
+MAX_OLDER_RESPONSES = 10
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
@@ -49,12 +49,12 @@ class PartitionView(msgspec.Struct):
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
-    older: int = 0  # responses with an older epoch while the leader is not in the cluster
+    older_responses: int = 0  # responses with an older epoch while the leader is not in the cluster
 
-    def outlived(self, brokers: Container[int | None]) -> bool:
+    def is_outlived(self, brokers: Container[int | None]) -> bool:
         """Count a response with an older epoch; return whether this newer one is to be given up."""
-        self.older = 0 if self.leader in brokers else self.older + 1
-        return self.older >= BELIEVED
+        self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
+        return self.older_responses >= MAX_OLDER_RESPONSES
 
 
 class TopicView(msgspec.Struct):
@@ -130,11 +130,11 @@ class ClusterView:
                     and known_partition.leader_epoch is not None
                     and epoch is not None
                     and epoch < known_partition.leader_epoch
-                    and not known_partition.outlived(self.brokers)
+                    and not known_partition.is_outlived(self.brokers)
                 ):
                     new = known_partition
                 else:
-                    changed = changed or known_partition is None or _moved(known_partition, new)
+                    changed = changed or known_partition is None or _leader_changed(known_partition, new)
                 view.partitions[entry.partition_index] = new
             if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
                 # A restarting broker may deny topics for a moment: keep the partitions, with the error.
@@ -166,14 +166,14 @@ class ClusterView:
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
-    def led(self, partition: TopicPartition, leader: int, epoch: int) -> None:
+    def set_leader(self, partition: TopicPartition, leader: int, epoch: int) -> None:
         """Set the leader that a broker named in another response (KIP-951)."""
         view = self.partition(partition)
         if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
             view.leader = leader
             view.leader_epoch = epoch
 
-    def placed(self, node: int, host: str, port: int, rack: str | None = None) -> None:
+    def set_address(self, node: int, host: str, port: int, rack: str | None = None) -> None:
         """Set a broker's address that another response contained (FindCoordinator, KIP-951).
 
         A broker that came back with another address is found before the next Metadata response.
@@ -208,7 +208,7 @@ class ClusterView:
         }
 
 
-def oddity(topic: MetadataResponseTopic) -> str:
+def inconsistency(topic: MetadataResponseTopic) -> str:
     """Return what is wrong with a topic's partition numbers; "" if they run from 0 without gaps.
 
     A broker that just started may list some partitions only.
@@ -219,7 +219,7 @@ def oddity(topic: MetadataResponseTopic) -> str:
     for expected, index in enumerate(indexes):
         if index != expected:
             twice = index in indexes[:expected]
-            return f"partition {index} is there twice" if twice else f"partition {expected} is not there"
+            return f"partition {index} is listed twice" if twice else f"partition {expected} is missing"
     return "it has no partitions"
 
 
@@ -230,6 +230,6 @@ def shared_ids(response: MetadataResponse) -> set[UUID]:
     return {topic_id for topic_id, name in named if first[topic_id] != name}
 
 
-def _moved(old: PartitionView, new: PartitionView) -> bool:
+def _leader_changed(old: PartitionView, new: PartitionView) -> bool:
     """Return whether the leader has changed."""
     return (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)

@@ -15,9 +15,9 @@ from ..error_actions import METADATA, ErrorAction, action_for
 from ..network.connection import Call, Outcome
 from ..requests import metadata_request
 from ..timing import BOOTSTRAP_REPORT_DELAY_MS, MISSING_TOPIC_BACKOFF_MAX_MS, ReportIntervals
-from .cluster import oddity, shared_ids
+from .cluster import inconsistency, shared_ids
 
-SHARED = "its id is told of another topic, too"
+SHARED_ID = "another topic has the same id"
 
 
 class MetadataUpdater:
@@ -38,30 +38,34 @@ class MetadataUpdater:
         # Called after each response with the requested topics, None for all.
         self.changed = changed
         self._call: Call | None = None
-        self._asked: frozenset[str] | None = frozenset()
+        self._requested: frozenset[str] | None = frozenset()
         self._next_at: int | None = None
         self._last_at = -(10**9)
         # Why no broker responds; empty if the last request succeeded.
         self.trouble = ""
         core.network.on_liveness_check = self.need
-        self._away_since, self._gaps, self._told = 0, ReportIntervals(), set[tuple[str, str]]()
-        self._fails = 0
-        self._vain = 0  # responses in a row that were needed and contained nothing new
+        self._unreachable_since, self._intervals, self._reported = (
+            0,
+            ReportIntervals(),
+            set[tuple[str, str]](),
+        )
+        self._failures = 0
+        self._unhelpful = 0  # responses in a row that were needed and contained nothing new
         self._needed = False
-        self._since = 1 << 62  # time of the first request
+        self._first_request_at = 1 << 62  # time of the first request
         # time of the first request without a response since the last success
-        self._trying_since: int | None = None
-        self._found = False  # a broker has responded before
+        self._failing_since: int | None = None
+        self._has_responded = False  # a broker has responded before
         # Topic -> (error code, number of responses in a row with it).
-        self.refusals: dict[str, tuple[int, int]] = {}
+        self.topic_errors: dict[str, tuple[int, int]] = {}
         # Topics to be requested on their own, and when; when they last were; how often a partition had no
         # leader.
-        self._single: dict[str, int] = {}
-        self._single_at: dict[str, int] = {}
+        self._topic_requests: dict[str, int] = {}
+        self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
-        self._looks: dict[str, int] = {}  # requests in a row for the topic alone that returned nothing new
-        self._odd: set[str] = set()  # topics with an inconsistent description
-        self._whole = True
+        self._unhelpful_by_topic: dict[str, int] = {}  # consecutive requests without news
+        self._inconsistent: set[str] = set()  # topics with an inconsistent description
+        self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
         """Set the topics to keep fresh; request new ones at once."""
@@ -72,11 +76,11 @@ class MetadataUpdater:
         # A topic that was not watched may have changed since its last response.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
         if (everything and not self.everything) or (not everything and is_outdated):
-            self._soon(0)
+            self._refresh_after(0)
         self.topics = topics
         self.everything = everything
         self.complete = self.complete and everything
-        self.refusals = {name: refusal for name, refusal in self.refusals.items() if name in topics}
+        self.topic_errors = {name: refusal for name, refusal in self.topic_errors.items() if name in topics}
         if not topics and not everything:
             self._next_at, self._needed = None, False
 
@@ -91,25 +95,33 @@ class MetadataUpdater:
         """
         if topic not in self.topics:
             self.topics |= {topic}
-        if topic in self._single and not has_waiters:
+        if topic in self._topic_requests and not has_waiters:
             return
-        last = self._single_at.get(topic)
+        last = self._topic_requested_at.get(topic)
         wait = (
-            0 if last is None else last + self._core.backoff.after(self._looks.get(topic, 0)) - self._core.now
+            0
+            if last is None
+            else last + self._core.backoff.after(self._unhelpful_by_topic.get(topic, 0)) - self._core.now
         )
-        self._look_later(topic, max(0, wait))
+        self._request_topic_after(topic, max(0, wait))
 
-    def _look_later(self, topic: str, wait: int) -> None:
+    def _request_topic_after(self, topic: str, wait: int) -> None:
         """Request a topic alone after `wait` ms."""
         at = self._core.now + wait
-        self._single[topic] = min(at, self._single.get(topic, at))
+        self._topic_requests[topic] = min(at, self._topic_requests.get(topic, at))
 
     def forget(self, topic: str) -> None:
         """Stop refreshing a topic."""
         self.topics -= {topic}
-        for topics in (self._single, self._single_at, self._leaderless, self._looks, self.refusals):
+        for topics in (
+            self._topic_requests,
+            self._topic_requested_at,
+            self._leaderless,
+            self._unhelpful_by_topic,
+            self.topic_errors,
+        ):
             topics.pop(topic, None)
-        self._odd.discard(topic)
+        self._inconsistent.discard(topic)
 
     def need(self) -> None:
         """Refresh soon, with a backoff: a leader or a partition is missing."""
@@ -117,33 +129,33 @@ class MetadataUpdater:
             self._needed = True
             return
         self._needed = True
-        at = self._last_at + self._core.backoff.after(self._vain)
-        self._soon(max(0, at - self._core.now))
+        at = self._last_at + self._core.backoff.after(self._unhelpful)
+        self._refresh_after(max(0, at - self._core.now))
 
-    def _soon(self, wait: int) -> None:
+    def _refresh_after(self, wait: int) -> None:
         """Refresh all topics after `wait` ms."""
         at = self._core.now + wait
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
         """Return when the next request, or the restart at the bootstrap addresses, is due."""
-        rebootstrap_at = self._begins_again_at()
+        rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at
         times = [at for at in (rebootstrap_at, self._next_at) if at is not None]
-        return min([*times, *self._single.values()], default=None)
+        return min([*times, *self._topic_requests.values()], default=None)
 
-    def _begins_again_at(self) -> int | None:
+    def _rebootstrap_at(self) -> int | None:
         """Return when to start again with the bootstrap addresses, as no known broker has responded."""
         options = self._core.options
-        if self._trying_since is None or not options.recovers or not self._core.view.brokers:
+        if self._failing_since is None or not options.recovers or not self._core.view.brokers:
             return None
         trigger: int = options.metadata_recovery_rebootstrap_trigger_ms
-        return self._trying_since + trigger
+        return self._failing_since + trigger
 
-    def _begin_again(self) -> None:
+    def _rebootstrap(self) -> None:
         """Forget the brokers and close their connections; the next request goes to a bootstrap address."""
-        self._trying_since = self._core.now
+        self._failing_since = self._core.now
         self._core.view.brokers = {}
         self._core.network.metadata_changed(self._core.now)
 
@@ -153,121 +165,139 @@ class MetadataUpdater:
         Called after received data was handled: in a process that stood still, a response may have been
         waiting.
         """
-        rebootstrap_at = self._begins_again_at()
+        rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
-            self._begin_again()
+            self._rebootstrap()
 
     def pump(self) -> None:
         """Send a request if one is due."""
         core = self._core
         if self._call is not None:
             return
-        self._whole = self._next_at is not None and self._next_at <= core.now
-        if self._whole:
-            self._asked = None if self.everything else self.topics
+        self._requests_all = self._next_at is not None and self._next_at <= core.now
+        if self._requests_all:
+            self._requested = None if self.everything else self.topics
             self._last_at = core.now
             self._next_at = None
-            self._single.clear()
+            self._topic_requests.clear()
         else:
-            self._asked = frozenset(topic for topic, at in self._single.items() if at <= core.now)
-            if not self._asked:
+            self._requested = frozenset(topic for topic, at in self._topic_requests.items() if at <= core.now)
+            if not self._requested:
                 return
-            for topic in self._asked:
-                del self._single[topic]
-                self._single_at[topic] = core.now
-        self._since = min(self._since, core.now)
-        self._trying_since = core.now if self._trying_since is None else self._trying_since
+            for topic in self._requested:
+                del self._topic_requests[topic]
+                self._topic_requested_at[topic] = core.now
+        self._first_request_at = min(self._first_request_at, core.now)
+        self._failing_since = core.now if self._failing_since is None else self._failing_since
         request = metadata_request(
-            self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
+            self._requested, allow_auto_topic_creation=core.options.allow_auto_create_topics
         )
         try:
-            self._call = core.send(request, self._answered)
+            self._call = core.send(request, self._on_response)
         except BaseException:  # Ctrl-C came before the request was sent
-            self._soon(0)
+            self._refresh_after(0)
             raise
 
-    def _answered(self, call: Call) -> None:
+    def _on_response(self, call: Call) -> None:
         """Handle a Metadata response, or its failure."""
         core = self._core
         self._call = None
         response = call.response
-        needed, self._needed = self._needed, False
-        why = self._none_of_it(response) if isinstance(response, MetadataResponse) else ""
+        was_needed, self._needed = self._needed, False
+        why = self._missing_metadata(response) if isinstance(response, MetadataResponse) else ""
         if not isinstance(response, MetadataResponse) or why:
-            if self._whole:
-                self._soon(core.backoff.after(self._fails))
-            for topic in () if self._whole else self._asked or ():
-                self._look_later(topic, core.backoff.after(self._fails))
-            self._fails += 1
-            self._needed = needed
+            if self._requests_all:
+                self._refresh_after(core.backoff.after(self._failures))
+            for topic in () if self._requests_all else self._requested or ():
+                self._request_topic_after(topic, core.backoff.after(self._failures))
+            self._failures += 1
+            self._needed = was_needed
             if call.error is None:
-                self._away(f"{call.address}: {why}")
+                self._report_unreachable(f"{call.address}: {why}")
                 return
-            several = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
-            self._away(str(call.error), several or None)
-            # Java would wait for ever; a cluster that was there before is waited for here too.
-            late = not self._found and core.now - self._since >= BOOTSTRAP_REPORT_DELAY_MS
+            reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
+            self._report_unreachable(str(call.error), reasons or None)
+            # Java waits without end; so does this client for a cluster that has responded before.
+            late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
             return
-        self._fails, self._trying_since, self._found = 0, None, True
+        self._failures, self._failing_since, self._has_responded = 0, None, True
         if self.trouble:
-            away = (core.now - self._away_since) // 1000
-            core.report("reachable", reason=f"a broker answers again, after {away} s")
+            seconds = (core.now - self._unreachable_since) // 1000
+            core.report("reachable", reason=f"a broker responds again after {seconds} s")
         self.trouble = ""
-        news = core.view.update(response, core.now, version=call.version, everything=self._asked is None)
-        self.complete = self.everything and (self.complete or self._asked is None)
-        self._vain = self._vain + 1 if needed and not news else 0
-        for topic in () if self._whole else self._asked or ():
-            self._looks[topic] = 0 if news else self._looks.get(topic, 0) + 1
+        changed = core.view.update(
+            response, core.now, version=call.version, everything=self._requested is None
+        )
+        self.complete = self.everything and (self.complete or self._requested is None)
+        self._unhelpful = self._unhelpful + 1 if was_needed and not changed else 0
+        for topic in () if self._requests_all else self._requested or ():
+            self._unhelpful_by_topic[topic] = 0 if changed else self._unhelpful_by_topic.get(topic, 0) + 1
         core.network.metadata_changed(core.now)
-        self._soon(core.options.metadata_max_age_ms)
-        if self._whole and self._asked is not None and self.topics - self._asked - self._single.keys():
-            self._soon(0)
-        self._look_at_errors(response)
-        self.changed(self._asked)
+        self._refresh_after(core.options.metadata_max_age_ms)
+        if (
+            self._requests_all
+            and self._requested is not None
+            and self.topics - self._requested - self._topic_requests.keys()
+        ):
+            self._refresh_after(0)
+        self._check_topics(response)
+        self.changed(self._requested)
 
-    def _none_of_it(self, response: MetadataResponse) -> str:
-        """Why an answer is none; "" for one that is."""
+    def _missing_metadata(self, response: MetadataResponse) -> str:
+        """Return why a response contains no metadata; "" if it does."""
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._core.options.recovers:
-            self._begin_again()
+            self._rebootstrap()
             return describe(response.error_code)
-        return "" if response.brokers else "the broker knows of no broker yet"
+        return "" if response.brokers else "the broker lists no brokers yet"
 
-    def _away(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
-        """Tells that nobody answers, and each address's reason once: they take turns, as the addresses do.
-        Then again after growing gaps only."""
+    def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
+        """Report that no broker responds; each reason of each address once, then again after growing
+        intervals.
+        """
         core = self._core
         if not self.trouble:
-            self._away_since, self._gaps, self._told = core.now, ReportIntervals(), set[tuple[str, str]]()
-        late = self._gaps.is_due(core.now)
-        said = {("", why)} if reasons is None else set(reasons.items())
-        if said - self._told:
-            self._told |= said
+            self._unreachable_since, self._intervals, self._reported = (
+                core.now,
+                ReportIntervals(),
+                set[tuple[str, str]](),
+            )
+        late = self._intervals.is_due(core.now)
+        items = {("", why)} if reasons is None else set(reasons.items())
+        if items - self._reported:
+            self._reported |= items
             core.report("unreachable", reason=why)
         elif late:
-            core.report("unreachable", reason=f"{why}; for {(core.now - self._away_since) // 1000} s now")
+            core.report(
+                "unreachable", reason=f"{why}; for {(core.now - self._unreachable_since) // 1000} s now"
+            )
         self.trouble = why
 
-    def _again(self, topic: str, wait: int) -> None:
-        """Something is wrong with a topic: look at it again."""
-        if topic in self._single_at:
-            self._look_later(topic, wait)
+    def _request_again(self, topic: str, wait: int) -> None:
+        """Request a topic again that has an error."""
+        if topic in self._topic_requested_at:
+            self._request_topic_after(topic, wait)
         else:
-            self._soon(wait)
+            self._refresh_after(wait)
 
-    def _look_at_errors(self, response: MetadataResponse) -> None:
+    def _check_topics(self, response: MetadataResponse) -> None:
+        """Handle the errors and inconsistencies of topics in a response."""
         core = self._core
-        left_out = (self._asked or frozenset()) & self.topics - {topic.name for topic in response.topics}
-        for unsaid in sorted(left_out):
+        missing = (self._requested or frozenset()) & self.topics - {topic.name for topic in response.topics}
+        for topic_name in sorted(missing):
             core.report_failure(
-                "Metadata", f"topic {unsaid!r}: the answer leaves it out", again=unsaid in self._odd
+                "Metadata",
+                f"topic {topic_name!r}: missing from the response",
+                again=topic_name in self._inconsistent,
             )
-            self._odd.add(unsaid)
-            if self._whole:
+            self._inconsistent.add(topic_name)
+            if self._requests_all:
                 self.need()
             else:
-                self._look_later(unsaid, core.backoff.after(self._looks.get(unsaid, 0)))
+                self._request_topic_after(
+                    topic_name, core.backoff.after(self._unhelpful_by_topic.get(topic_name, 0))
+                )
         shared = shared_ids(response)
         for topic in response.topics:
             name = topic.name
@@ -275,32 +305,34 @@ class MetadataUpdater:
                 continue
             code = topic.error_code
             if code == ErrorCode.NONE:
-                self.refusals.pop(name, None)
-                odd = oddity(topic) or (SHARED if topic.topic_id in shared else "")
-                if odd:
-                    core.report_failure("Metadata", f"topic {name!r}: {odd}", again=name in self._odd)
-                    self._odd.add(name)
+                self.topic_errors.pop(name, None)
+                problem = inconsistency(topic) or (SHARED_ID if topic.topic_id in shared else "")
+                if problem:
+                    core.report_failure(
+                        "Metadata", f"topic {name!r}: {problem}", again=name in self._inconsistent
+                    )
+                    self._inconsistent.add(name)
                 else:
-                    self._odd.discard(name)
-                if not odd and not any(entry.leader_id < 0 for entry in topic.partitions):
+                    self._inconsistent.discard(name)
+                if not problem and not any(entry.leader_id < 0 for entry in topic.partitions):
                     self._leaderless.pop(name, None)
-                elif name in self._single_at:
-                    looks = self._leaderless[name] = self._leaderless.get(name, 0) + 1
-                    self._look_later(name, core.backoff.after(looks - 1))
+                elif name in self._topic_requested_at:
+                    count = self._leaderless[name] = self._leaderless.get(name, 0) + 1
+                    self._request_topic_after(name, core.backoff.after(count - 1))
                 else:
                     self.need()
                 continue
-            before, looks = self.refusals.get(name, (0, 0))
-            looks = looks + 1 if before == code else 1
-            self.refusals[name] = (code, looks)
-            doubled = core.options.retry_backoff_ms << min(looks - 1, 16)
-            self._again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, doubled)))
-            do = action_for(METADATA, code)
-            if do is not ErrorAction.RAISE and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                core.report_failure("Metadata", f"topic {name!r}: {describe(code)}", again=looks > 1)
-            if looks > 1:
+            last_code, count = self.topic_errors.get(name, (0, 0))
+            count = count + 1 if last_code == code else 1
+            self.topic_errors[name] = (code, count)
+            backoff_ms = core.options.retry_backoff_ms << min(count - 1, 16)
+            self._request_again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, backoff_ms)))
+            action = action_for(METADATA, code)
+            if action is not ErrorAction.RAISE and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                core.report_failure("Metadata", f"topic {name!r}: {describe(code)}", again=count > 1)
+            if count > 1:
                 continue
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
-            elif do is ErrorAction.RAISE:
+                core.report("missing", reason=f"topic {name!r} does not exist (yet)")
+            elif action is ErrorAction.RAISE:
                 core.queue_error(broker_error(code, "Metadata", f"topic {name!r}"))

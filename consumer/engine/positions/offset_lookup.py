@@ -54,7 +54,7 @@ from .partition_states import FetchState, OffsetReset, PartitionState
 
 Waiting = dict[TopicPartition, PartitionState]
 
-UNSAID = "the answer doesn't mention it"
+UNSAID = "the response does not contain it"
 # What to look up if a log has no such offset: no record has a latest timestamp, or nothing is tiered.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
@@ -177,7 +177,7 @@ class OffsetLookup:
         group = core.options.group_id
         result = offset_fetch_result(core.view, call.response, call.version, group or "")
         if result is None:
-            self._refused(states.values(), "OffsetFetch", "the answer doesn't mention the group")
+            self._refused(states.values(), "OffsetFetch", "the response does not contain the group")
             return
         code, offsets = result
         do = action_for(OFFSET_FETCH, code)
@@ -306,7 +306,7 @@ class OffsetLookup:
             return
         if policy == "none":
             policy = "earliest"
-        reason = f"the topic was created anew: {policy}"
+        reason = f"the topic was re-created: {policy}"
         before = state.position if state.has_position else None
         state.on_topic_recreated()
         state.await_reset(OffsetReset(self._timestamp(policy), reason, self._saves(), before))
@@ -376,7 +376,7 @@ class OffsetLookup:
             # No record has so late a timestamp: start at the end, as Kafka's by_duration does.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
-                self._refused([state], "ListOffsets", "the leader tells no offset")
+                self._refused([state], "ListOffsets", "the leader returned no offset")
             else:
                 state.await_reset(OffsetReset(instead, reset.reason, reset.save, reset.before))
             return

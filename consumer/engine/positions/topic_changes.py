@@ -70,7 +70,7 @@ class TopicChanges:
                 why = (
                     describe(metadata.error_code)
                     if metadata and metadata.error_code
-                    else "no leader is known"
+                    else "the leader is unknown"
                 )
                 core.report_failure("Metadata", why, partition, again=partition in known_leaderless)
                 if metadata is None and partition not in known_leaderless:

@@ -170,7 +170,7 @@ class PositionValidator:
                 self._told(states.pop(partition), entry, current[partition], errors)
         core.queue_errors("OffsetForLeaderEpoch", errors)
         for state in states.values():
-            self._refused(state, "the answer doesn't mention it")
+            self._refused(state, "the response does not contain it")
 
     def _told(
         self,
@@ -208,12 +208,11 @@ class PositionValidator:
             return
         position = state.position
         if diverging is None:
-            why = (
-                f"the log was cut below the position {position}: it has nothing of epoch {state.leader_epoch}"
-            )
+            why = f"the log was truncated below the position {position}: "
+                f"it contains nothing of epoch {state.leader_epoch}"
             self._finder.out_of_range(state, why)
             return
-        reason = f"the log was cut at {diverging}, below the position {position}"
+        reason = f"the log was truncated at {diverging}, below the position {position}"
         committed = state.committed
         state.set_position(diverging, epoch)
         state.validated = current

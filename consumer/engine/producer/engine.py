@@ -322,7 +322,7 @@ class ProducerEngine:
                 self.fates.succeed(batch, None, -1)
         elif isinstance(call.response, ProduceResponse):
             for place in call.response.node_endpoints:
-                self.core.view.placed(place.node_id, place.host, place.port, place.rack)
+                self.core.view.set_address(place.node_id, place.host, place.port, place.rack)
             answers = said_once(
                 (TopicPartition(name, entry.index), entry)
                 for topic in call.response.responses
@@ -352,7 +352,7 @@ class ProducerEngine:
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
         for topic in sorted(self.metadata.topics if asked is None else asked):
             view = self.core.view.topics.get(topic)
-            code, looks = self.metadata.refusals.get(topic, (0, 0))
+            code, looks = self.metadata.topic_errors.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:
                 count = len(view.partitions)  # as in Java; they are numbered from 0 on
                 led = [index for index in range(count) if self._has_leader(TopicPartition(topic, index))]

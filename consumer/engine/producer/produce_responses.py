@@ -64,7 +64,7 @@ class ProduceResponses:
         if answer is None:
             lane.under_way.remove(batch)
             if not batch.done:
-                batch.why = "the broker's answer doesn't mention the partition"
+                batch.why = "the broker's response does not contain the partition"
                 self._retry(batch)
             return
         what = action_for(PRODUCE, answer.error_code)
@@ -103,7 +103,7 @@ class ProduceResponses:
         view.forget_leader(batch.partition)
         leader = answer.current_leader
         if leader.leader_id in view.brokers and leader.leader_epoch >= 0:
-            view.led(batch.partition, leader.leader_id, leader.leader_epoch)
+            view.set_leader(batch.partition, leader.leader_id, leader.leader_epoch)
         else:
             self._metadata.look_up(batch.partition.topic)
         if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -332,7 +332,7 @@ class TransactionManager:
         if not isinstance(found, BrokerAddress):
             self._took(found[0], row, "FindCoordinator", found[1])
             return None
-        self._core.view.placed(found.id, found.host, found.port)
+        self._core.view.set_address(found.id, found.host, found.port)
         return found.id
 
     def _name(self) -> None:
@@ -494,7 +494,7 @@ class TransactionManager:
         """Whether all that was asked is answered; else it is asked again."""
         missing = next((one for one in asked if one not in answered), None)
         if missing is not None:
-            self.why = f"the broker's answer to {request} doesn't mention {missing}"
+            self.why = f"the broker's response to {request} does not contain {missing}"
             self._rest()
             return False
         self._failures = 0
