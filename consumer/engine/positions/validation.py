@@ -208,8 +208,8 @@ class PositionValidator:
             return
         position = state.position
         if diverging is None:
-            why = f"the log was truncated below the position {position}: "
-                f"it contains nothing of epoch {state.leader_epoch}"
+            cause = f"it contains nothing of epoch {state.leader_epoch}"
+            why = f"the log was truncated below the position {position}: {cause}"
             self._finder.out_of_range(state, why)
             return
         reason = f"the log was truncated at {diverging}, below the position {position}"
