@@ -27,7 +27,7 @@ def searched(times: dict[int, int], now: int) -> list[int]:
 
 
 @given(st.lists(MOVES))
-def test_it_is_what_a_search_would_find(moves: list[tuple[Any, ...]]) -> None:
+def test_deadlines_equal_a_linear_search(moves: list[tuple[Any, ...]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     times: dict[int, int] = {}
     for what, *arguments in moves:
@@ -46,7 +46,7 @@ def test_it_is_what_a_search_would_find(moves: list[tuple[Any, ...]]) -> None:
         assert len(deadlines) == len(times)
 
 
-def test_what_is_set_again_while_it_is_taken_comes_when_it_is_due() -> None:
+def test_a_deadline_set_during_iteration_fires_when_it_is_due() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 1)
     deadlines.set("b", 2)
@@ -59,7 +59,7 @@ def test_what_is_set_again_while_it_is_taken_comes_when_it_is_due() -> None:
     assert deadlines.earliest() == 4
 
 
-def test_times_that_were_moved_take_no_memory_for_long() -> None:
+def test_moved_deadlines_are_removed_from_the_heap() -> None:
     deadlines: Deadlines[str] = Deadlines()
     for at in range(10_000):
         deadlines.set("one", 1_000_000 - at)

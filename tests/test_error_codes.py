@@ -14,7 +14,7 @@ def test_codes_are_ints_that_compare_with_what_messages_carry() -> None:
     assert 16 in RETRIABLE
 
 
-def test_who_wants_fresh_metadata_may_try_again() -> None:
+def test_errors_that_need_new_metadata_are_retriable() -> None:
     assert REFRESH_METADATA < RETRIABLE
 
 
@@ -24,7 +24,7 @@ def test_the_properties_are_the_sets(code: ErrorCode) -> None:
     assert code.refresh_metadata == (code in REFRESH_METADATA)
 
 
-def test_a_fenced_member_must_not_try_again() -> None:
+def test_fencing_errors_are_not_retriable() -> None:
     assert not ErrorCode.FENCED_INSTANCE_ID.retriable
 
 

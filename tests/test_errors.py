@@ -52,7 +52,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_error_can_be(way: str) -> None:
+def test_every_error_can_be_pickled_and_copied(way: str) -> None:
     """multiprocessing.Pool waits for ever for an error that can't be read."""
     seen = 0
     for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
@@ -65,7 +65,7 @@ def test_every_error_can_be(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_request_that_is_not_known_can_be(way: str) -> None:
+def test_an_unsupported_request_can_be_pickled_and_copied(way: str) -> None:
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     frame = bytearray(encode_request(beat, 4, 7, "me"))
     frame[2:4] = b"\0\x63"

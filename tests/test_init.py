@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize("name", [name for name in kproto.__all__ if name != "__version__"])
-def test_what_the_door_lists_is_there(name: str) -> None:
+def test_every_listed_name_can_be_imported(name: str) -> None:
     value = getattr(kproto, name)
     assert value is getattr(consumer, name, value)
     assert value.__doc__
 
 
-def test_an_unknown_name_is_an_attribute_error_that_says_where_to_look() -> None:
+def test_an_unknown_name_raises_attribute_error_with_a_hint() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'Konsumer'; help\(kproto\)"):
         kproto.Konsumer  # noqa: B018
 
@@ -47,14 +47,14 @@ def test_a_script_named_consumer_gets_kprotos_client_and_a_warning(tmp_path: Pat
     assert f"{script} has the name of kproto's client, 'consumer'" in done.stderr
 
 
-def test_a_foreign_consumer_that_came_first_is_named(tmp_path: Path) -> None:
+def test_an_imported_foreign_consumer_package_is_reported(tmp_path: Path) -> None:
     (tmp_path / "consumer.py").write_text("mine = 1\n")
     done = python(tmp_path, "-c", "import consumer, kproto; kproto.Consumer")
     assert done.returncode == 1
     assert f"ImportError: {tmp_path / 'consumer.py'} was imported under the name 'consumer'" in done.stderr
 
 
-def test_the_fixture_says_so_too(tmp_path: Path) -> None:
+def test_the_fixture_reports_a_foreign_consumer_package(tmp_path: Path) -> None:
     own = tmp_path / "consumer" / "__init__.py"
     own.parent.mkdir()
     own.touch()
@@ -62,7 +62,7 @@ def test_the_fixture_says_so_too(tmp_path: Path) -> None:
     assert f"ImportError: {own} was imported under the name 'consumer'" in done.stderr
 
 
-def test_importing_the_door_imports_nothing_behind_it() -> None:
+def test_importing_kproto_imports_no_submodule() -> None:
     done = python(
         ROOT, "-c", "import sys, kproto; print([n for n in sys.modules if n.startswith('consumer')])"
     )
@@ -70,7 +70,7 @@ def test_importing_the_door_imports_nothing_behind_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["Consumer", "Producer"])
-def test_a_client_brings_along_only_what_it_needs_at_once(name: str) -> None:
+def test_importing_a_client_imports_only_what_it_needs(name: str) -> None:
     slow = {"asyncio", "crc32c", "dataclasses", "difflib", "email", "importlib.metadata", "numpy", "pyarrow"}
     # logging brings traceback, and that dataclasses since Python 3.14.
     code = f"import logging, sys\nbefore = {{*sys.modules}}\nfrom consumer import {name}\n"
@@ -78,7 +78,7 @@ def test_a_client_brings_along_only_what_it_needs_at_once(name: str) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_defined_once() -> None:
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     assert config["metadata"]["version"] == "attr: kproto.__version__"

@@ -22,7 +22,7 @@ def test_whole_numbers_are_read(text: str, number: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1_0", " 1", "1 ", "²", "0x1", "1.0", "2147483648", "9" * 5000, "\u00a01"]
 )
-def test_what_is_no_whole_number_is_none(text: str) -> None:
+def test_invalid_integers_are_none(text: str) -> None:
     assert whole(text) is None
 
 
@@ -49,7 +49,7 @@ def test_not_a_number_is_a_double() -> None:
 @pytest.mark.parametrize(
     "text", ["", "nan", "inf", "infinity", "1_0", "0x10", "0x1", "0xp0", "٣", " 1", "1ff", "."]
 )
-def test_what_is_no_double_is_none(text: str) -> None:
+def test_invalid_doubles_are_none(text: str) -> None:
     assert double(text) is None
 
 

@@ -15,7 +15,7 @@ DOUBTFUL = ["[[:alpha:]]+", "[!--b]", "[a&&b]", "[a~~b]", "[a||b]", "(([[a]))", 
 
 
 @pytest.mark.parametrize("pattern", DOUBTFUL)
-def test_a_pattern_that_python_doubts_is_compiled_without_a_word(pattern: str) -> None:
+def test_a_possible_nested_set_is_compiled_without_a_warning(pattern: str) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         re.purge()
@@ -27,7 +27,7 @@ def test_a_pattern_that_python_doubts_is_compiled_without_a_word(pattern: str) -
         assert len(told) == 1
 
 
-def test_nor_is_it_an_error_where_warnings_are_errors() -> None:
+def test_a_possible_nested_set_is_no_error_if_warnings_are_errors() -> None:
     code = "from kproto.patterns import compiled; print(compiled('[[:alpha:]]+').pattern)"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
@@ -35,7 +35,7 @@ def test_nor_is_it_an_error_where_warnings_are_errors() -> None:
     assert (done.stdout, done.stderr) == ("[[:alpha:]]+\n", "")
 
 
-def test_all_others_are_warned_as_ever() -> None:
+def test_other_modules_still_get_the_warning() -> None:
     compiled("[[a]")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -44,6 +44,6 @@ def test_all_others_are_warned_as_ever() -> None:
     assert len(told) == 1
 
 
-def test_what_is_no_pattern_is_refused_as_ever() -> None:
+def test_an_invalid_pattern_raises_re_error() -> None:
     with pytest.raises(re.error, match="unterminated character set"):
         compiled("[[")

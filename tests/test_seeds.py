@@ -8,12 +8,12 @@ from tests import seeds
 from tests.seeds import repeatable
 
 
-def test_the_seeds_of_a_run_follow_its_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seeds_of_a_run_derive_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "FIRST", 77)
     assert [*seeds.seeds(2), *seeds.seeds(2, 2)] == [77, 78, 79, 80]
 
 
-def test_what_fails_says_how_it_is_played_again() -> None:
+def test_a_failure_says_how_to_repeat_it() -> None:
     with pytest.raises(AssertionError) as told, repeatable(79, "KPROTO_STORIES=1"):
         raise AssertionError("a claim")
     assert told.value.__notes__ == ["KPROTO_SEED=79 KPROTO_STORIES=1 plays it again"]

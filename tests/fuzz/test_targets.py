@@ -27,7 +27,7 @@ OPTIONS = ("-timeout=30", "-artifact_prefix=found-")
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_target_holds_for_seeds_and_their_neighbours(name: str) -> None:
+def test_the_target_passes_on_seeds_and_their_mutations(name: str) -> None:
     target, dice = TARGETS[name], random.Random(0)
     with hurried():
         for seed in seeds(target, 40):
@@ -43,7 +43,7 @@ def test_the_target_holds_for_seeds_and_their_neighbours(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
-def test_what_was_found_is_mended(path: Path) -> None:
+def test_inputs_found_by_the_fuzzer_pass(path: Path) -> None:
     """Files are named TARGET-WHAT.hex; lines with # say what it was."""
     told = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     with hurried():

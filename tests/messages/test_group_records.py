@@ -36,7 +36,7 @@ SET = ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=[])
 @pytest.mark.parametrize(
     ("metadata", "tags"), [(FRESH, "00"), (None, "01000100"), (SET, "01000701000000050100")]
 )
-def test_a_tagged_nullable_struct_is_marked_as_kafka_marks_it(
+def test_a_tagged_nullable_struct_has_kafkas_marker(
     metadata: ClassicMemberMetadata | None, tags: str
 ) -> None:
     message = member(classic_member_metadata=metadata)

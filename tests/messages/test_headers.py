@@ -28,7 +28,9 @@ BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m-1")
 
 
 @given(st.sampled_from(sorted(index.API_NAMES)), st.data(), st.integers(-(2**31), 2**31 - 1))
-def test_any_request_comes_back(api_key: int, data: st.DataObject, correlation_id: int) -> None:
+def test_any_request_is_decoded_as_it_was_encoded(
+    api_key: int, data: st.DataObject, correlation_id: int
+) -> None:
     version, request = data.draw(versioned(index.request_class(api_key)))
     client_id = data.draw(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=10))
     envelope = decode_request(encode_request(request, version, correlation_id, client_id))
@@ -38,7 +40,9 @@ def test_any_request_comes_back(api_key: int, data: st.DataObject, correlation_i
 
 
 @given(st.sampled_from(sorted(index.API_NAMES)), st.data(), st.integers(-(2**31), 2**31 - 1))
-def test_any_response_comes_back(api_key: int, data: st.DataObject, correlation_id: int) -> None:
+def test_any_response_is_decoded_as_it_was_encoded(
+    api_key: int, data: st.DataObject, correlation_id: int
+) -> None:
     cls = index.response_class(api_key)
     version, response = data.draw(versioned(cls))
     frame = encode_response(response, version, correlation_id)
@@ -55,7 +59,7 @@ def test_flexible_bodies_have_flexible_headers() -> None:
     assert [response_header_version(HeartbeatResponse, version) for version in range(5)] == [0, 0, 0, 0, 1]
 
 
-def test_the_answer_to_api_versions_always_has_the_oldest_header() -> None:
+def test_the_response_to_api_versions_always_has_the_oldest_header() -> None:
     assert [response_header_version(ApiVersionsResponse, version) for version in range(5)] == [0] * 5
     assert [request_header_version(ApiVersionsRequest, version) for version in range(5)] == [1, 1, 1, 2, 2]
 
@@ -77,7 +81,7 @@ def test_unknown_tags_of_a_header_do_not_hide_the_body(header: ResponseHeader) -
 # What can't be read
 
 
-def test_a_version_that_is_too_new_says_whom_to_answer() -> None:
+def test_the_error_for_a_newer_version_has_the_request_header() -> None:
     frame = bytes.fromhex("0012 0063 00000007 0001 63 00 abcdef".replace(" ", ""))
     with pytest.raises(UnsupportedRequest, match="ApiVersionsRequest: version 99") as refused:
         decode_request(frame)
@@ -87,14 +91,14 @@ def test_a_version_that_is_too_new_says_whom_to_answer() -> None:
 
 
 @pytest.mark.parametrize("api_key", [-1, 4, 7, 93, 32767])
-def test_an_api_that_is_unknown_or_gone_says_whom_to_answer(api_key: int) -> None:
+def test_the_error_for_an_unknown_api_has_the_request_header(api_key: int) -> None:
     header = RequestHeader(request_api_key=api_key, request_api_version=0, correlation_id=7, client_id=None)
     with pytest.raises(UnsupportedRequest) as refused:
         decode_request(header.encode(1))
     assert refused.value.header == header
 
 
-def test_a_header_of_an_unknown_form_still_has_its_correlation_id() -> None:
+def test_an_unknown_header_version_still_has_its_correlation_id() -> None:
     with pytest.raises(UnsupportedRequest) as refused:
         decode_request(bytes.fromhex("0fff 0000 00000007 7fff".replace(" ", "")))
     assert (refused.value.header.correlation_id, refused.value.header.client_id) == (7, None)
@@ -118,6 +122,6 @@ def test_any_bytes_are_a_request_or_one_of_two_errors(frame: bytes) -> None:
     assert envelope.request.__api_key__ == envelope.header.request_api_key
 
 
-def test_a_data_message_is_no_request() -> None:
+def test_a_data_message_cannot_be_sent_as_a_request() -> None:
     with pytest.raises(EncodeError, match="no API key"):
         encode_request(ConsumerProtocolAssignment(assigned_partitions=[]), 0, 1, None)

@@ -70,7 +70,7 @@ def test_a_sample_reads_and_writes(name: str, version: int, form: dict[str, Any]
 
 
 @given(st.sampled_from(index.names()), st.data())
-def test_any_message_survives_the_way_there_and_back(name: str, data: st.DataObject) -> None:
+def test_any_message_survives_a_json_round_trip(name: str, data: st.DataObject) -> None:
     cls = index.message_class(name)
     version, message = data.draw(versioned(cls, unknown_tags=True))
     assert (
@@ -92,12 +92,12 @@ def test_keys_are_kafkas_names_with_a_small_first_letter(name: str, key: str) ->
 
 
 @given(st.sampled_from(index.names()))
-def test_every_field_has_a_key_of_its_own(name: str) -> None:
+def test_every_field_has_a_unique_key(name: str) -> None:
     fields = index.message_class(name).__fields__
     assert len({json_name(f.name) for f in fields}) == len(fields)
 
 
-def test_a_tagged_field_is_there_only_when_it_is_on_the_wire() -> None:
+def test_a_tagged_field_is_in_json_only_if_it_is_encoded() -> None:
     response = FetchResponse(throttle_time_ms=0, responses=[])
     assert "nodeEndpoints" not in to_json(response, 17)
     assert from_json(FetchResponse, to_json(response, 17), 17) == response
@@ -143,7 +143,7 @@ def test_one_line_is_one_line_for_every_reader() -> None:
         ({"_unknownTaggedFields": [{"tag": 1, "data": ""}] * 2}, "_unknownTaggedFields", "twice"),
     ],
 )
-def test_what_is_not_the_form_is_refused_with_the_path(change: dict[str, Any], field: str, says: str) -> None:
+def test_invalid_json_is_rejected_with_the_path(change: dict[str, Any], field: str, says: str) -> None:
     with pytest.raises(EncodeError, match=says) as refused:
         from_json(HeartbeatRequest, BEAT | change, 4)
     assert refused.value.field == field
@@ -156,12 +156,12 @@ def test_an_absent_untagged_field_is_an_error(key: str) -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], "x", 3])
-def test_what_is_no_object_is_no_message(data: object) -> None:
+def test_json_that_is_not_an_object_is_rejected(data: object) -> None:
     with pytest.raises(EncodeError, match="not an object"):
         from_json(HeartbeatRequest, data, 4)
 
 
-def test_a_path_leads_into_arrays() -> None:
+def test_the_path_of_an_error_includes_array_indices() -> None:
     form = to_json(
         JoinGroupRequest(group_id="g", session_timeout_ms=1, member_id="", protocol_type="", protocols=[]), 0
     )
@@ -200,7 +200,7 @@ def test_an_ignorable_field_that_the_version_lacks_is_dropped() -> None:
     assert from_json(ApiVersionsRequest, {"clientSoftwareName": "k"}, 2).encode(2) == b""
 
 
-def test_a_version_that_is_not_there_is_refused() -> None:
+def test_an_unsupported_version_is_rejected() -> None:
     with pytest.raises(UnsupportedVersion):
         from_json(HeartbeatRequest, BEAT, 5)
     with pytest.raises(UnsupportedVersion):
@@ -233,7 +233,7 @@ def read_or_refused(cls: type[Message], form: object, version: int) -> Message |
 
 
 @pytest.mark.parametrize("name", index.names())
-def test_anything_anywhere_is_read_or_refused_with_an_encode_error(name: str) -> None:
+def test_any_value_at_any_place_is_read_or_raises_encode_error(name: str) -> None:
     cls = index.message_class(name)
     version = cls.__versions__.max
     form = to_json(sample(cls, version), version)
@@ -249,6 +249,6 @@ def test_anything_anywhere_is_read_or_refused_with_an_encode_error(name: str) ->
 
 
 @pytest.mark.parametrize("key", [5, None, ("groupId",)])
-def test_a_key_that_is_no_text_is_refused(key: Any) -> None:
+def test_a_key_that_is_not_a_string_is_rejected(key: Any) -> None:
     with pytest.raises(EncodeError, match="HeartbeatRequest has no"):
         from_json(HeartbeatRequest, {**BEAT, key: 1}, 4)

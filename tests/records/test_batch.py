@@ -21,7 +21,7 @@ def test_bytearray_and_memoryview_are_read_like_bytes() -> None:
     assert rows(bytearray(SAMPLE)) == rows(memoryview(SAMPLE)) == TWO
 
 
-def test_crc_ok_tells_without_raising() -> None:
+def test_crc_ok_returns_false_without_raising() -> None:
     (good,) = batches(SAMPLE, check_crc=False)
     (bad,) = batches(SAMPLE[:-1] + b"!", check_crc=False)
     assert (good.crc_ok, bad.crc_ok) == (True, False)
@@ -39,7 +39,9 @@ def test_crc_ok_tells_without_raising() -> None:
         (61, b"!", "crc", 17),
     ],
 )
-def test_broken_headers_say_where(place: int, value: bytes, field: str, offset: int) -> None:
+def test_malformed_headers_are_reported_with_their_place(
+    place: int, value: bytes, field: str, offset: int
+) -> None:
     data = SAMPLE + SAMPLE[:place] + value + SAMPLE[place + len(value) :]
     error = refused(data)
     assert (error.field, error.offset) == (field, offset + len(SAMPLE))
@@ -56,14 +58,14 @@ def test_broken_headers_say_where(place: int, value: bytes, field: str, offset: 
         (57, b"\0\0\0\3", "count"),
     ],
 )
-def test_wrong_values_behind_the_crc_say_where(place: int, value: bytes, field: str) -> None:
+def test_wrong_values_are_reported_with_their_place(place: int, value: bytes, field: str) -> None:
     data = SAMPLE[:place] + value + SAMPLE[place + len(value) :]
     error = refused(data, check_crc=False)
     assert (error.field, error.version) == (field, 2)
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_count_below_that_of_the_records_says_how_many_bytes_are_left(count: int) -> None:
+def test_a_low_count_is_reported_with_the_remaining_bytes(count: int) -> None:
     data = SAMPLE[:57] + count.to_bytes(4, "big") + SAMPLE[61:]
     error = refused(data, check_crc=False)
     left = len(SAMPLE) - error.offset
@@ -87,11 +89,11 @@ def test_a_count_below_that_of_the_records_says_how_many_bytes_are_left(count: i
         (record(b"\0\0", b"\xff" * 5 + b"\1", b"\1", b"\1", b"\0"), "records.offsetDelta"),
     ],
 )
-def test_wrong_records_say_which_field(records: bytes, field: str) -> None:
+def test_malformed_records_are_reported_with_the_field(records: bytes, field: str) -> None:
     assert refused(raw(records, 1)).field == field
 
 
-def test_errors_in_compressed_records_say_so() -> None:
+def test_errors_in_compressed_records_mention_the_codec() -> None:
     data = bytearray(encode_batch(TWO, compression="gzip"))
     data[57:61] = b"\0\0\0\1"
     assert "in the decompressed records" in str(refused(bytes(data), check_crc=False))
@@ -108,7 +110,7 @@ def test_header_keys_that_are_not_utf8_are_read_with_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("key", [b"\xed\xa0", b"\xed\xa0\x80", b"\xed\xbf\xbf"])
-def test_half_a_surrogate_pair_in_a_header_key_is_one_replacement_as_in_java(key: bytes) -> None:
+def test_a_lone_surrogate_in_a_header_key_is_one_replacement_as_in_java(key: bytes) -> None:
     size = bytes([2 * len(key) + 2])
     data = raw(record(b"\0\0\0", b"\1", b"\1", b"\2" + size + key + b"h\1"), 1)
     assert rows(data)[0].headers == (("\ufffdh", None),)
@@ -120,7 +122,7 @@ def test_an_emptied_batch_keeps_its_offsets() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_an_emptied_batch_holds_what_its_codec_makes_of_nothing(codec: str) -> None:
+def test_an_emptied_batch_holds_compressed_empty_bytes(codec: str) -> None:
     (batch,) = batches(encode_batch([], compression=codec))
     assert batch.size > HEADER_SIZE
     assert decompress(batch.codec, batch.data[HEADER_SIZE:]) == b""

@@ -40,7 +40,7 @@ def test_the_broker_may_set_the_time() -> None:
     ],
     ids=["cut", "rest", "crc", "gap", "empty"],
 )
-def test_what_a_log_must_not_store_is_refused(data: bytes) -> None:
+def test_batches_that_a_log_must_not_store_are_rejected(data: bytes) -> None:
     with pytest.raises(RecordError):
         assign_offsets(data, 0, 0)
 
@@ -54,21 +54,21 @@ def test_what_a_log_must_not_store_is_refused(data: bytes) -> None:
         (0, 0, 1 << 63, "maxTimestamp"),
     ],
 )
-def test_numbers_that_a_log_cannot_store_are_refused(
+def test_numbers_that_a_log_cannot_store_are_rejected(
     base_offset: int, leader_epoch: int, moment: int | None, field: str
 ) -> None:
     with pytest.raises(EncodeError, match=field):
         assign_offsets(SAMPLE, base_offset, leader_epoch, log_append_time=moment)
 
 
-def test_a_builder_takes_every_record_unless_a_limit_is_asked_for() -> None:
+def test_a_builder_without_a_limit_accepts_every_record() -> None:
     builder = BatchBuilder()
     for number in range(5000):
         builder.append(NOW, b"%d" % number, b"departed")
     assert [one.key for one in rows(builder.build())] == [b"%d" % number for number in range(5000)]
 
 
-def test_a_builder_is_full_at_its_bytes_but_takes_a_first_record() -> None:
+def test_a_builder_is_full_at_max_bytes_but_accepts_a_first_record() -> None:
     builder = BatchBuilder(max_bytes=200)
     builder.append(NOW, None, b"v" * 500)
     with pytest.raises(BatchFull):
@@ -82,7 +82,7 @@ def test_a_builder_is_full_at_its_bytes_but_takes_a_first_record() -> None:
     assert builder.size == len(builder.build()) <= 200 < full.value.size
 
 
-def test_a_batch_may_be_exactly_as_large_as_its_bound() -> None:
+def test_a_batch_may_have_exactly_max_bytes() -> None:
     builder = BatchBuilder()
     builder.append(NOW, None, b"v")
     one = builder.size - 61
@@ -95,7 +95,7 @@ def test_a_batch_may_be_exactly_as_large_as_its_bound() -> None:
         exact.append(NOW, None, b"v")
 
 
-def test_what_says_that_a_batch_is_full_survives_pickling() -> None:
+def test_batch_full_survives_pickling() -> None:
     full = pickle.loads(pickle.dumps(BatchFull(300, 200, 7)))
     assert (full.size, full.max_bytes, full.count) == (300, 200, 7)
 
@@ -118,7 +118,7 @@ def test_an_offset_too_far_from_the_first_is_refused() -> None:
 
 
 @pytest.mark.parametrize("offset", [9, 5])
-def test_offsets_that_do_not_grow_are_refused(offset: int) -> None:
+def test_offsets_that_are_not_ascending_are_rejected(offset: int) -> None:
     with pytest.raises(EncodeError, match=f"{offset} comes after 9; offsets must be ascending"):
         encode_batch([Record(9, NOW, None, None), Record(offset, NOW, None, None)])
 
@@ -128,7 +128,7 @@ def test_a_last_offset_below_the_first_is_refused() -> None:
         encode_batch([], base_offset=5, last_offset=4)
 
 
-def test_a_header_value_that_does_not_fit_is_refused_by_its_name() -> None:
+def test_a_header_field_that_does_not_fit_is_rejected_by_name() -> None:
     with pytest.raises(EncodeError, match="producerEpoch: 32768 is not a value of int16"):
         encode_batch([Record(0, NOW, None, None)], producer_epoch=1 << 15)
     with pytest.raises(EncodeError, match="maxTimestamp: 9223372036854775808 is not a value of int64"):
@@ -152,7 +152,7 @@ UNFIT: list[tuple[tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("unfit", "told"), UNFIT, ids=[told[13:45] for _, told in UNFIT])
-def test_what_no_record_can_hold_is_refused_by_its_place_and_nothing_was_taken(
+def test_invalid_values_are_rejected_with_their_place_and_not_appended(
     unfit: tuple[Any, ...], told: str
 ) -> None:
     builder = BatchBuilder()

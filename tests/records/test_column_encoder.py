@@ -94,7 +94,7 @@ def test_batches_are_nearly_full() -> None:
     assert all(15500 < len(data) <= 16384 for data in built[:-1])
 
 
-def test_a_batch_that_is_numbered_later_is_the_same() -> None:
+def test_a_batch_numbered_later_has_the_same_bytes() -> None:
     columns_given: Any = range(NOW, NOW + 300), [b"k"] * 300, [b"v" * 9] * 300
     numbers = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 5}
     [batch] = column_encoder.unnumbered(*columns_given, max_bytes=1 << 20)
@@ -105,7 +105,7 @@ def test_a_batch_that_is_numbered_later_is_the_same() -> None:
     assert (next(batches(other)).producer_id, next(batches(other)).is_transactional) == (8, True)
 
 
-def test_sequence_numbers_go_on_and_wrap() -> None:
+def test_sequence_numbers_continue_and_wrap() -> None:
     last = (1 << 31) - 1
     built = encode_columns(
         [NOW] * 3, None, None, max_bytes=1, producer_id=1, producer_epoch=0, base_sequence=last - 1
@@ -125,7 +125,7 @@ def test_sequence_numbers_go_on_and_wrap() -> None:
     ],
     ids=["string", "large", "chunks", "chunk", "slice", "list"],
 )
-def test_columns_may_come_in_many_forms(column: Any) -> None:
+def test_columns_are_accepted_in_many_forms(column: Any) -> None:
     (data,) = encode_columns(np.array([NOW] * 3), column, column)
     assert [one.value for one in rows(data)] == [one.key for one in rows(data)] == [b"a", None, "ü".encode()]
 
@@ -140,7 +140,7 @@ def test_what_was_read_as_columns_can_be_written_as_columns() -> None:
     assert encode_columns(read.timestamp, read.key, read.value, max_bytes=1 << 20) == [data]
 
 
-def test_more_than_arrow_can_join_at_once_is_joined_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_bytes_than_arrow_can_join_are_joined_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: Any = ([NOW] * 500, None, [b"v" * 50] * 500)
     at_once = encode_columns(*arguments, max_bytes=1000)
     monkeypatch.setattr(column_encoder, "_MOST", 3000)
@@ -154,6 +154,6 @@ def test_columns_of_different_lengths_are_refused() -> None:
         encode_columns([NOW], None, None, [])
 
 
-def test_a_batch_of_no_size_is_refused() -> None:
+def test_a_batch_size_of_zero_is_rejected() -> None:
     with pytest.raises(ConfigError):
         encode_columns([NOW], None, None, max_bytes=0)

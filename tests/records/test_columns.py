@@ -39,7 +39,7 @@ def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("count", [150, 9000])
 @pytest.mark.usefixtures("only_fast")
-def test_regular_records_are_read_the_fast_way(codec: str, count: int) -> None:
+def test_regular_records_are_decoded_by_numpy(codec: str, count: int) -> None:
     data = some(0, count, compression=codec) + some(count, 200, compression=codec, headers=HEADERS)
     found = columns(data)
     assert found.rows() == rows(data)
@@ -47,13 +47,13 @@ def test_regular_records_are_read_the_fast_way(codec: str, count: int) -> None:
 
 
 @pytest.mark.usefixtures("only_fast")
-def test_many_small_batches_are_read_the_fast_way() -> None:
+def test_many_small_batches_are_decoded_by_numpy() -> None:
     data = b"".join(some(start, 5) for start in range(0, 2000, 5))
     assert columns(data).offset.tolist() == list(range(2000))
 
 
 @pytest.mark.usefixtures("only_fast")
-def test_records_far_apart_in_time_are_read_the_fast_way() -> None:
+def test_records_far_apart_in_time_are_decoded_by_numpy() -> None:
     found = [Record(at, NOW + at * 86_400_000, b"day", b"v") for at in range(400)]
     assert columns(encode_batch(found)).rows() == found
 
@@ -61,7 +61,7 @@ def test_records_far_apart_in_time_are_read_the_fast_way() -> None:
 @pytest.mark.usefixtures("only_fast")
 @pytest.mark.parametrize("size", [0, 8000, 8190, 1 << 20])
 @pytest.mark.parametrize("bits", [13, 20, 27, 34])
-def test_times_of_all_widths_stand_before_values_of_all(size: int, bits: int) -> None:
+def test_timestamps_and_values_of_all_widths_are_decoded_by_numpy(size: int, bits: int) -> None:
     edges = [side * (1 << bits) + by for side in (-1, 1) for by in (-1, 0, 1)]
     many = [Record(at, NOW + edges[at % 6], b"k", b"v" * (at % 90), ()) for at in range(1, 200)]
     rare = [Record(200 + at, NOW + edge, None, bytes(size), ()) for at, edge in enumerate(edges)]
@@ -69,7 +69,7 @@ def test_times_of_all_widths_stand_before_values_of_all(size: int, bits: int) ->
     assert columns(encode_batch(records)).rows() == records
 
 
-def test_records_larger_than_two_byte_lengths_are_read_the_fast_way() -> None:
+def test_records_with_lengths_of_three_bytes_are_decoded_by_numpy() -> None:
     found = [Record(at, NOW, b"k", bytes(20000 if at % 7 == 0 else 9)) for at in range(300)]
     assert columns(encode_batch(found)).rows() == found
 
@@ -80,7 +80,7 @@ def test_the_smallest_record_may_be_the_last() -> None:
     assert len(columns(data * 4)) == 256
 
 
-def test_old_magics_and_new_lie_side_by_side() -> None:
+def test_old_and_new_magics_may_be_mixed() -> None:
     old = [Record(at, NOW, None, b"o") for at in range(100)]
     data = encode_messages(old, 1, compression="gzip") + encode_messages(old[:9], 0) + some(200, 100)
     found = columns(data)
@@ -96,7 +96,7 @@ def test_timestamp_types_are_kafkas_numbers() -> None:
 
 
 @pytest.mark.parametrize("few", [0, 10**9], ids=["fast", "slow"])
-def test_rows_know_which_part_they_came_from(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_tell_the_part_of_each_row(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", few)
     aborted = some(0, 20, producer_id=3, is_transactional=True)
     parts = [
@@ -113,7 +113,7 @@ def test_rows_know_which_part_they_came_from(few: int, monkeypatch: pytest.Monke
         assert found.part(index).counts == [len(wanted)]
 
 
-def test_nothing_is_no_rows() -> None:
+def test_empty_data_has_no_rows() -> None:
     found = columns(b"")
     assert (len(found), found.rows(), found.headers, found.key.to_pylist()) == (0, [], [], [])
     assert columns_of([]).counts == []
@@ -127,7 +127,7 @@ def test_headers_are_an_arrow_list_on_demand() -> None:
     assert listed[200].as_py() == [{"key": key, "value": value} for key, value in HEADERS]
 
 
-def test_has_headers_is_false_where_none_has() -> None:
+def test_has_headers_is_false_if_no_row_has_headers() -> None:
     assert not columns(some(0, 200)).has_headers
     assert not columns(some(0, 2)).has_headers
     assert columns(some(0, 200, headers=HEADERS)).has_headers
@@ -140,7 +140,7 @@ def test_slices_are_slices_of_every_column() -> None:
     assert found.slice(20, 10).rows() == []
 
 
-def test_broken_headers_are_found_when_they_are_asked_for() -> None:
+def test_malformed_headers_raise_when_they_are_read() -> None:
     data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
     place = data.rindex(b"header-key")
     data[place - 1] = 0x7E  # a key longer than the record
@@ -150,7 +150,7 @@ def test_broken_headers_are_found_when_they_are_asked_for() -> None:
         _ = found.headers
 
 
-def test_the_arrays_do_not_point_into_the_data() -> None:
+def test_the_arrays_do_not_refer_to_the_data() -> None:
     data = bytearray(some(0, 300))
     found = columns(memoryview(data))
     before = found.rows()
@@ -160,7 +160,7 @@ def test_the_arrays_do_not_point_into_the_data() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_rows_of_two_fetches_may_be_taken_in_turns(codec: str) -> None:
+def test_rows_of_two_fetches_may_be_read_alternately(codec: str) -> None:
     fetches = [some(at, 9000, compression=codec) for at in (0, 50000)]
     taken: list[list[Record]] = [[], []]
     for both in zip(*map(row_lists, fetches), strict=True):
@@ -178,7 +178,7 @@ def test_values_of_lent_columns_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("place", [100, 5000, 20000])
-def test_a_broken_batch_is_the_error_of_the_rows(place: int) -> None:
+def test_a_malformed_batch_raises_the_error_of_rows(place: int) -> None:
     data = bytearray(b"".join(some(start, 300) for start in range(0, 1200, 300)))
     data[place] ^= 1
     with pytest.raises(RecordError) as by_rows:

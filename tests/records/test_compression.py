@@ -36,13 +36,13 @@ DATA = st.binary(max_size=300) | st.tuples(st.binary(min_size=1, max_size=30), s
 
 @pytest.mark.parametrize("codec", NUMBERS, ids=CODECS)
 @given(data=DATA)
-def test_what_is_compressed_comes_back(codec: int, data: bytes) -> None:
+def test_compressed_data_is_decompressed(codec: int, data: bytes) -> None:
     assert decompress(codec, compress(codec, data)) == data
 
 
 @pytest.mark.parametrize("codec", NUMBERS, ids=CODECS)
 @given(data=DATA)
-def test_a_buffer_is_filled_or_too_small(codec: int, data: bytes) -> None:
+def test_a_buffer_is_filled_or_reported_too_small(codec: int, data: bytes) -> None:
     packed = memoryview(compress(codec, data))
     if codec:
         out = bytearray(len(data) + 8)
@@ -53,7 +53,7 @@ def test_a_buffer_is_filled_or_too_small(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
 @given(data=st.data())
-def test_broken_bytes_are_codec_errors(codec: int, data: st.DataObject) -> None:
+def test_malformed_bytes_raise_codec_error(codec: int, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, b"flight-" * data.draw(st.integers(0, 40))))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -64,7 +64,7 @@ def test_broken_bytes_are_codec_errors(codec: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
 @given(data=st.binary(max_size=80))
-def test_any_bytes_are_codec_errors_or_data(codec: int, data: bytes) -> None:
+def test_any_bytes_are_decompressed_or_raise_codec_error(codec: int, data: bytes) -> None:
     with contextlib.suppress(CodecError):
         decompress(codec, data)
 
@@ -122,7 +122,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_many_small_members_are_not_copied_again_and_again(handed: list[int]) -> None:
+def test_many_small_members_are_not_copied_repeatedly(handed: list[int]) -> None:
     data = compress(1, b"") * 5_000
     assert decompress(1, data) == b""
     assert sum(handed) < 100 * len(data)
@@ -159,9 +159,7 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
 
 @pytest.mark.parametrize("package", ["zstandard", None])
 @given(data=st.binary(max_size=300) | st.just(b"gate-" * 60000), drawn=st.data())
-def test_zstd_is_whole_frames_and_nothing_else(
-    package: str | None, data: bytes, drawn: st.DataObject
-) -> None:
+def test_zstd_reads_only_whole_frames(package: str | None, data: bytes, drawn: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if package is None:
             patch.setattr(zstd, "_zstandard", lambda: None)
@@ -175,7 +173,7 @@ def test_zstd_is_whole_frames_and_nothing_else(
 
 
 @pytest.mark.parametrize("level", [None, 1, 5, 9])
-def test_lz4_levels_are_frames_that_others_read(level: int | None) -> None:
+def test_lz4_frames_of_all_levels_are_read_by_other_libraries(level: int | None) -> None:
     data = b"gate-" * 30000
     assert bytes(cramjam.lz4.decompress(compress(3, data, level))) == data
 
@@ -190,7 +188,7 @@ def test_an_lz4_block_that_starts_like_a_size_is_read() -> None:
     assert decompress(3, compress(3, data)) == data
 
 
-def test_the_lz4_header_of_magic_0_is_read_only_where_it_may_be() -> None:
+def test_the_lz4_header_of_magic_0_is_accepted_only_on_request() -> None:
     frame = with_old_header(compress(3, b"old"))
     assert decompress(3, frame, old_lz4=True) == b"old"
     with pytest.raises(CodecError, match="checksum"):
@@ -203,7 +201,7 @@ def test_the_level_of_gzip_is_used() -> None:
 
 
 @pytest.mark.parametrize(("codec", "level"), [("gzip", 10), ("gzip", "9"), ("lz4", 18), ("zstd", 23)])
-def test_a_level_that_the_codec_does_not_have_is_refused(codec: str, level: Any) -> None:
+def test_an_unknown_compression_level_is_rejected(codec: str, level: Any) -> None:
     with pytest.raises(ConfigError, match=f"level=.* is not allowed; {codec} has"):
         encode_batch([Record(0, 0, None, b"")], compression=codec, level=level)
 

@@ -29,7 +29,7 @@ def some(count: int, start: int = 0, value: bytes = b"v") -> list[Record]:
 
 
 @given(MIXED, st.integers(0, 2))
-def test_records_stay_but_for_what_the_magic_lacks(drawn: list[RecordBatch], magic: int) -> None:
+def test_records_are_kept_except_what_the_magic_lacks(drawn: list[RecordBatch], magic: int) -> None:
     expected = [
         replace(
             row,
@@ -46,13 +46,13 @@ def test_records_stay_but_for_what_the_magic_lacks(drawn: list[RecordBatch], mag
 
 
 @given(MIXED, st.integers(0, 2))
-def test_what_has_the_magic_is_not_touched(drawn: list[RecordBatch], magic: int) -> None:
+def test_batches_of_the_requested_magic_are_unchanged(drawn: list[RecordBatch], magic: int) -> None:
     data = convert(joined(drawn), magic)
     assert convert(data, magic) == data
 
 
 @given(MIXED, st.integers(0, 2))
-def test_a_fetch_gets_older_batches_as_they_are(drawn: list[RecordBatch], magic: int) -> None:
+def test_a_fetch_gets_older_batches_unchanged(drawn: list[RecordBatch], magic: int) -> None:
     got = convert(joined(drawn), magic, up=False)
     kept = [bytes(batch.data) for batch in batches(joined(drawn)) if batch.magic <= magic]
     assert all(data in got for data in kept)
@@ -61,13 +61,13 @@ def test_a_fetch_gets_older_batches_as_they_are(drawn: list[RecordBatch], magic:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @given(data=st.data())
-def test_what_goes_up_comes_down_as_the_same_bytes(magic: int, data: st.DataObject) -> None:
+def test_up_and_down_conversion_restores_the_bytes(magic: int, data: st.DataObject) -> None:
     one = data.draw(record_batches(magic, codecs=["none"]))
     assert convert(convert(one.data, 2), magic) == one.data
 
 
 @given(record_batches(codecs=OLD, control=False))
-def test_codec_and_timestamp_type_stay(one: RecordBatch) -> None:
+def test_codec_and_timestamp_type_are_kept(one: RecordBatch) -> None:
     for old in batches(convert(one.data, 1)):
         assert old.compression == one.header["compression"]
         assert old.timestamp_type == one.header.get("timestamp_type", "CreateTime")
@@ -80,17 +80,17 @@ def test_an_uncompressed_batch_becomes_messages_and_a_compressed_one_a_wrapper()
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_nothing_is_left_of_control_batches_and_emptied_ones(magic: int) -> None:
+def test_control_batches_and_emptied_batches_are_dropped(magic: int) -> None:
     control = encode_batch([Record(0, NOW, bytes(4), bytes(6))], is_control=True, producer_id=1)
     assert convert(control + encode_batch([], base_offset=1, last_offset=9), magic) == b""
 
 
-def test_magic_0_comes_up_without_a_time() -> None:
+def test_records_of_magic_0_have_no_timestamp() -> None:
     (batch,) = batches(convert(encode_messages([Record(5, -1, None, b"v")], 0), 2))
     assert (batch.timestamp_type, batch.max_timestamp, batch.base_offset) == ("CreateTime", -1, 5)
 
 
-def test_a_fetch_from_the_middle_of_a_batch_gets_no_messages_before() -> None:
+def test_messages_below_the_fetch_offset_are_dropped() -> None:
     data = encode_batch(some(5)) + encode_batch(some(5, 5), compression="gzip")
     assert [row.offset for row in rows(convert(data, 1, from_offset=3))] == [3, 4, 5, 6, 7, 8, 9]
     assert [row.offset for row in rows(convert(data, 1, from_offset=8))] == [5, 6, 7, 8, 9]
@@ -98,7 +98,7 @@ def test_a_fetch_from_the_middle_of_a_batch_gets_no_messages_before() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_zstd_can_not_come_down(count: int) -> None:
+def test_zstd_cannot_be_down_converted(count: int) -> None:
     data = encode_batch(some(count), compression="zstd")
     assert convert(data, 2) == data
     with pytest.raises(EncodeError, match="UNSUPPORTED_COMPRESSION_TYPE"):
@@ -122,35 +122,35 @@ def of_the_log(moment: int, offset: int) -> bytes:
     ],
     ids=["plain", "magics", "wrapper", "append times", "large", "far", "again"],
 )
-def test_messages_that_belong_together_become_one_batch(messages: bytes, counts: list[int]) -> None:
+def test_consecutive_messages_become_one_batch(messages: bytes, counts: list[int]) -> None:
     found = convert(messages, 2)
     assert [batch.count for batch in batches(found)] == counts
     assert rows(found) == rows(messages)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_offsets_that_do_not_rise_are_refused(magic: int) -> None:
+def test_offsets_that_are_not_ascending_raise_record_error(magic: int) -> None:
     one = record(b"\0", zigzag(0), zigzag(1), zigzag(-1), zigzag(-1), zigzag(0))
     with pytest.raises(RecordError, match="1 comes after 1"):
         convert(raw(one * 2, 2), magic)
 
 
-def test_a_cut_last_batch_is_dropped() -> None:
+def test_a_truncated_last_batch_is_dropped() -> None:
     data = encode_batch(some(2))
     assert convert(data + data[:-1], 1) == convert(data, 1)
 
 
-def test_broken_batches_are_record_errors() -> None:
+def test_malformed_batches_raise_record_error() -> None:
     with pytest.raises(RecordError, match="crc"):
         convert(encode_batch(some(2))[:-1] + b"\1", 1)
 
 
-def test_bombs_are_record_errors() -> None:
+def test_decompression_bombs_raise_record_error() -> None:
     data = encode_batch(some(1, value=bytes(2000)), compression="gzip")
     with pytest.raises(RecordError, match="max_decompressed"):
         convert(data, 1, max_decompressed=1000)
 
 
-def test_there_is_no_magic_3() -> None:
+def test_magic_3_does_not_exist() -> None:
     with pytest.raises(EncodeError, match="only 0, 1 and 2"):
         convert(b"", 3)

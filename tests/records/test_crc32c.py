@@ -22,5 +22,5 @@ def test_known_checksums(data: bytes, crc: int) -> None:
 
 
 @given(st.binary(), st.binary())
-def test_a_running_checksum_goes_on(first: bytes, second: bytes) -> None:
+def test_a_running_checksum_continues(first: bytes, second: bytes) -> None:
     assert crc32c(memoryview(second), crc32c(first)) == crc32c(first + second)

@@ -51,21 +51,21 @@ def test_headers_are_read_as_written(rows: list[Headers]) -> None:
 
 
 @given(st.lists(headers, min_size=1, max_size=8), st.data())
-def test_a_range_of_rows_is_that_part_of_all(rows: list[Headers], data: st.DataObject) -> None:
+def test_a_range_of_rows_equals_the_slice_of_all(rows: list[Headers], data: st.DataObject) -> None:
     stop = data.draw(st.integers(0, len(rows)))
     start = data.draw(st.integers(0, stop))
     assert tails(*map(encode_headers, rows)).rows(start, stop) == rows[start:stop]
 
 
 @given(st.lists(headers, min_size=1, max_size=8), st.data())
-def test_the_array_says_the_same(rows: list[Headers], data: st.DataObject) -> None:
+def test_the_array_has_the_same_headers(rows: list[Headers], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows)))
     listed = tails(*map(encode_headers, rows)).array(start, len(rows)).to_pylist()
     assert [tuple((one["key"], one["value"]) for one in row) for row in listed] == rows[start:]
 
 
 @given(st.lists(headers, min_size=1, max_size=4), st.data())
-def test_changed_bytes_are_read_as_record_by_record_or_refused(
+def test_corrupted_headers_are_read_as_record_by_record_or_rejected(
     rows: list[Headers], data: st.DataObject
 ) -> None:
     sections = [bytearray(encode_headers(row)) for row in rows]
@@ -88,7 +88,7 @@ def test_keys_are_decoded_as_java_does() -> None:
 
 
 @pytest.mark.usefixtures("only_fast")
-def test_long_keys_and_values_are_read_the_fast_way() -> None:
+def test_long_keys_and_values_are_decoded_by_numpy() -> None:
     row: Headers = (("k" * 5000, b"v" * 8000),)
     assert tails(encode_headers(row), encode_headers(())).rows(0, 2) == [row, ()]
 
@@ -100,6 +100,6 @@ def test_a_record_may_have_very_many_headers() -> None:
     assert found.array(1, 3).to_pylist() == [[], [{"key": "one", "value": None}]]
 
 
-def test_values_beyond_two_byte_lengths_are_read() -> None:
+def test_values_with_lengths_of_three_bytes_are_read() -> None:
     row: Headers = (("k", b"v" * 20000),)
     assert tails(encode_headers(row)).rows(0, 1) == [row]

@@ -63,7 +63,7 @@ def test_magic_0_has_no_timestamps() -> None:
     assert batch.records()[0].timestamp == -1
 
 
-def test_the_time_of_a_wrapper_with_log_append_time_is_that_of_its_messages() -> None:
+def test_a_wrapper_with_log_append_time_sets_the_time_of_its_messages() -> None:
     inner = message(1, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     wrapper = bytearray(message(1, 1 | 8, None, compress(1, inner), 41))
     wrapper[18:26] = struct.pack(">q", NOW + 77)
@@ -72,7 +72,7 @@ def test_the_time_of_a_wrapper_with_log_append_time_is_that_of_its_messages() ->
 
 
 @pytest.mark.parametrize(("offset", "first"), [(0, 0), (1, 0), (41, 40)])
-def test_a_wrapper_without_offset_is_one_that_a_producer_sends(offset: int, first: int) -> None:
+def test_a_wrapper_without_offset_is_accepted_from_producers(offset: int, first: int) -> None:
     inner = message(1, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     found = rows(message(1, 1, None, compress(1, inner), offset))
     assert [one.offset for one in found] == [first, first + 1]
@@ -110,7 +110,7 @@ def test_any_change_is_read_or_a_record_error(magic: int, data: st.DataObject) -
 
 
 @pytest.mark.parametrize("cut", [1, 5, 13, 20])
-def test_a_cut_last_message_is_not_there(cut: int) -> None:
+def test_a_truncated_last_message_is_ignored(cut: int) -> None:
     whole = encode_messages([Record(0, NOW, None, b"a"), Record(1, NOW, None, b"b")], 1)
     assert rows(whole[:-cut]) == [Record(0, NOW, None, b"a")]
 
@@ -134,7 +134,7 @@ def test_a_wrapper_with_wrong_content_is_refused(value: bytes | None, field: str
     assert (caught.value.field, caught.value.version) == (field, 1)
 
 
-def test_zstd_and_headers_are_not_in_message_sets() -> None:
+def test_message_sets_reject_zstd_and_headers() -> None:
     with pytest.raises(RecordError, match="codec 4"):
         rows(message(1, 4, None, b""))
     with pytest.raises(EncodeError):
@@ -169,13 +169,13 @@ def test_all_magics_may_lie_in_one_field() -> None:
     assert [one.offset for one in rows(data)] == [0, 1, 2, 3]
 
 
-def test_a_log_of_today_refuses_message_sets() -> None:
+def test_assign_offsets_rejects_message_sets() -> None:
     with pytest.raises(RecordError, match="magic 2"):
         assign_offsets(encode_messages([Record(0, NOW, None, b"")], 1), 0, 0)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_no_message_can_hold_is_refused_by_its_place(magic: int) -> None:
+def test_invalid_values_are_rejected_with_their_place(magic: int) -> None:
     fits = Record(0, NOW, None, b"v")
     unfit: Any = Record(1, NOW, None, "v")  # type: ignore[arg-type]
     with pytest.raises(EncodeError, match=r"records\[1\].value: 'v' is not bytes"):

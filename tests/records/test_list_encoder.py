@@ -44,7 +44,7 @@ def test_the_bytes_are_those_of_the_builder(rows: list[Any], codec: str) -> None
 
 
 @given(st.lists(st.tuples(NEAR, SIZES), min_size=2, max_size=200), st.booleans(), st.booleans())
-def test_so_are_those_of_records_like_most_are(
+def test_typical_records_have_the_bytes_of_the_builder(
     found: list[tuple[int, int]], keyed: bool, in_order: bool
 ) -> None:
     rows: list[Any] = [
@@ -55,34 +55,34 @@ def test_so_are_those_of_records_like_most_are(
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 8191, 8192, 8193, 16384, 16385, 65536, 65537])
-def test_places_that_need_wider_varints_are_no_other_case(count: int) -> None:
+def test_offset_deltas_of_all_widths_have_the_bytes_of_the_builder(count: int) -> None:
     rows: list[Any] = [(NOW + number // 7, None, b"x", ()) for number in range(count)]
     assert listed(rows) == built(rows)
 
 
 @given(st.lists(st.sampled_from(EDGES), min_size=1, max_size=40), st.booleans())
-def test_times_may_be_far_apart_and_in_any_order(deltas: list[int], in_order: bool) -> None:
+def test_timestamps_may_be_far_apart_and_in_any_order(deltas: list[int], in_order: bool) -> None:
     rows: list[Any] = [
         (NOW + delta, b"key", b"value", ()) for delta in (sorted(deltas) if in_order else [0, *deltas])
     ]
     assert listed(rows) == built(rows)
 
 
-def test_lists_of_different_lengths_and_what_is_no_record_are_refused() -> None:
+def test_lists_of_different_lengths_and_invalid_values_are_rejected() -> None:
     with pytest.raises(EncodeError, match="values: 1 for 2 timestamps"):
         unnumbered([NOW, NOW], [None, None], [b"x"])
     with pytest.raises(EncodeError, match=r"records\[1\].value: 'text' is not bytes"):
         unnumbered([NOW, NOW], [None, None], [b"x", "text"])  # type: ignore[list-item]
 
 
-def test_a_batch_gets_other_numbers_and_the_crc_of_them() -> None:
+def test_renumber_sets_the_numbers_and_the_crc() -> None:
     rows: list[Any] = [(NOW, None, b"x" * size, ()) for size in range(50)]
     (batch,) = batches(renumber(listed(rows), 99, 3, 1000))
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count) == (99, 3, 1000, 50)
     assert renumber(renumber(listed(rows), 99, 3, 1000), 7, 1, 5) == listed(rows)
 
 
-def test_numbers_that_no_batch_can_have_and_what_is_no_batch_are_refused() -> None:
+def test_renumber_rejects_invalid_numbers_and_malformed_batches() -> None:
     data = listed([(NOW, None, b"x", ())])
     with pytest.raises(EncodeError, match="producerEpoch: 40000"):
         renumber(data, 1, 40_000, 0)

@@ -16,7 +16,7 @@ from kproto.testing.strategies import RecordBatch, record_batches, record_sets
 from tests.records.raw_batches import NOW, SAMPLE
 
 
-def test_batches_before_a_broken_one_are_given_first() -> None:
+def test_batches_before_a_malformed_one_are_returned_first() -> None:
     found = batches(SAMPLE + SAMPLE[:-1] + b"!")
     assert next(found).last_offset == 41
     with pytest.raises(RecordError):
@@ -30,7 +30,7 @@ def test_a_thousand_records_are_many(count: int) -> None:
     assert has_many_records(batched) == has_many_records(encode_batch(written)) == (count == 1000)
 
 
-def test_counts_behind_a_broken_size_are_not_counted() -> None:
+def test_counts_after_an_invalid_size_are_ignored() -> None:
     batch = encode_batch([Record(at, NOW, None, b"v") for at in range(600)])
     broken = batch[:8] + b"\xff" * 4 + batch[12:]
     assert has_many_records(batch + batch)
@@ -43,13 +43,13 @@ def test_records_of_several_fields_are_counted_together() -> None:
     assert not has_many_records(some, some, some[:60])
 
 
-def test_a_few_bytes_are_not_many_records_whatever_they_say() -> None:
+def test_a_claimed_count_is_limited_by_the_bytes() -> None:
     batch = bytearray(encode_batch([Record(0, NOW, None, b"v")]))
     batch[57:61] = (1 << 30).to_bytes(4, "big")
     assert not has_many_records(batch)
 
 
-def test_the_aborted_that_are_left_can_be_handed_on() -> None:
+def test_the_remaining_aborted_transactions_can_be_passed_on() -> None:
     def batch(offset: int, key: bytes, **told: Any) -> bytes:
         one = Record(offset, NOW, key, b"")
         return encode_batch([one], producer_id=1, is_transactional=True, **told)
@@ -73,7 +73,7 @@ def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"\0\0", b"\xff\xff\0\0"])
-def test_a_marker_that_cannot_be_read_is_not_taken_for_a_commit(key: bytes | None) -> None:
+def test_a_marker_that_cannot_be_read_raises_record_error(key: bytes | None) -> None:
     """What its producer wrote next was left out, as if it were aborted, too."""
     told: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
     before, after = (encode_batch([Record(at, NOW, None, b"v")], **told) for at in (0, 2))
@@ -94,7 +94,7 @@ def test_offsets_beyond_int64_are_refused() -> None:
         next(batches(fits))
 
 
-def test_a_magic_that_does_not_exist_is_told_even_in_a_cut_batch() -> None:
+def test_an_unknown_magic_raises_even_in_a_truncated_batch() -> None:
     damaged = SAMPLE[:16] + b"\x03" + SAMPLE[17:-1]
     with pytest.raises(RecordError, match="magic 3") as caught:
         list(batches(SAMPLE + damaged))
@@ -124,11 +124,11 @@ MIXED = record_sets(st.integers(0, 2).flatmap(record_batches)).map(_field)
 @given(NEW | MIXED, st.integers(0, 200), st.integers(0, 255))
 @example(SAMPLE + SAMPLE, 61 + 16, 3)
 @example(SAMPLE[:-1], 0, 0)
-def test_spans_are_where_the_batches_are(data: bytes, at: int, byte: int) -> None:
+def test_spans_have_the_places_of_the_batches(data: bytes, at: int, byte: int) -> None:
     for bytes_ in (data, data[:at], data[:at] + bytes([byte]) + data[at + 1 :]):
         assert _said(spans(bytes_)) == _said(batches(bytes_, check_crc=False))
         assert _said(spans(memoryview(bytes_))) == _said(batches(bytes_, check_crc=False))
 
 
-def test_a_span_costs_no_batch() -> None:
+def test_spans_do_not_build_batches() -> None:
     assert [type(one) for one in spans(SAMPLE + SAMPLE)] == [BatchSpan, BatchSpan]

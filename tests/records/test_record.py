@@ -5,7 +5,7 @@ from __future__ import annotations
 from kproto.records.record import TABLE_SIZE, encode_headers, small_varints, zigzag
 
 
-def test_the_table_of_varints_is_that_of_the_function() -> None:
+def test_the_table_of_varints_equals_the_function() -> None:
     varints, deltas = small_varints()
     assert varints == [zigzag(number) for number in range(TABLE_SIZE)]
     assert deltas == [b"\0" + varint for varint in varints]

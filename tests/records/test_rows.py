@@ -15,7 +15,7 @@ from kproto.records.reader import has_many_records
 from tests.records.raw_batches import NOW, SAMPLE, TWO
 
 
-def test_rows_start_at_the_offset_that_was_asked_for() -> None:
+def test_rows_start_at_from_offset() -> None:
     assert rows(SAMPLE, from_offset=41) == TWO[1:]
     assert rows(SAMPLE, from_offset=42) == []
 
@@ -27,21 +27,21 @@ def test_lists_of_rows_have_at_most_the_size() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_lists_of_no_size_are_refused(size: int) -> None:
+def test_a_list_size_below_one_is_rejected(size: int) -> None:
     for count in (1, 1200):
         with pytest.raises(ConfigError, match="size"):
             next(row_lists(encode_batch([Record(at, NOW, None, b"") for at in range(count)]), size))
 
 
 @pytest.mark.parametrize("data", [[0, 1], 5], ids=str)
-def test_what_is_not_bytes_is_no_empty_field(data: Any) -> None:
+def test_data_that_is_not_bytes_is_rejected(data: Any) -> None:
     with pytest.raises(TypeError):
         rows(data)
     with pytest.raises(TypeError):
         next(batches(data))
 
 
-def test_large_fields_are_the_same_rows_by_the_fast_way() -> None:
+def test_large_fields_decoded_by_columns_have_the_same_rows() -> None:
     data = b"".join(
         encode_batch([Record(base + at, NOW, b"k%d" % at, b"v" * 90) for at in range(150)])
         for base in range(0, 1500, 150)
@@ -52,7 +52,7 @@ def test_large_fields_are_the_same_rows_by_the_fast_way() -> None:
     assert [one for some in row_lists(data) for one in some] == slow
 
 
-def test_lists_before_a_broken_batch_are_given_first() -> None:
+def test_lists_before_a_malformed_batch_are_returned_first() -> None:
     good = encode_batch([Record(at, NOW, None, b"v" * 50) for at in range(1200)])
     found = row_lists(good + good[:-1] + b"!", 1500)
     assert len(next(found)) == 1200
@@ -85,6 +85,6 @@ for call in (lambda: encode_batch(many, compression="zstd"), lambda: __import__(
 
 @pytest.mark.parametrize("read", [rows, lambda data: list(batches(data))])
 @pytest.mark.parametrize("path", ["00000000.log", Path("00000000.log")])
-def test_a_path_is_not_taken_for_bytes(read: Any, path: Any) -> None:
+def test_a_path_is_rejected(read: Any, path: Any) -> None:
     with pytest.raises(ConfigError, match=r"data=.*00000000.log.* is not allowed; bytes; .*read_bytes"):
         read(path)

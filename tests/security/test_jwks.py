@@ -32,11 +32,11 @@ def refusal(token: str, now_s: float = NOW, **how: Any) -> str:
     return str(told.value)
 
 
-def test_a_token_names_somebody_until_it_ends() -> None:
+def test_a_token_has_a_principal_until_it_expires() -> None:
     assert check()(TOKEN) == Claims("alice", (NOW + 5) * 1000)
 
 
-def test_an_unknown_key_is_told_by_its_name_and_beside_those_that_are_known() -> None:
+def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
     stranger = Issuer(algorithm="ES256")
     stranger.kid = "stranger"
     told = refusal(stranger.token("eve"))
@@ -58,29 +58,29 @@ def test_an_unknown_key_is_told_by_its_name_and_beside_those_that_are_known() ->
         ({"iat": None}, {}, 'the token has no "iat"'),
     ],
 )
-def test_who_is_refused_is_so_for_a_reason(claims: dict[str, Any], how: dict[str, Any], words: str) -> None:
+def test_a_rejected_token_has_a_reason(claims: dict[str, Any], how: dict[str, Any], words: str) -> None:
     assert words in refusal(ISSUER.token("alice", **claims), **how)
 
 
-def test_no_algorithm_of_the_token_s_own_choice_is_believed() -> None:
+def test_the_algorithm_of_the_token_header_is_not_trusted() -> None:
     body = ISSUER.token("alice").split(".")[1]
     for header in ("eyJhbGciOiJub25lIn0", "eyJhbGciOiJOT05FIn0", "eyJhbGciOlsiRVMyNTYiXX0"):
         assert "the token is signed by" in refusal(f"{header}.{body}.")
 
 
 @given(st.text(alphabet="abeyJ0.-_=", max_size=60) | st.binary(max_size=60).map(lambda data: data.hex()))
-def test_nobody_gets_in_by_accident(token: str) -> None:
+def test_random_tokens_are_rejected(token: str) -> None:
     refusal(token)
 
 
 @given(st.data())
-def test_a_token_with_another_byte_is_another_one(data: st.DataObject) -> None:
+def test_a_token_with_a_changed_byte_is_rejected(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(TOKEN) - 2))  # the last character has bits that mean nothing
     other = data.draw(st.sampled_from("Aa0.-_").filter(lambda one: one != TOKEN[place]))
     refusal(TOKEN[:place] + other + TOKEN[place + 1 :])
 
 
 @pytest.mark.parametrize("jwks", ["", "[]", "{}", '{"keys": 5}', '{"keys": [5]}', "{" * 100_000])
-def test_what_is_no_jwks_is_refused_at_once(jwks: str) -> None:
+def test_an_invalid_jwks_is_rejected_immediately(jwks: str) -> None:
     with pytest.raises(ConfigError, match="a JSON object such as"):
         signed(jwks, lambda: 0)

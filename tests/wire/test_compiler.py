@@ -56,11 +56,11 @@ def test_both_encoders_refuse_the_same(cls: type[Message]) -> None:
     properties.refuses_what_the_interpreter_refuses(REAL, cls, versions)
 
 
-def test_runs_of_elements_alike_are_read_as_the_interpreter_reads_them() -> None:
+def test_runs_of_elements_with_equal_lengths_are_read_as_the_interpreter_reads_them() -> None:
     properties.reads_runs_of_elements_alike(REAL)
 
 
-def test_what_differs_in_a_run_is_seen() -> None:
+def test_a_different_element_in_a_run_is_noticed() -> None:
     properties.sees_what_differs_in_a_run(REAL)
 
 
@@ -68,7 +68,7 @@ def test_corrupted_runs_are_refused_or_read_as_the_interpreter_says() -> None:
     properties.survives_corrupted_runs(REAL)
 
 
-def test_a_corrupted_length_inside_of_a_run_is_named_exactly() -> None:
+def test_a_corrupted_length_inside_a_run_is_reported_with_its_path() -> None:
     members = [JoinGroupResponseMember(member_id="member", metadata=bytes(8)) for _ in range(9)]
     message = JoinGroupResponse(
         error_code=0, generation_id=1, protocol_name="range", leader="", member_id="", members=members
@@ -109,14 +109,14 @@ def test_a_traceback_shows_the_failing_line_of_generated_code() -> None:
     assert "n = buf[p]; p += 1" in "".join(traceback.format_exception(caught.value))
 
 
-def test_generated_source_is_filed_under_a_name_of_its_own() -> None:
+def test_generated_source_has_a_unique_file_name() -> None:
     decoder(Plain, 0)
     decoder(Plain, 1)
     names = [name for name in linecache.cache if "Plain v" in name and name.endswith("decode>")]
     assert len(names) == 2
 
 
-def test_codecs_are_made_at_the_first_use_and_only_then() -> None:
+def test_codecs_are_compiled_at_their_first_use() -> None:
     class Later(Message, versions="0-3"):
         pass
 
@@ -125,14 +125,14 @@ def test_codecs_are_made_at_the_first_use_and_only_then() -> None:
     assert (list(Later.__encoders__), list(Later.__decoders__)) == ([2], [3])
 
 
-def test_uuids_made_the_fast_way_are_as_good_as_others() -> None:
+def test_cached_uuids_equal_constructed_ones() -> None:
     made, plain = Uuids()[bytes(range(16))], uuid.UUID(bytes=bytes(range(16)))
     assert made == plain
     assert hash(made) == hash(plain)
     assert (made.bytes, str(made), made.is_safe) == (plain.bytes, str(plain), plain.is_safe)
 
 
-def test_how_to_read_many_uuids_is_forgotten() -> None:
+def test_unpackers_for_many_uuids_are_not_cached() -> None:
     """4095 of them take 130 kB of `struct`'s: all lengths below took 300 MB, for good."""
     kept = Unpackers("16s")
     for count in (1, 3, 4095):
@@ -151,6 +151,6 @@ def test_the_memory_for_uuids_is_bounded() -> None:
     assert len(known) <= 4096
 
 
-def test_tags_with_values_come_back() -> None:
+def test_tagged_values_are_read_back() -> None:
     message = Tagged(before=1, items=[], after="", number=5, flag=True)
     assert decoder(Tagged, 2)(encoder(Tagged, 2)(message), 0)[0] == message

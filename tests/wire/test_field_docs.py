@@ -44,7 +44,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
     return declared
 
 
-def test_a_comment_is_of_the_field_beside_it_or_right_below_it(ask: type) -> None:
+def test_a_comment_belongs_to_the_field_beside_or_below_it(ask: type) -> None:
     assert {name: note.text for name, note in field_notes(ask).items()} == {
         "first": "",
         "second": "In two lines, and KIP-1 beside, KIP-2 and KIP-1",
@@ -53,11 +53,13 @@ def test_a_comment_is_of_the_field_beside_it_or_right_below_it(ask: type) -> Non
     }
 
 
-def test_each_kip_is_named_once(ask: type) -> None:
+def test_each_kip_is_listed_once(ask: type) -> None:
     assert field_notes(ask)["second"].kips == ("KIP-1", "KIP-2")
 
 
-def test_without_the_source_the_rest_is_told(ask: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_source_types_and_versions_are_described(
+    ask: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gone(module: object) -> str:
         raise OSError
 
@@ -68,13 +70,13 @@ def test_without_the_source_the_rest_is_told(ask: type, monkeypatch: pytest.Monk
     assert "second  int32, versions 1+, default -1" in str(ask.__doc__)
 
 
-def test_help_tells_the_fields_with_their_versions_and_meaning() -> None:
+def test_help_shows_fields_with_versions_and_comments() -> None:
     told = pydoc.plain(pydoc.render_doc(JoinGroupRequest))
     assert "JoinGroup (key 11): join a group" in told
     assert "group_instance_id     string, versions 5+, may be null, default null. The instance" in told
 
 
-def test_a_docstring_of_its_own_comes_first() -> None:
+def test_the_docstring_of_a_class_comes_first() -> None:
     assert str(RequestHeader.__doc__).startswith("The header of a request")
     assert "correlation_id       int32" in str(RequestHeader.__doc__)
 
@@ -102,16 +104,16 @@ def test_every_message_can_be_described() -> None:
         (Versions(12, 14), "none"),
     ],
 )
-def test_versions_are_told_as_those_of_the_message(of: Versions, told: str) -> None:
+def test_version_ranges_are_limited_to_the_message(of: Versions, told: str) -> None:
     assert version_range(of, Versions(0, 9)) == told
 
 
-def test_null_in_some_versions_is_told_with_them() -> None:
+def test_nullable_versions_are_described() -> None:
     field = next(field for field in JoinGroupResponse.__fields__ if field.name == "protocol_name")
     assert describe_field(field, JoinGroupResponse.__versions__) == "string, may be null in 7+"
 
 
-def test_a_tag_is_told() -> None:
+def test_a_tag_is_described() -> None:
     field = next(field for field in FetchResponse.__fields__ if field.name == "node_endpoints")
     assert (
         describe_field(field, FetchResponse.__versions__) == "[]NodeEndpoint, versions 16+, tag 0, default []"

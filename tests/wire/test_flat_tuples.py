@@ -233,17 +233,17 @@ def test_runs_of_elements_alike_are_read_as_decode_reads_them() -> None:
     reads_runs(flat_tuples)
 
 
-def test_where_runs_end_is_seen() -> None:
+def test_the_end_of_a_run_is_noticed() -> None:
     sees_where_runs_end(flat_tuples)
 
 
-def test_corrupted_runs_are_refused_as_decode_refuses_them() -> None:
+def test_corrupted_runs_raise_the_errors_of_decode() -> None:
     survives_in_runs(flat_tuples)
 
 
 @given(st.sampled_from(ALL).flatmap(lambda cls: st.tuples(st.just(cls), versioned(cls, unknown_tags=True))))
 @part_of_the_examples(6)
-def test_cuts_and_corruptions_are_refused_as_decode_refuses_them(drawn: Any) -> None:
+def test_truncated_and_corrupted_bytes_raise_the_errors_of_decode(drawn: Any) -> None:
     cls, (version, message) = drawn
     data = message.encode(version)
     for broken in itertools.chain((data[:cut] for cut in places(data)), corruptions(data)):
@@ -254,12 +254,12 @@ def test_cuts_and_corruptions_are_refused_as_decode_refuses_them(drawn: Any) -> 
     st.sampled_from([(cls, v) for cls in ALL for v in (cls.__versions__.min, cls.__versions__.max)]),
     st.binary(),
 )
-def test_noise_is_refused_as_decode_refuses_it(chosen: tuple[type[Message], int], data: bytes) -> None:
+def test_random_bytes_raise_the_errors_of_decode(chosen: tuple[type[Message], int], data: bytes) -> None:
     assert_agree(flat_tuples, chosen[0], chosen[1], data)
 
 
 @pytest.mark.parametrize("version", [0, 9])
-def test_the_form_does_not_depend_on_the_version(version: int) -> None:
+def test_the_shape_of_tuples_does_not_depend_on_the_version(version: int) -> None:
     member = JoinGroupResponseMember(member_id="a-1", metadata=b"\1\2")
     message = JoinGroupResponse(
         error_code=0, generation_id=3, protocol_name="range", leader="a-1", member_id="a-1", members=[member]
@@ -270,7 +270,7 @@ def test_the_form_does_not_depend_on_the_version(version: int) -> None:
     )
 
 
-def test_tagged_fields_stand_at_their_place() -> None:
+def test_tagged_fields_have_their_declared_position() -> None:
     sees_tagged_fields(flat_tuples)
 
 
@@ -280,7 +280,7 @@ def test_unknown_tagged_fields_are_dropped() -> None:
     assert decode_flat(Named, message.encode(1), 1) == ([], 5)
 
 
-def test_strings_that_are_not_utf8_pass() -> None:
+def test_strings_that_are_not_utf8_are_accepted() -> None:
     one = NamedPart(name="?", index=0, note=None, data=b"", last=0)
     data = Named(parts=[one], after=1).encode(0).replace(b"?", b"\xff")
     assert decode_flat(Named, data, 0)[0][0][0] == b"\xff"
@@ -291,7 +291,7 @@ def test_any_buffer_is_read_from_any_offset() -> None:
     assert decode_flat(Named, memoryview(data), 1, 6) == decode_flat(Named, bytearray(data), 1, 6) == ([], 5)
 
 
-def test_a_version_that_is_not_there_is_refused() -> None:
+def test_an_unsupported_version_is_rejected() -> None:
     with pytest.raises(UnsupportedVersion):
         decode_flat(Named, b"", 2)
 
@@ -308,7 +308,7 @@ def test_the_memory_for_lists_is_bounded() -> None:
     assert 1000 < most <= 4096
 
 
-def test_the_same_lists_are_kept_once() -> None:
+def test_equal_lists_are_stored_once() -> None:
     parts = [ListedPart(index=n, numbers=[1, 2, 3], flags=[True]) for n in range(9)]
     found, _ = decode_flat(Listed, Listed(parts=parts, after=0).encode(1), 1)
     assert len({id(part[2]) for part in found}) == 1
@@ -343,7 +343,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_flat_decoder_is_caught_in_which(name: str) -> None:
+def test_each_mutant_of_the_flat_decoder_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     with pytest.raises(Exception) as caught:  # noqa: PT011  whatever it stumbles over, it is caught
         check(mutant(flat_tuples, old, new))

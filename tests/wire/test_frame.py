@@ -17,7 +17,7 @@ def test_a_frame_is_an_int32_size_and_the_body() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6), st.lists(st.integers(0, 120), max_size=6))
-def test_the_same_frames_come_out_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_do_not_depend_on_how_the_stream_is_split(bodies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(map(frame, bodies))
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     frames, found = Frames(), list[bytes]()
@@ -41,20 +41,20 @@ def test_a_negative_size_raises() -> None:
         next(Frames().feed(b"\xff\xff\xff\xff"))
 
 
-def test_a_size_of_the_maximum_passes_and_one_more_raises_before_its_body_arrives() -> None:
+def test_the_maximum_size_is_accepted_and_a_larger_one_raises_before_its_body_arrives() -> None:
     assert [*Frames(max_size=3).feed(frame(b"abc"))] == [b"abc"]
     with pytest.raises(FrameError, match="a size of 4; allowed are 0 to 3"):
         next(Frames(max_size=3).feed(b"\x00\x00\x00\x04"))
 
 
-def test_the_frames_in_front_of_a_bad_size_come_before_its_error() -> None:
+def test_frames_before_an_invalid_size_are_returned_before_its_error() -> None:
     frames, found = Frames(max_size=3), list[bytes]()
     with pytest.raises(FrameError):
         found += frames.feed(frame(b"abc") + frame(b"a") + frame(b"abcd"))
     assert found == [b"abc", b"a"]
 
 
-def test_the_error_says_where_in_the_stream_the_size_is() -> None:
+def test_the_error_has_the_offset_of_the_size_in_the_stream() -> None:
     frames = Frames(max_size=3)
     assert [*frames.feed(frame(b"abc"))] == [b"abc"]
     with pytest.raises(FrameError) as caught:
@@ -62,7 +62,7 @@ def test_the_error_says_where_in_the_stream_the_size_is() -> None:
     assert caught.value.offset == 12
 
 
-def test_a_broken_stream_stays_broken() -> None:
+def test_a_stream_with_an_invalid_size_raises_on_every_call() -> None:
     frames = Frames()
     with pytest.raises(FrameError):
         next(frames.feed(b"\xff\xff\xff\xff"))
@@ -70,7 +70,7 @@ def test_a_broken_stream_stays_broken() -> None:
         frames.feed(frame(b"fine"))
 
 
-def test_no_frame_comes_twice_when_more_is_fed_before_the_first_ones_were_taken() -> None:
+def test_no_frame_is_returned_twice_if_more_is_fed_before_the_first_are_consumed() -> None:
     frames = Frames()
     early = frames.feed(frame(b"a") + frame(b"b"))
     assert next(early) == b"a"
@@ -96,7 +96,9 @@ def received(stream: bytes, edges: list[int]) -> tuple[list[bytes], int]:
     st.lists(st.integers(0, 300_000), max_size=5),
     st.lists(st.integers(1, 70_000), max_size=30),
 )
-def test_the_same_frames_are_gathered_however_the_stream_is_cut(sizes: list[int], pieces: list[int]) -> None:
+def test_received_frames_do_not_depend_on_how_the_stream_is_split(
+    sizes: list[int], pieces: list[int]
+) -> None:
     bodies = [bytes([size % 251]) * size for size in sizes]
     assert received(b"".join(map(frame, bodies)), pieces)[0] == bodies
 
@@ -115,7 +117,7 @@ def test_the_last_bytes_of_a_large_frame_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("claimed", [2**20, 100 << 20])
-def test_a_size_alone_takes_no_memory(claimed: int) -> None:
+def test_a_size_alone_allocates_no_memory(claimed: int) -> None:
     receive_buffer = ReceiveBuffer()
     receive_buffer.writable()[:4] = claimed.to_bytes(4, "big")
     receive_buffer.received(4)
@@ -127,7 +129,7 @@ def test_a_size_alone_takes_no_memory(claimed: int) -> None:
         receive_buffer.received(len(room))
 
 
-def test_a_connection_that_brought_a_large_frame_may_have_its_room_at_once() -> None:
+def test_after_a_large_frame_the_next_buffer_has_its_size_at_once() -> None:
     receive_buffer = ReceiveBuffer()
     big = frame(bytes(1 << 20))
     for _ in range(2):
@@ -157,7 +159,7 @@ LARGE = 2 * ReceiveBuffer.MIN_SIZE
 
 
 @given(st.lists(st.tuples(st.sampled_from((LARGE, LARGE, LARGE + 9, 9)), st.integers(0, 3)), max_size=8))
-def test_what_somebody_has_a_view_of_is_never_written_to(frames: list[tuple[int, int]]) -> None:
+def test_a_buffer_with_a_view_is_never_reused(frames: list[tuple[int, int]]) -> None:
     receive_buffer, held = ReceiveBuffer(), list[tuple[memoryview, bytes]]()
     for number, (size, kept) in enumerate(frames):
         body = bytes([number + 1]) * size
@@ -169,7 +171,7 @@ def test_what_somebody_has_a_view_of_is_never_written_to(frames: list[tuple[int,
         assert all(view == before for view, before in held)
 
 
-def test_a_large_frame_is_received_where_one_was_that_nobody_has_any_more() -> None:
+def test_a_large_frame_reuses_an_unreferenced_buffer() -> None:
     receive_buffer = ReceiveBuffer()
     places: set[int] = set()
     for size in (LARGE, LARGE - 9, LARGE):
@@ -179,7 +181,7 @@ def test_a_large_frame_is_received_where_one_was_that_nobody_has_any_more() -> N
     assert len(places) == 1
 
 
-def test_a_small_frame_lets_go_of_the_large_ones() -> None:
+def test_a_small_frame_releases_the_large_buffers() -> None:
     receive_buffer = ReceiveBuffer()
     tracemalloc.start()
     try:
@@ -198,14 +200,14 @@ def test_the_first_frame_of_a_connection_may_not_be_larger_than_a_request() -> N
         receive_buffer.received(4)
 
 
-def test_a_later_frame_may_be_as_large_as_a_size_can_say() -> None:
+def test_a_later_frame_may_have_any_int32_size() -> None:
     receive_buffer = ReceiveBuffer()
     receive_buffer.writable()[:9] = frame(b"a") + b"HTTP"
     assert receive_buffer.received(9) == [b"a"]
     assert len(receive_buffer.writable()) == ReceiveBuffer.MIN_SIZE
 
 
-def test_a_negative_size_is_refused_when_gathering_too() -> None:
+def test_a_receive_buffer_rejects_a_negative_size() -> None:
     receive_buffer = ReceiveBuffer()
     receive_buffer.writable()[:9] = frame(b"a") + b"\xff\xff\xff\xff"
     with pytest.raises(FrameError, match="a size of -1"):

@@ -158,7 +158,7 @@ def test_the_bytes_of(
     assert decode(type(message), data, version) == (message, len(data))
 
 
-def test_fields_that_the_version_lacks_come_out_with_their_defaults() -> None:
+def test_fields_that_the_version_lacks_are_decoded_to_their_defaults() -> None:
     data = ranges(late="x", gone=5, parts=[RangesPart(numbers=[7], only_one=True)]).encode(1)
     decoded = Ranges.decode(data, 1)
     assert decoded == ranges(late="x", gone=5, parts=[RangesPart(numbers=[7], only_one=True, name="")])
@@ -169,7 +169,7 @@ def test_ignorable_fields_may_be_set_in_versions_that_lack_them() -> None:
     assert ranges(ignored="lost").encode(0) == ranges().encode(0)
 
 
-def test_an_empty_and_a_null_array_are_two_things() -> None:
+def test_an_empty_array_differs_from_a_null_array() -> None:
     assert Arrays.decode(arrays(rows=[]).encode(1), 1).rows == []
     assert Arrays.decode(arrays(rows=None).encode(1), 1).rows is None
 
@@ -195,7 +195,7 @@ def test_a_tagged_field_that_equals_its_default_reads_the_same_but_is_not_writte
     assert tagged().encode(2) == bytes.fromhex("00000001 01 01 00")
 
 
-def test_bytes_behind_the_end_are_ignored_and_decode_from_says_where_it_is() -> None:
+def test_trailing_bytes_are_ignored_and_decode_from_returns_the_end() -> None:
     data = b"??" + tagged().encode(2) + b"more"
     assert Tagged.decode(data[2:], 2) == tagged()
     assert decode_from(Tagged, data, 2, 2) == (tagged(), len(data) - 4)
@@ -229,7 +229,7 @@ def test_any_negative_length_is_null() -> None:
     assert Nullable.decode(b"\x80\xfe", 0) == Nullable(first=None)
 
 
-def test_a_varint_may_be_longer_than_it_needs() -> None:
+def test_a_varint_may_be_overlong() -> None:
     assert Header.decode(bytes.fromhex("0001 00000002 ffff 8000"), 2).client_id is None
     assert Arrays.decode(bytes.fromhex("8100 01 01 01 01 01 01 8000 01 00 00"), 1) == arrays(blobs=None)
 
@@ -297,7 +297,7 @@ def test_a_decode_error_names_message_version_field_and_offset(
     assert detail in error.detail
 
 
-def test_a_decode_error_hides_the_fast_attempt() -> None:
+def test_a_decode_error_has_no_context_of_the_compiled_decoder() -> None:
     with pytest.raises(DecodeError) as caught:
         Header.decode(b"", 1)
     assert caught.value.__context__ is None
@@ -407,7 +407,7 @@ def test_unknown_tags_need_a_flexible_version(version: int) -> None:
         ({9: "a"}, "'a' is not bytes"),
     ],
 )
-def test_unknown_tags_that_cant_be_written(tags: dict[Any, Any], detail: str) -> None:
+def test_invalid_unknown_tags_are_rejected(tags: dict[Any, Any], detail: str) -> None:
     message = tagged()
     message.__unknown_tags__ = tags
     with pytest.raises(EncodeError, match=detail):

@@ -15,7 +15,7 @@ from kproto.wire.types import Primitive
 from tests.wire.declarations import Cursor, Header, Leaf, Nullable, Point, Ranges, Tagged, TaggedItem
 
 
-def test_a_field_without_a_default_has_to_be_given() -> None:
+def test_a_field_without_a_default_is_required() -> None:
     with pytest.raises(TypeError, match=r"^Ranges is missing the required always$"):
         Ranges()  # type: ignore[call-arg]
 
@@ -25,14 +25,14 @@ def test_a_version_of_another_type_is_shown_as_it_is() -> None:
         Header.decode(b"", "1")  # type: ignore[arg-type]
 
 
-def test_an_unknown_field_is_refused() -> None:
+def test_an_unknown_field_is_rejected() -> None:
     with pytest.raises(TypeError, match="wrong"):
         Point(x=1, y=2, up=True, wrong=3)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         Point(x=1, y=2, up=True).wrong = 3  # type: ignore[attr-defined]
 
 
-def test_a_field_that_is_misspelled_is_guessed_and_values_need_names() -> None:
+def test_a_misspelled_field_gets_a_suggestion_and_positional_values_are_rejected() -> None:
     with pytest.raises(TypeError, match=r"^JoinGroupRequest has no field 'group'; did you mean group_id\?$"):
         JoinGroupRequest(group="orders")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"^Ranges has no field 'wrong'; its fields are always, "):
@@ -66,7 +66,7 @@ def test_objects_of_two_classes_are_never_equal() -> None:
     assert Leaf(host="") != None  # noqa: E711
 
 
-def test_asking_for_unknown_tags_changes_nothing() -> None:
+def test_reading_unknown_tags_does_not_change_an_object() -> None:
     point = Point(x=1, y=2, up=True)
     assert point.__unknown_tags__ == {}
     assert point == Point(x=1, y=2, up=True)
@@ -77,7 +77,7 @@ def test_objects_are_mutable_and_so_not_hashable() -> None:
         hash(Point(x=1, y=2, up=True))
 
 
-def test_the_garbage_collector_leaves_messages_alone() -> None:
+def test_the_garbage_collector_does_not_track_messages() -> None:
     built = Tagged(before=1, items=[], after="")
     assert not gc.is_tracked(built)
     assert not gc.is_tracked(Tagged.decode(built.encode(3), 3))
@@ -103,14 +103,14 @@ def test_objects_survive_pickling_and_copying(protocol: int) -> None:
     assert copy.deepcopy(tagged) == tagged
 
 
-def test_decoded_objects_can_be_used_as_built_ones() -> None:
+def test_decoded_objects_behave_like_constructed_ones() -> None:
     built = Nullable(cursor=Cursor(topic="t", partition=1, deeper=None))
     decoded = Nullable.decode(built.encode(2), 2)
     assert repr(decoded) == repr(built)
     assert copy.deepcopy(decoded) == built
 
 
-def test_a_version_outside_the_range_is_refused_both_ways() -> None:
+def test_encode_and_decode_reject_a_version_outside_the_range() -> None:
     with pytest.raises(UnsupportedVersion, match="Header: version 3 is not supported; allowed: 1-2"):
         Header.decode(b"", 3)
     with pytest.raises(UnsupportedVersion):
@@ -130,7 +130,7 @@ def test_ranges_of_versions(text: str, first: int, last: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "5-", "-5", "5-4", "99999", "1,2"])
-def test_what_is_no_range_of_versions(text: str) -> None:
+def test_invalid_version_ranges_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a range of versions"):
         Versions.parse(text)
 
@@ -190,12 +190,12 @@ class FreshInt(Struct):
         (FreshInt, "FRESH is the default of structs"),
     ],
 )
-def test_a_declaration_that_makes_no_sense_is_refused(cls: type[Struct], why: str) -> None:
+def test_an_invalid_declaration_is_rejected(cls: type[Struct], why: str) -> None:
     with pytest.raises(TypeError, match=why):
         _ = cls.__fields__
 
 
-def test_a_list_that_all_objects_would_share_cant_be_a_default() -> None:
+def test_a_shared_list_is_not_a_valid_default() -> None:
     with pytest.raises(TypeError, match="unsafe"):
 
         class FullList(Struct):
@@ -204,7 +204,7 @@ def test_a_list_that_all_objects_would_share_cant_be_a_default() -> None:
             x: list[Int32] = field("1+", default=[1])
 
 
-def test_a_struct_with_fields_cant_be_extended() -> None:
+def test_a_struct_with_fields_cannot_be_subclassed() -> None:
     with pytest.raises(TypeError, match="cannot be subclassed"):
 
         class Wider(Point):

@@ -34,9 +34,7 @@ def test_spans_cover_every_byte_once(name: str, data: st.DataObject) -> None:
 
 
 @given(st.sampled_from(index.names()), st.data())
-def test_broken_bytes_have_the_spans_in_front_and_the_codecs_own_words(
-    name: str, data: st.DataObject
-) -> None:
+def test_malformed_bytes_have_the_spans_before_the_error_of_the_codec(name: str, data: st.DataObject) -> None:
     cls = index.message_class(name)
     version, message = data.draw(versioned(cls))
     raw = bytearray(message.encode(version))
@@ -71,5 +69,5 @@ def test_broken_bytes_have_the_spans_in_front_and_the_codecs_own_words(
         (bytes(17), f"17 bytes {'00' * 16}..."),
     ],
 )
-def test_a_value_is_shown_in_one_short_line(value: object, text: str) -> None:
+def test_a_value_is_formatted_in_one_short_line(value: object, text: str) -> None:
     assert value_text(value) == text

@@ -33,7 +33,7 @@ def test_all_89_apis_are_declared() -> None:
 
 
 @pytest.mark.parametrize("name", index.names())
-def test_the_declaration_is_kafkas_definition(name: str, kafka: dict[str, Definition]) -> None:
+def test_each_declaration_equals_kafkas_definition(name: str, kafka: dict[str, Definition]) -> None:
     found = differences(index.message_class(name), kafka[name])
     assert not found, "\n".join(found)
     assert index.kind_of(name) == kind_in_kafka(kafka[name])
@@ -136,7 +136,7 @@ MUTANTS: dict[str, tuple[str, Callable[[Definition], None], str]] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_comparison_sees(mutant: str, kafka: dict[str, Definition]) -> None:
+def test_the_comparison_notices_each_mutation(mutant: str, kafka: dict[str, Definition]) -> None:
     name, mutate, named = MUTANTS[mutant]
     definition = copy.deepcopy(kafka[name])
     mutate(definition)
@@ -179,13 +179,13 @@ def newer_jars(tmp_path_factory: pytest.TempPathFactory, kafka: dict[str, Defini
     return folder
 
 
-def test_an_api_of_a_newer_kafka_is_missing_by_name(newer_jars: Path) -> None:
+def test_a_new_api_is_reported_by_name(newer_jars: Path) -> None:
     assert set(definitions(newer_jars)) - set(index.names()) == {"TomorrowRequest"}
     with pytest.raises(AssertionError, match="TomorrowRequest"):
         test_exactly_kafkas_messages_are_declared(definitions(newer_jars))
 
 
-def test_fields_of_a_newer_kafka_are_missing_by_name_at_every_depth(newer_jars: Path) -> None:
+def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> None:
     tomorrow = definitions(newer_jars)
     for name in index.names():
         cls = index.message_class(name)
@@ -203,12 +203,12 @@ def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iter
             yield from paths_of(name, part, version, f"{path}{f.name}.")
 
 
-def test_the_check_over_a_newer_kafka_is_red_and_names_the_field(newer_jars: Path) -> None:
+def test_the_comparison_with_a_newer_kafka_fails_with_the_field(newer_jars: Path) -> None:
     with pytest.raises(AssertionError, match=r"protocols\.added_field: missing; JoinGroupRequestProtocol"):
-        test_the_declaration_is_kafkas_definition("JoinGroupRequest", definitions(newer_jars))
+        test_each_declaration_equals_kafkas_definition("JoinGroupRequest", definitions(newer_jars))
 
 
-def test_missing_jars_are_a_skip_that_says_where_it_looked(
+def test_without_jars_the_test_is_skipped_with_their_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KPROTO_KAFKA_JARS", str(tmp_path))
@@ -217,7 +217,7 @@ def test_missing_jars_are_a_skip_that_says_where_it_looked(
         jars()
 
 
-def test_missing_jars_are_a_failure_where_judges_are_required(
+def test_without_jars_the_test_fails_if_judges_are_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KPROTO_KAFKA_JARS", str(tmp_path))

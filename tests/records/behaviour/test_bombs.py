@@ -53,7 +53,7 @@ def test_every_bomb_is_an_error(seen: Any) -> None:
     assert {name for name, (outcome, _, _) in seen.items() if outcome == "read"} == HARMLESS
 
 
-def test_no_bomb_takes_many_steps(seen: Any) -> None:
+def test_every_bomb_takes_few_lines_of_python(seen: Any) -> None:
     """What one step may take, its memory bounds; the shell's own steps are two thirds of these."""
     assert {name: lines for name, (_, lines, _) in seen.items() if lines > 60_000} == {}
 
@@ -84,7 +84,7 @@ def log_lines(codec: str) -> bytes:
 @pytest.mark.thorough
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
-def test_what_shrinks_to_a_hundredth_is_read(codec: str, read: Any) -> None:
+def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
     """Kafka's consumer has no bound, and our producer writes such batches when it may."""
     assert len(read(log_lines(codec))) == LINES
 
@@ -97,14 +97,14 @@ def test_one_large_record_that_compresses_well_is_read(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("read", [rows, columns])
-def test_a_limit_of_ones_own_is_kept_and_named(codec: str, read: Any) -> None:
+def test_max_decompressed_is_applied_and_named_in_the_error(codec: str, read: Any) -> None:
     data = encode_batch([Record(at, 0, None, bytes(100)) for at in range(50_000)], compression=codec)
     with pytest.raises(RecordError, match=r"beyond 1000000 bytes; max_decompressed .*max_decompressed_bytes"):
         read(data, max_decompressed=1_000_000)
 
 
 @pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
-def test_a_large_stream_of_snappy_may_begin_with_a_block_that_says_nothing(first: bytes) -> None:
+def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> None:
     """Nothing is known of what comes then: for an empty one the next block tells, a cut one is broken."""
     blocks = compression.compress(2, bytes(32 << 10))[16:]
     body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600
@@ -120,7 +120,7 @@ def test_a_large_stream_of_snappy_may_begin_with_a_block_that_says_nothing(first
             rows(batch(2, body))
 
 
-def test_records_that_go_on_for_ever_end_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_records_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MOST", 40 * MB)
     record = zigzag(MB + 12) + b"\0\0\0\1" + zigzag(MB) + bytes(MB) + b"\0"
     record = zigzag(len(record) - len(zigzag(MB + 12))) + record[len(zigzag(MB + 12)) :]

@@ -46,7 +46,7 @@ WAYS: dict[str, Callable[[Any, Any, Any], bytes]] = {
 
 @pytest.mark.parametrize("count", [2, LARGE], ids=["short", "long"])
 @pytest.mark.parametrize("way", WAYS)
-def test_an_array_is_refused(way: str, count: int) -> None:
+def test_an_array_is_rejected(way: str, count: int) -> None:
     numbers = array("i", range(count))
     for name, given in {
         "value": (None, numbers, ()),

@@ -30,7 +30,7 @@ def test_a_table_has_what_the_rows_have() -> None:
     ]
 
 
-def test_a_timestamp_is_a_time_and_null_where_there_is_none() -> None:
+def test_a_timestamp_is_a_time_or_null() -> None:
     times = columns(encode_batch(RECORDS)).to_arrow()["timestamp"]
     assert str(times.type) == "timestamp[ms, tz=UTC]"
     assert [None if t is None else int(t.timestamp() * 1000) for t in times.to_pylist()] == [
@@ -59,12 +59,12 @@ def test_a_frame_has_the_same_rows() -> None:
     assert list(frame["offset"]) == [0, 1, 2]
 
 
-def test_without_pandas_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match="to_pandas needs pandas"):
         columns(b"").to_pandas()
 
 
-def test_columns_show_how_many_they_are_and_where() -> None:
+def test_the_repr_of_columns_has_their_count_and_offsets() -> None:
     assert repr(columns(encode_batch(RECORDS))) == "<Columns: 3 records, offsets 0 to 2>"
     assert repr(columns(b"")) == "<Columns: 0 records>"

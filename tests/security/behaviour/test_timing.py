@@ -64,11 +64,11 @@ def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *HASHES])
-def test_who_is_not_known_costs_what_a_wrong_password_does(mechanism: str) -> None:
+def test_an_unknown_user_takes_as_many_hashes_as_a_wrong_password(mechanism: str) -> None:
     counted = [refusal(mechanism, name, password) for name, password in CASES]
     assert counted[0]["compare_digest"] == 1
     assert all(one == counted[0] for one in counted)
 
 
-def test_nothing_is_salted_while_somebody_waits() -> None:
+def test_no_password_is_salted_during_authentication() -> None:
     assert not any("pbkdf2" in name for name in refusal("SCRAM-SHA-512", "alice", "wrong"))

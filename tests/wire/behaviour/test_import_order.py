@@ -26,12 +26,12 @@ def order(graph: dict[str, set[str]]) -> list[str]:
     return [*TopologicalSorter(graph).static_order()]
 
 
-def test_the_modules_of_wire_can_be_put_in_order() -> None:
+def test_the_modules_of_wire_have_no_import_cycle() -> None:
     graph = {path.stem: imported(path) for path in ROOM.glob("*.py") if path.stem != "__init__"}
     found = order(graph)
     assert found.index("message") < found.index("interpreter") < found.index("compiler")
 
 
-def test_a_circle_is_seen() -> None:
+def test_an_import_cycle_is_noticed() -> None:
     with pytest.raises(CycleError):
         order({"message": {"compile"}, "compile": {"message"}})

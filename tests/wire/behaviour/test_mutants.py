@@ -151,7 +151,7 @@ def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_compiler_is_caught_in_which(name: str) -> None:
+def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
@@ -175,5 +175,5 @@ def test_a_compiler_is_caught_in_which(name: str) -> None:
 @pytest.mark.parametrize(
     "check", [same, sees_tags, reads_runs, survives_in_runs, refuses, survives, stays_small]
 )
-def test_the_compiler_itself_passes_what_its_mutants_fail(check: Callable[[Make], None]) -> None:
+def test_the_compiler_passes_the_checks_that_kill_its_mutants(check: Callable[[Make], None]) -> None:
     check(Make(compile_module.decoder, compile_module.encoder))

@@ -120,7 +120,7 @@ def real() -> Make:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cls", [*MESSAGES, *DECLARED], ids=lambda cls: cls.__name__)
-def test_every_cut_and_every_corrupted_byte_of_a_full_message(real: Make, cls: type[Message]) -> None:
+def test_every_truncation_and_corruption_of_a_full_message(real: Make, cls: type[Message]) -> None:
     for version in versions(cls):
         for elements in EFFORT.elements:
             values = EFFORT.values_of_one if elements == 1 else EFFORT.values_of_three
@@ -165,7 +165,7 @@ def lengths_cost_nothing(decode: Decode, cls: type[Message], version: int, share
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_huge_and_negative_lengths_cost_nothing_wherever_they_stand(cls: type[Message]) -> None:
+def test_huge_and_negative_lengths_allocate_nothing(cls: type[Message]) -> None:
     for version in versions(cls):
         lengths_cost_nothing(decode_or_refuse, cls, version, SHARE)
 
@@ -174,7 +174,7 @@ def test_huge_and_negative_lengths_cost_nothing_wherever_they_stand(cls: type[Me
     ("cls", "version"),
     [(cls, version) for cls in DECLARED[:: 1 if EFFORT.values_of_three else 3] for version in versions(cls)],
 )
-def test_cuts_and_corruptions_are_refused_or_read_as_the_interpreter_says(
+def test_truncated_and_corrupted_bytes_are_read_or_rejected_as_by_the_interpreter(
     cls: type[Message], version: int
 ) -> None:
     properties.survives_every_cut_and_corruption(REAL, cls, version, share=40)
@@ -203,13 +203,13 @@ def test_every_corrupted_byte_raises_only_decode_error(
 
 
 @given(st.sampled_from(NEWEST_AND_OLDEST), st.binary(max_size=100))
-def test_noise_raises_only_decode_error(chosen: tuple[type[Message], int], data: bytes) -> None:
+def test_random_bytes_raise_only_decode_error(chosen: tuple[type[Message], int], data: bytes) -> None:
     decode_or_refuse(chosen[0], data, chosen[1])
 
 
 @pytest.mark.parametrize(("version", "flexible"), [(0, False), (1, True)])
 @pytest.mark.parametrize("field", range(9))
-def test_a_count_without_elements_costs_nothing(version: int, flexible: bool, field: int) -> None:
+def test_a_count_without_elements_allocates_nothing(version: int, flexible: bool, field: int) -> None:
     head = (b"\x01" if flexible else b"\x00\x00\x00\x00") * field
     properties.stays_small_on_bombs(REAL, Arrays, version, head, flexible)
 
@@ -312,15 +312,13 @@ def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int)
 
 
 @pytest.mark.parametrize("cls", [*MESSAGES, *DECLARED], ids=lambda cls: cls.__name__)
-def test_a_wrong_value_in_any_field_is_refused_by_the_name_of_the_field(
-    real: Make, cls: type[Message]
-) -> None:
+def test_a_wrong_value_in_any_field_is_rejected_with_its_path(real: Make, cls: type[Message]) -> None:
     for version in versions(cls):
         refuses_wrong_values(real, cls, version, SHARE)
 
 
 @pytest.mark.parametrize("cls", [*MESSAGES, *DECLARED], ids=lambda cls: cls.__name__)
-def test_a_value_that_no_version_can_say_is_refused_or_ignorable(real: Make, cls: type[Message]) -> None:
+def test_a_value_for_a_missing_field_is_rejected_unless_ignorable(real: Make, cls: type[Message]) -> None:
     for version in {cls.__versions__.min, *versions(cls)}:
         refuses_what_the_version_lacks(real, cls, version)
 
@@ -329,14 +327,14 @@ def test_a_value_that_no_version_can_say_is_refused_or_ignorable(real: Make, cls
     "tags",
     [5, "ab", [(99, b"x")], {"99": b"x"}, {-1: b""}, {2**31: b""}, {10**5000: b""}, {99: "x"}, {99: None}],
 )
-def test_unknown_tags_of_a_wrong_form_are_refused(tags: Any) -> None:
+def test_malformed_unknown_tags_are_rejected(tags: Any) -> None:
     message = sample(Tagged, 2)
     message.__unknown_tags__ = tags
     with pytest.raises(EncodeError, match="tag"):
         message.encode(2)
 
 
-def test_a_field_that_was_deleted_is_named() -> None:
+def test_a_deleted_field_is_reported() -> None:
     message = sample(Plain, 1)
     del message.text
     with pytest.raises(EncodeError) as refused:
@@ -345,7 +343,7 @@ def test_a_field_that_was_deleted_is_named() -> None:
 
 
 @pytest.mark.parametrize("cls", [Arrays, Tagged], ids=lambda cls: cls.__name__)
-def test_the_longest_string_passes(cls: type[Message]) -> None:
+def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
     for version in range(cls.__versions__.min, cls.__versions__.max + 1):
         message = sample(cls, version)
         for place in all_places(message, version):
@@ -355,7 +353,7 @@ def test_the_longest_string_passes(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_a_string_of_32768_bytes_is_refused_by_decoders_too(real: Make, cls: type[Message]) -> None:
+def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message]) -> None:
     """Kafka's readers do, so a broker that reads it would take what no other broker does."""
     version = cls.__versions__.max
     data = sample(cls, version).encode(version)
@@ -424,7 +422,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_compiler_is_caught_in_which(name: str) -> None:
+def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = compiler(old, new)
     with pytest.raises((AssertionError, DecodeError, pytest.fail.Exception)):

@@ -40,7 +40,7 @@ RESPONSES = [response_class(key) for key in sorted(API_NAMES)]
 
 
 @given(st.data())
-def test_whatever_is_decoded_with_views_equals_what_is_decoded_without(data: st.DataObject) -> None:
+def test_decoding_with_views_equals_decoding_without(data: st.DataObject) -> None:
     cls = data.draw(st.sampled_from(RESPONSES))
     version, message = data.draw(versioned(cls, unknown_tags=True))
     encoded = bytearray(message.encode(version))
@@ -49,7 +49,7 @@ def test_whatever_is_decoded_with_views_equals_what_is_decoded_without(data: st.
     assert seen.encode(version) == encoded
 
 
-def test_cut_bytes_are_the_same_error() -> None:
+def test_truncated_bytes_raise_the_same_error() -> None:
     data = answer(12, b"x" * 100).encode(12)
     for end in range(len(data)):
         with pytest.raises(DecodeError) as told:
@@ -60,7 +60,7 @@ def test_cut_bytes_are_the_same_error() -> None:
 
 
 @given(st.data())
-def test_pieces_are_the_message_and_large_records_one_of_them(data: st.DataObject) -> None:
+def test_pieces_join_to_the_message_and_large_records_are_one_piece(data: st.DataObject) -> None:
     cls = data.draw(st.sampled_from([request_class(key) for key in sorted(API_NAMES)]))
     version, message = data.draw(versioned(cls, unknown_tags=True))
     assert b"".join(encode_pieces(message, version)) == message.encode(version)
@@ -68,6 +68,6 @@ def test_pieces_are_the_message_and_large_records_one_of_them(data: st.DataObjec
     assert any(piece is records for piece in encode_pieces(answer(12, records), 12))
 
 
-def test_what_cannot_be_encoded_cannot_be_in_pieces() -> None:
+def test_encoding_into_pieces_rejects_what_encode_rejects() -> None:
     with pytest.raises(EncodeError, match="throttle_time_ms"):
         encode_pieces(FetchResponse(throttle_time_ms=1 << 40, responses=[]), 12)
