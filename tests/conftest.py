@@ -15,14 +15,15 @@ from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=15, deadline=None, suppress_health_check=_CHECKS)
-# Always the same examples: what is red here is red everywhere. New ones are soak's and quick's to find.
+# Always the same examples, so a failure here is a failure everywhere. quick and soak draw new ones.
 settings.register_profile(
     "ci", max_examples=200, deadline=None, suppress_health_check=_CHECKS, derandomize=True
 )
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
-os.environ.pop("COLUMNS", None)  # workers of pytest-xdist have one: what is printed would be folded for it
+# pytest-xdist's workers have COLUMNS set, which would wrap the output for it.
+os.environ.pop("COLUMNS", None)
 
 JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}
 _ASKED = os.environ.get("KPROTO_JUDGES", "")
@@ -30,7 +31,7 @@ _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: some tests wait for a session to end, or for a process."""
+    """Use one more worker than cores: some tests wait for a session timeout or a process."""
     return (os.cpu_count() or 1) + 1
 
 

@@ -17,13 +17,13 @@ FIRST = int(GIVEN) if GIVEN else Random().randrange(10**6)
 
 
 def seeds(count: int, behind: int = 0) -> range:
-    """So many of a run, `behind` those that others play."""
+    """Return `count` seeds of this run, after the `behind` seeds that other tests use."""
     return range(FIRST + behind, FIRST + behind + count)
 
 
 @contextmanager
 def repeatable(seed: int, alone: str) -> Generator[None]:
-    """What fails in here says how it is had again; `alone` is the variable by which one is played."""
+    """Add a note to errors that says how to repeat `seed`; `alone` selects one schedule."""
     try:
         yield
     except BaseException as error:
@@ -32,8 +32,10 @@ def repeatable(seed: int, alone: str) -> Generator[None]:
 
 
 def found_out(check: Callable[[int], object], seeds: range, *errors: type[Exception]) -> None:
-    """Plays until a claim breaks, or one of these errors comes; raises RuntimeError where none does: for a
-    mutant, which has to be found."""
+    """Run `check` until it raises an AssertionError or one of `errors`.
+
+    Raises RuntimeError if it never does: a mutant must be killed.
+    """
     for seed in seeds:
         try:
             check(seed)

@@ -1,4 +1,4 @@
-"""What is due comes when it is due, once, and in order; what was moved or dropped costs nothing for long."""
+"""Deadlines fire once and in order; moved and removed ones take no memory for long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVES = st.one_of(
 
 
 def searched(times: dict[int, int], now: int) -> list[int]:
-    """The same without any order kept: `times` is in the order in which they were set."""
+    """Deadlines as an unordered dict: `times` is in the order in which they were set."""
     due = sorted((key for key, at in times.items() if at <= now), key=times.__getitem__)
     for key in due:
         del times[key]

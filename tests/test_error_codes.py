@@ -1,4 +1,4 @@
-"""Error codes: `test_java_bytes.py` holds the whole list against Kafka's; here is what callers rely on."""
+"""Properties of error codes. `test_java_bytes.py` compares the list with Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of kproto's is the same behind a process boundary: pickled, copied, and with its notes."""
+"""Every error survives pickling and copying, with its notes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kproto.errors import KprotoError
 from kproto.messages.headers import UnsupportedRequest, decode_request, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 
-_ = consumer, kproto.inspect.json_lines  # whose errors are among those below
+_ = consumer, kproto.inspect.json_lines  # Imported because its errors are tested below.
 
 
 def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
@@ -27,7 +27,7 @@ def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
 
 
 def made(cls: type[KprotoError]) -> KprotoError | None:
-    """One of a class whose arguments are numbers and texts; None for any other."""
+    """Build an error whose arguments are numbers and strings; None for other classes."""
     given: list[Any] = []
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     for parameter in parameters:
@@ -53,7 +53,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_error_can_be_pickled_and_copied(way: str) -> None:
-    """multiprocessing.Pool waits for ever for an error that can't be read."""
+    """multiprocessing.Pool hangs on an error that cannot be unpickled."""
     seen = 0
     for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
         error = made(cls)

@@ -1,5 +1,6 @@
-"""What Java takes for a number, and Python doesn't, and the other way round. A real Kafka is asked of some of
-it: tests/broker/configs.py.
+"""Numbers that Java accepts and Python does not, and the other way round.
+
+tests/broker/configs.py compares some of them with a real Kafka.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Patterns of others: what Python tells those who write them is not told to those who run us."""
+"""Patterns of users are compiled without Python's warnings for authors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random story that fails can be had again."""
+"""A failing random schedule can be repeated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a fuzzer calls: functions of any bytes that return, or raise because kproto broke a promise.
+"""The fuzzer's targets: functions of any bytes that raise if kproto breaks a promise.
 
-Each takes some first bytes to choose what the rest is read as. `TARGETS` has them all, with the strategy that
-their seeds are drawn from; the command and the quick test take them from there.
+The first bytes choose how the others are read. `TARGETS` has all targets, with the strategies that draw their
+seeds; the command and the quick test use it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kproto.security.scram import Credential, ScramClient, ScramServer, credenti
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpreter
 
-# Bytes that anything may decompress to here: bombs have tests of their own.
+# Bytes that anything may decompress to here. Decompression bombs have their own tests.
 LIMIT = 1 << 20
 
 
 @cache
 def all_versions() -> list[tuple[type[Message], int]]:
-    """Every version of every message, in an order that only Kafka's next one changes."""
+    """Return every version of every message, in an order that only a newer Kafka changes."""
     found = []
     for cls in map(index.message_class, index.names()):
         found += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
@@ -46,7 +46,7 @@ def all_versions() -> list[tuple[type[Message], int]]:
 
 
 def messages(data: bytes) -> None:
-    """The decoder says what the interpreter says, and what was read can be written and is read again."""
+    """Check that decoder and interpreter agree, and that what was read encodes and decodes again."""
     known = all_versions()
     cls, version = known[int.from_bytes(data[:2], "big") % len(known)]
     body = data[2:]
@@ -64,19 +64,20 @@ def messages(data: bytes) -> None:
     assert again == interpreter.encode(found, version)
     reread = cls.decode(again, version)
     assert reread.encode(version) == again
-    assert reread == found or "nan" in repr(found)  # not-a-number is not equal to itself
+    assert reread == found or "nan" in repr(found)  # NaN is not equal to itself.
 
 
 def frames(data: bytes) -> None:
-    """A request of any kind is read, or refused by an error of ours; and the same when it is printed."""
+    """Check that a request is decoded or rejected with a KprotoError, and can be printed."""
     with suppress(KprotoError):
         list(lines(dissect(data)))
 
 
 def records(data: bytes) -> None:
-    """Rows, columns and batches say the same, converted or not, and nothing is raised but RecordError."""
+    """Check that rows, columns and batches agree, converted or not, and raise only RecordError."""
     check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
-    limit = None if data[:1] > b"\x7f" else LIMIT  # None: as much as what looks like records may have
+    # None allows as much as data that looks like records may have.
+    limit = None if data[:1] > b"\x7f" else LIMIT
 
     def one_by_one() -> list[Any]:
         found: list[Any] = []
@@ -108,7 +109,7 @@ def outcome(read: Callable[[], list[Any]]) -> list[Any] | None:
 
 
 def compression(data: bytes) -> None:
-    """Any bytes decompress to no more than allowed, in both ways to the same, or are a CodecError."""
+    """Check that bytes decompress within the limit, equally in both ways, or raise CodecError."""
     if not data:
         return
     codec, old, body = 1 + data[0] % 4, bool(data[0] & 4), data[1:]
@@ -128,7 +129,7 @@ def compression(data: bytes) -> None:
     assert decompress(codec, compress(codec, plain), LIMIT) == plain
 
 
-# Seeds
+# Seeds.
 
 
 def _message(drawn: tuple[type[Message], tuple[int, Message]]) -> bytes:
@@ -149,13 +150,13 @@ _some_message = st.sampled_from(index.names()).flatmap(
         st.just(index.message_class(name)), versioned(index.message_class(name), unknown_tags=True)
     )
 )
-_short = st.none() | st.binary(max_size=3)  # so that changes meet more than contents
+_short = st.none() | st.binary(max_size=3)  # Short contents, so that mutations meet more than contents.
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
     max_size=3,
 )
 UNGUESSED = "2f0c7d4b9a1e-nobody-guesses-this"
-# Between the messages of an exchange: no text has it.
+# The separator between the messages of an exchange, which no text contains.
 _BETWEEN = b"\xff\xfe"
 
 
@@ -164,7 +165,7 @@ def _known(mechanism: str, name: str) -> Credential:
 
 
 def _halves() -> list[Any]:
-    """Both halves of each mechanism, at their beginning."""
+    """Return both halves of each mechanism at their start."""
     found: list[Any] = [PlainServer(lambda name: UNGUESSED), PlainClient("alice", UNGUESSED)]
     found += [OAuthBearerServer(unsecured(lambda: 1_000)), OAuthBearerClient("e30.e30.")]
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -175,7 +176,7 @@ def _halves() -> list[Any]:
 
 
 def sasl(data: bytes) -> None:
-    """Whatever the other side says: a step, or a refusal of ours; nobody gets in who can't prove anything."""
+    """Check that any bytes of the peer lead to a step or a rejection, and never to a login."""
     halves = _halves()
     half = halves[data[0] % len(halves)] if data else halves[0]
     for message in data[1:].split(_BETWEEN):
@@ -183,7 +184,7 @@ def sasl(data: bytes) -> None:
             step = half.evaluate_response(message)
             assert isinstance(step, Challenge | Accepted | Rejected)
             if isinstance(step, Accepted):
-                assert half.mechanism == "OAUTHBEARER"  # which believes unsigned tokens here
+                assert half.mechanism == "OAUTHBEARER"  # It accepts unsigned tokens here.
                 assert step.principal
             if not isinstance(step, Challenge):
                 return
@@ -192,7 +193,7 @@ def sasl(data: bytes) -> None:
                 said = half.answer(message)
             except SaslFailed:
                 return
-            if said is None:  # the broker has proved what it knows, or need not
+            if said is None:  # The broker has proved its knowledge, or need not.
                 assert not half.mechanism.startswith("SCRAM")
                 return
             assert isinstance(said, bytes)
@@ -239,7 +240,7 @@ TARGETS = {
 
 
 def seeds(target: Target, count: int) -> list[bytes]:
-    """Always the same ones."""
+    """Return the same seeds in every run."""
     found: list[bytes] = []
 
     @settings(
@@ -260,7 +261,7 @@ def seeds(target: Target, count: int) -> list[bytes]:
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """The fast ways of reading columns work on few records too."""
+    """Use numpy on few records too."""
     from kproto import errors
     from tests.records.claims import Package
 

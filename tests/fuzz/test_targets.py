@@ -1,4 +1,4 @@
-"""The targets of the fuzzer hold for seeds, for seeds with some bytes changed, and for all that was found."""
+"""The fuzzer's targets pass on seeds, on mutated seeds and on earlier findings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_target_passes_on_seeds_and_their_mutations(name: str) -> None:
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_inputs_found_by_the_fuzzer_pass(path: Path) -> None:
-    """Files are named TARGET-WHAT.hex; lines with # say what it was."""
+    """Files are named TARGET-WHAT.hex; lines with # describe the finding."""
     told = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     with hurried():
         TARGETS[path.stem.partition("-")[0]].run(bytes.fromhex("".join(told)))

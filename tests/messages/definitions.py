@@ -1,6 +1,6 @@
-"""Kafka's own message definitions, read out of its jars, and in what a declaration differs from them.
+"""Read Kafka's message definitions from its jars and compare declarations with them.
 
-Not a test: `test_against_kafka.py` uses it. The jars are those that tests/conformance uses.
+Not a test: `test_against_kafka.py` uses it. The jars are those of tests/conformance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JARS = ("kafka-clients", "kafka-group-coordinator")
 
 
 def jars() -> Path:
-    """The folder of Kafka's jars. Where there is none: a skip, or a failure if judges are required."""
+    """Return the folder of Kafka's jars; skip without it, or fail if judges are required."""
     if os.environ.get("KPROTO_JUDGES"):
         return Path(judges.kafka_jars()).parent
     named = os.environ.get("KPROTO_KAFKA_JARS")
@@ -38,7 +38,7 @@ def jars() -> Path:
 
 @cache
 def definitions(folder: Path) -> dict[str, Definition]:
-    """Name -> definition of all messages that Kafka still has."""
+    """Return name -> definition, for all messages that Kafka still has."""
     found: dict[str, Definition] = {}
     for jar in JARS:
         (path,) = folder.glob(f"{jar}-[0-9]*.jar")
@@ -52,12 +52,12 @@ def definitions(folder: Path) -> dict[str, Definition]:
 
 
 def without_comments(text: str) -> str:
-    """JSON with // comments, as Kafka writes it, without them."""
+    """Remove the // comments from Kafka's JSON."""
     return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*', lambda match: match[1] or "", text)
 
 
 def differences(declared: type[Message], defined: Definition) -> list[str]:
-    """Everything in which a declaration isn't what Kafka's definition says, as "field: what"."""
+    """Return the differences between a declaration and Kafka's definition, as "field: what"."""
     return list(_Comparison(declared, defined).all())
 
 
@@ -93,7 +93,7 @@ class _Comparison:
     ) -> Iterator[str]:
         wanted: dict[str, tuple[Definition, set[int]]] = {}
         for definition in fields:
-            # A few tagged fields say only in which versions they are tagged.
+            # A few tagged fields declare only the versions in which they are tagged.
             text = definition.get("versions") or definition["taggedVersions"]
             versions = _set(text, self.valid) & there
             if versions:
@@ -163,9 +163,9 @@ def _within(versions: Versions, there: set[int], exact: bool = False) -> set[int
 
 
 def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> object:
-    """The value that Kafka's generated class has when nobody sets the field.
+    """Return the value of an unset field in Kafka's generated class.
 
-    To Kafka's generator the text "null" is a default, but JSON's own null is none at all.
+    For Kafka's generator the string "null" is a default, but JSON's null is none.
     """
     given = definition.get("default")
     if given == "null":
@@ -185,6 +185,6 @@ def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> 
 
 
 def kind_in_kafka(definition: Definition) -> str:
-    """What `kproto.messages.index.kind_of` has to say about a definition."""
+    """Return what `kproto.messages.index.kind_of` must return for a definition."""
     kind: str = definition["type"]
     return "record" if kind.startswith("coordinator-") else kind

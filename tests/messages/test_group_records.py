@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: the places where Kafka's encoding has something of its own."""
+"""The records of `__consumer_offsets`, where Kafka's encoding is unusual."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FRESH = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=[])
 SET = ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=[])
 
 
-# Seen of Kafka 4.3.1's classes: untagged nullable structs mark null with the byte ff, tagged ones with 00.
+# As Kafka 4.3.1's classes do: untagged nullable structs mark null with the byte ff, tagged ones with 00.
 @pytest.mark.parametrize(
     ("metadata", "tags"), [(FRESH, "00"), (None, "01000100"), (SET, "01000701000000050100")]
 )

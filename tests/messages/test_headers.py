@@ -1,4 +1,4 @@
-"""Whole requests and responses: which header stands in front, and what is said of what can't be read."""
+"""Whole requests and responses: their headers, and the errors for malformed ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_unknown_tags_of_a_header_do_not_hide_the_body(header: ResponseHeader) -
     )
 
 
-# What can't be read
+# Malformed requests.
 
 
 def test_the_error_for_a_newer_version_has_the_request_header() -> None:

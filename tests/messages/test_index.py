@@ -1,4 +1,4 @@
-"""The index finds every message, and importing it imports none."""
+"""The index finds every message and imports none until it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON form: samples, and what is refused. What Kafka says to it is in `test_java_bytes.py`."""
+"""The JSON form: samples and errors. `test_java_bytes.py` compares it with Kafka's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kproto.testing.strategies import versioned
 from kproto.wire import Message
 from tests.wire.samples import sample
 
-# One of so many wrong values is tried at a place; the next place gets the next one.
+# One wrong value of this many is tested per place, the next one at the next place.
 SHARE = 8 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}
@@ -124,7 +124,7 @@ def test_one_line_is_one_line_for_every_reader() -> None:
     assert "é 日 \U0001f600" in line
 
 
-# Refusals
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ WRONG: list[Any] = [
 
 
 def everywhere(form: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON form: what holds it, and the key or index."""
+    """Yield every place in a JSON form: its container, and the key or index."""
     for key, value in list(form.items() if isinstance(form, dict) else enumerate(form)):
         yield form, key
         if isinstance(value, dict | list):

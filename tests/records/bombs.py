@@ -32,10 +32,10 @@ from kproto.records.reader import WORTH_COLUMNS
 from kproto.records.record import zigzag
 
 MB = 1 << 20
-LARGE = 40 * MB  # more than any of these may grow to
+LARGE = 40 * MB  # More than any of these may grow to.
 MOST = (1 << 31) - 1
 MANY = 2 * WORTH_COLUMNS
-MOST_LINES = 2_000_000  # that many are not over
+MOST_LINES = 2_000_000  # A run with this many lines has not ended.
 
 
 def gzipped() -> bytes:
@@ -52,7 +52,7 @@ def varint(number: int) -> bytes:
 
 
 def snappy(size: int) -> bytes:
-    """A raw block, all of it copies of one byte."""
+    """Build a raw block that consists of copies of one byte."""
     copies, rest = divmod(size - 1, 64)
     tail = bytes((rest - 1 << 2 | 2, 1, 0)) if rest else b""
     return varint(size) + b"\0\0" + bytes((63 << 2 | 2, 1, 0)) * copies + tail
@@ -63,7 +63,7 @@ def xerial(block: bytes, times: int) -> bytes:
 
 
 def lz4(blocks: int, claimed: int | None = None) -> bytes:
-    """A frame of independent blocks of 4 MB."""
+    """Build a frame of independent blocks of 4 MB."""
     size = b"" if claimed is None else claimed.to_bytes(8, "little")
     descriptor = bytes((0x60 | 8 * bool(size), 0x70)) + size
     head = b"\x04\x22\x4d\x18" + descriptor + bytes((header_checksum(descriptor),))
@@ -72,12 +72,12 @@ def lz4(blocks: int, claimed: int | None = None) -> bytes:
 
 
 def zstd_that_lies() -> bytes:
-    """A frame whose header claims 4 GB, and whose only block says that it is 128 KB of one byte."""
+    """Build a frame that claims 4 GB, with one block that claims 128 KB of one byte."""
     return b"\x28\xb5\x2f\xfd\xa0" + b"\xff" * 4 + (128 << 10 << 3 | 2 | 1).to_bytes(3, "little") + b"\0"
 
 
 def packed() -> Iterator[tuple[str, int, bytes]]:
-    """Name, codec and bytes."""
+    """Yield name, codec and bytes."""
     yield "gzip", 1, gzipped()
     yield "gzip of many members", 1, zlib.compress(bytes(MB), wbits=31) * (LARGE // MB)
     yield "gzip with a size that lies", 1, zlib.compress(bytes(MB), wbits=31)[:-4] + b"\xff" * 4
@@ -95,7 +95,7 @@ def packed() -> Iterator[tuple[str, int, bytes]]:
 
 
 def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
-    """A batch, or a message as a wrapper, that has these compressed bytes and a right checksum."""
+    """Build a batch, or a wrapper message, with these compressed bytes and a valid checksum."""
     if magic < 2:
         value = with_old_header(body) if (magic, codec) == (0, 3) else body
         time_stamp = struct.pack(">q", 0) if magic else b""
@@ -106,14 +106,14 @@ def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
 
 
 def record(headers: int = 0, key: int = 0) -> bytes:
-    """A record of magic 2 with that many headers, or that long a key, in 7 bytes or a few more."""
+    """Build a record of magic 2 with this many headers or this key length, in a few bytes."""
     return b"\x14\0\0\0" + zigzag(key) + b"\0" + zigzag(headers)
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
     for name, codec, body in packed():
         for magic in (2, 1, 0) if codec < 4 else (2,):
-            # Many records, so that columns are tried too.
+            # Many records, so that decoding to columns is tested as well.
             yield f"{name}, magic {magic}", batch(codec, body, MANY, magic)
     plain = record()[:7]
     yield "a count of records", batch(0, plain, MOST)
@@ -155,16 +155,16 @@ ENTRANCES: dict[str, Callable[[bytes], object]] = {
 
 
 def peak() -> int:
-    """The most memory that this process ever had, in bytes."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (10 if sys.platform != "darwin" else 0)
 
 
 class NotOver(BaseException):
-    """It took `MOST_LINES`."""
+    """The run took `MOST_LINES`."""
 
 
 def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, int]:
-    """The outcome, the lines of Python, and the growth in bytes."""
+    """Return the outcome, the lines of Python and the growth of memory in bytes."""
     before = peak()
     taken, outcome = [], "read"
     for _ in range(3):
@@ -192,7 +192,7 @@ def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, in
 
 def main(entrance: str, directory: str) -> None:
     read = ENTRANCES[entrance]
-    for codec in CODECS:  # what is loaded or kept at the first time isn't the bomb's
+    for codec in CODECS:  # Memory that is loaded or cached at the first use does not count.
         read(encode_batch([Record(at, 0, None, bytes(30)) for at in range(MANY)], compression=codec))
     found: dict[str, tuple[str, int, int]] = {}
     for file in sorted(Path(directory).iterdir()):

@@ -1,4 +1,4 @@
-"""Claims about record batches, each a function of what is judged: kproto's records, or a mutant of them."""
+"""Claims about record batches, as functions that test kproto's records or a mutant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kproto.records import Record
 from kproto.testing.strategies import NOW, RecordBatch, headers, record_batches, record_sets, timestamps
 
-# With moments from which a difference leaves int64.
+# Includes timestamps whose differences exceed int64.
 WILD = timestamps | st.sampled_from([(1 << 63) - 1, -(1 << 63)])
 ANY = st.sampled_from([timestamps] * 9 + [WILD]).flatmap(lambda moments: record_batches(timestamps=moments))
 
@@ -21,7 +21,7 @@ Claim = Callable[["Package"], None]
 
 
 class Package:
-    """A package of records: the modules of `kproto.records`, or of a copy with one line changed."""
+    """The modules of `kproto.records`, or of a copy with one line changed."""
 
     def __init__(
         self,
@@ -42,24 +42,24 @@ class Package:
         return b"".join(self.records.encode_batch(one.written, **one.header) for one in drawn)
 
     def read(self, data: bytes, **asked: Any) -> list[Any]:
-        """The slow and obvious way: batch after batch, row after row."""
+        """Read rows in the simple way: batch by batch, row by row."""
         skipped = self.records.AbortedTransactions(asked.get("aborted", ()))
         found: list[Any] = []
-        for one in self.records.batches(data, check_crc=asked.get("check_crc", True)):
-            if skipped.skips(one) or (one.is_control and not asked.get("control")):
+        for batch in self.records.batches(data, check_crc=asked.get("check_crc", True)):
+            if skipped.skips(batch) or (batch.is_control and not asked.get("control")):
                 continue
-            found += [row for row in one.records() if row.offset >= asked.get("from_offset", row.offset)]
+            found += [row for row in batch.records() if row.offset >= asked.get("from_offset", row.offset)]
         return found
 
     def examples(self, most: int | None = None) -> settings:
-        """How to look for counterexamples. Of a mutant any will do: it needn't be small."""
+        """Return the Hypothesis settings. For a mutant any counterexample will do."""
         number = max(most or 0, settings().max_examples)
         if self.is_mutant:
             return settings(max_examples=2000, derandomize=True, database=None, phases=(Phase.generate,))
         return settings(max_examples=number)
 
     def hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make the fast ways work on the few rows that tests have."""
+        """Use numpy on the few rows of the tests too."""
         for module, name, value in (
             (self.columns, "_FEW", 1),
             (self.parts, "_MANY_BATCHES", 0),
@@ -129,7 +129,7 @@ def a_cut_last_batch_is_not_there(package: Package) -> None:
 
 
 def a_changed_bit_is_noticed(package: Package) -> None:
-    """Behind the CRC: what is before it (offset, epoch) a broker may change."""
+    """Flip a bit after the CRC; brokers may change the fields in front (offset, epoch)."""
 
     @package.examples()
     @given(ANY, st.data())
@@ -189,7 +189,7 @@ def columns_are_the_rows(package: Package) -> None:
 
 
 def columns_see_through_batches_in_values(package: Package) -> None:
-    """Values that look like records must not pass for records."""
+    """Check that values that look like records are not read as records."""
 
     @package.examples()
     @given(st.integers(2, 40), st.integers(6, 60), st.integers(1, 3))
@@ -204,7 +204,7 @@ def columns_see_through_batches_in_values(package: Package) -> None:
 
 
 def columns_see_through_runs_of_records(package: Package) -> None:
-    """A longer record and a shorter one, and those around them of the length between."""
+    """Check a longer and a shorter record among records of the length in between."""
 
     @package.examples()
     @given(st.integers(40, 45), st.integers(6, 18))
@@ -215,7 +215,7 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([found])])) - 61
             return Record(offset, NOW, None, bytes(length - used), told)
 
-        # What is behind the common length in the longer one looks like a record, up to the next one's end.
+        # The end of the longer record looks like a record that ends with the next one.
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
         rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]
@@ -226,7 +226,7 @@ def columns_see_through_runs_of_records(package: Package) -> None:
 
 
 def broken_records_are_the_same_errors(package: Package) -> None:
-    """With any byte changed and no CRC, both ways read the same rows, or both refuse."""
+    """Check that both readers agree on records with a changed byte and no CRC."""
 
     few = st.sampled_from([b"\0" * 3, b"", None, b"\0" * 70, b"\1" * 200])
 
@@ -250,7 +250,7 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            assert isinstance(wanted, tuple)  # its place counts from the start of the batch
+            assert isinstance(wanted, tuple)  # Its place counts from the start of the batch.
         else:
             assert columns == wanted
 
@@ -258,7 +258,7 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 
 
 def aborted_records_are_left_out(package: Package) -> None:
-    """Against a model: a transaction is open from its first offset to its producer's abort marker."""
+    """Compare with a model: a transaction is open from its first offset to its abort marker."""
 
     @package.examples(150)
     @given(st.lists(st.tuples(st.sampled_from("dmcp"), st.integers(0, 2)), max_size=20))

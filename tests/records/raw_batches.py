@@ -1,4 +1,4 @@
-"""Batches of which every byte is known, and batches made of any bytes."""
+"""Batches with known bytes, and batches with any bytes as records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWO = [Record(40, NOW, b"k", b"v", (("h", None),)), Record(41, NOW + 1, None, b"
 
 
 def raw(records: bytes, count: int) -> bytes:
-    """A batch with these bytes as its records."""
+    """Build a batch with these bytes as its records."""
     return add_header(
         lay_out([records], None, 0),
         base_offset=0,

@@ -1,4 +1,4 @@
-"""One batch by hand: the places of errors, and what the claims don't say."""
+"""Single batches byte by byte: the places of errors, and what the claims leave out."""
 
 from __future__ import annotations
 

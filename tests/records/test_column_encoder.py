@@ -1,4 +1,4 @@
-"""Columns to batches: the same bytes that the builder makes of the rows."""
+"""Encoding columns gives the bytes of the builder for the same rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_bytes_are_those_of_the_builder(found: list[Any], size: int, codec: 
 def test_values_of_one_length_are_copied_as_a_matrix_and_the_bytes_are_the_same(
     steps: list[tuple[int, int]], length: int, more: int, size: int, codec: str, odd: str | None, cut: int
 ) -> None:
-    """Whatever the widths of varints, and where one record is odd; of a slice of a column, too."""
+    """All widths of varints, one irregular record at each place, and a slice of a column."""
     moments: list[int] = [NOW] * (more if length < 300 else 0)
     for count, step in steps:
         moments += [(moments[-1] if moments else NOW) + step] * count

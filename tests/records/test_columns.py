@@ -1,4 +1,4 @@
-"""What `Columns` offers, and when the fast way is taken; that columns are the rows is one of the claims."""
+"""`Columns`, and which records numpy decodes. That columns equal rows is a claim."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_slices_are_slices_of_every_column() -> None:
 def test_malformed_headers_raise_when_they_are_read() -> None:
     data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
     place = data.rindex(b"header-key")
-    data[place - 1] = 0x7E  # a key longer than the record
+    data[place - 1] = 0x7E  # A key longer than the record.
     found = columns(bytes(data), check_crc=False)
     assert len(found) == 300
     with pytest.raises(RecordError, match=r"headers\.key at offset 2: .*in row 299, counted from"):
@@ -155,7 +155,7 @@ def test_the_arrays_do_not_refer_to_the_data() -> None:
     found = columns(memoryview(data))
     before = found.rows()
     data[:] = bytes(len(data))
-    columns(some(0, 5000, compression="gzip"))  # and the arena is used again
+    columns(some(0, 5000, compression="gzip"))  # The arena is reused.
     assert found.rows() == before
 
 
@@ -189,7 +189,7 @@ def test_a_malformed_batch_raises_the_error_of_rows(place: int) -> None:
 
 
 def sized(*runs: tuple[int, int]) -> list[Record]:
-    """Records whose values come in runs (how many, how long)."""
+    """Draw records whose values come in runs: (count, length)."""
     sizes = [size for count, size in runs for _ in range(count)]
     return [Record(at, 7 * at, b"k", bytes(size)) for at, size in enumerate(sizes)]
 

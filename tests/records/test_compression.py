@@ -1,4 +1,4 @@
-"""Codecs: everything comes back, what is broken is a CodecError and nothing else, and bombs don't go off."""
+"""Codecs restore all data, raise only CodecError, and limit decompression bombs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes gzip's unpackers are given, each time: they copy what they don't use."""
+    """Record how many bytes gzip's unpackers are passed; they copy what they do not use."""
     found: list[int] = []
 
     class Counting:
@@ -129,7 +129,7 @@ def test_many_small_members_are_not_copied_repeatedly(handed: list[int]) -> None
 
 
 def test_large_members_are_not_copied_at_each_step(handed: list[int]) -> None:
-    """100 MB were, a hundred times in all."""
+    """Before, a hundred copies added up to 100 MB."""
     plain = Random(0).randbytes(6 << 20)
     data = compress(1, plain) + compress(1, b"a second member") + compress(1, plain)
     assert decompress(1, data) == plain + b"a second member" + plain
@@ -153,7 +153,7 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
                 return None
 
     wanted = outcome("zlib")
-    if wanted is not None:  # isal is kinder to headers with reserved flags
+    if wanted is not None:  # isal accepts headers with reserved flags.
         assert outcome("isal.isal_zlib") == wanted
 
 

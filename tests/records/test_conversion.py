@@ -1,4 +1,4 @@
-"""What old clients get of a log, and a log of old producers. Kafka judges it in tests/conformance."""
+"""Conversion for old clients and from old producers. tests/conformance compares with Kafka."""
 
 from __future__ import annotations
 

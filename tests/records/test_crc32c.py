@@ -9,7 +9,7 @@ from kproto.records.crc32c import crc32c
 
 @pytest.mark.parametrize(
     ("data", "crc"),
-    [  # RFC 3720, B.4
+    [  # RFC 3720, B.4.
         (b"\0" * 32, 0x8A9136AA),
         (b"\xff" * 32, 0x62A8AB43),
         (bytes(range(32)), 0x46DD794E),

@@ -1,4 +1,4 @@
-"""Headers of many records at once: that they are those of the records is also one of the claims."""
+"""Headers of many records together. That they equal those of the records is a claim."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tails(*sections: bytes) -> HeaderColumns:
 
 
 def by_record(section: bytes) -> Headers | None:
-    """What the row by row way says, None where it refuses."""
+    """Parse headers with the row reader; None if it rejects them."""
     try:
         found, end = parse_headers(section, 0, len(section), {})
     except (MalformedRecord, IndexError):

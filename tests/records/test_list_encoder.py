@@ -1,4 +1,4 @@
-"""Lists to a batch: the same bytes that the builder makes of the rows."""
+"""Encoding lists gives the bytes of the builder for the same rows."""
 
 from __future__ import annotations
 

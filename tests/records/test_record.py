@@ -1,4 +1,4 @@
-"""The pieces that records are made of."""
+"""Varints and headers, the parts of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a records field, one by one, in lists, and by way of columns."""
+"""Rows of a records field, in one list, in several, and by way of columns."""
 
 from __future__ import annotations
 

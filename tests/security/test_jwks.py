@@ -1,4 +1,4 @@
-"""Signed tokens without a broker. What Kafka takes is in tests/conformance/test_tokens_like_kafka.py."""
+"""Signed tokens without a broker. test_tokens_like_kafka.py compares with Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kproto.testing.issuer import Issuer
 pytest.importorskip("jwt")
 ISSUER = Issuer(algorithm="ES256", audience=None)
 NOW = int(time.time())
-# Made once: each signature is another one, and so would be what is drawn for its places.
+# Made once: each signature differs, and so would the places that are drawn in it.
 TOKEN = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
 
 
@@ -75,7 +75,7 @@ def test_random_tokens_are_rejected(token: str) -> None:
 
 @given(st.data())
 def test_a_token_with_a_changed_byte_is_rejected(data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(TOKEN) - 2))  # the last character has bits that mean nothing
+    place = data.draw(st.integers(0, len(TOKEN) - 2))  # Some bits of the last character are unused.
     other = data.draw(st.sampled_from("Aa0.-_").filter(lambda one: one != TOKEN[place]))
     refusal(TOKEN[:place] + other + TOKEN[place + 1 :])
 

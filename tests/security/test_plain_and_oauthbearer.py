@@ -1,4 +1,4 @@
-"""PLAIN and OAUTHBEARER, both halves."""
+"""PLAIN and OAUTHBEARER, the client's and the broker's half."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_plain_client_fails_on_a_challenge() -> None:
 
 
 def oauth(token: str, skew_ms: int = 0) -> tuple[object, object]:
-    """What the broker says first, and what when the client has answered that."""
+    """Return the broker's first step, and its step after the client's acknowledgement."""
     server = OAuthBearerServer(unsecured(lambda: NOW, allowed_skew_ms=skew_ms))
     client = OAuthBearerClient(token, {"tenant": "a b"})
     first = server.evaluate_response(client.begin())

@@ -1,4 +1,4 @@
-"""SCRAM, both halves, against the examples of the RFCs and against each other."""
+"""SCRAM, both halves, compared with the examples of the RFCs and with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers see of the clients: run by `mypy --strict` and `pyright`, never executed."""
+"""What type checkers see of the clients; checked by mypy --strict and pyright, never run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def mistakes_are_seen(consumer: AsyncConsumer, blocking: Consumer) -> None
 
 
 class Counts:
-    """A handler in threads."""
+    """A handler that runs in threads."""
 
     def setup(self, session: ThreadSession) -> None: ...
 
@@ -123,7 +123,7 @@ def handlers_are_typed(group: ConsumerGroup, tasks: AsyncConsumerGroup) -> None:
 
 
 def names_that_there_are_not_are_refused() -> None:
-    """Each package makes its names when they are used, which type checkers are not told."""
+    """Packages import their names lazily, which type checkers do not see."""
     _ = kproto.Konsumer  # type: ignore[attr-defined]
     _ = consumer.Konsumer  # type: ignore[attr-defined]
     _ = consumer.sarama.Konsumer  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What type checkers see of a message: run by `mypy --strict` and `pyright`, never executed."""
+"""What type checkers see of messages; checked by mypy --strict and pyright, never run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers see of worlds: run by `mypy --strict` and `pyright`, never executed."""
+"""What type checkers see of worlds; checked by mypy --strict and pyright, never run."""
 
 from __future__ import annotations
 

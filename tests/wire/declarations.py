@@ -1,4 +1,4 @@
-"""Messages declared for the tests of the codec: between them they use every feature of a declaration."""
+"""Messages for the tests of the codecs; together they use every feature of declarations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kproto.wire import (
 
 
 class Plain(Message, versions="0-1"):
-    """Every basic type, in versions that are never flexible."""
+    """Every primitive type, in versions that are not flexible."""
 
     yes: Bool
     i8: Int8
@@ -42,7 +42,7 @@ class Plain(Message, versions="0-1"):
 
 
 class Ranges(Message, api_key=900, versions="0-5", flexible="3+"):
-    """Fields that come, go, become nullable and are ignorable."""
+    """Fields that are added, removed, made nullable, and ignorable."""
 
     always: Int32
     gone: Int16 = field("0-2", default=-1)
@@ -64,7 +64,7 @@ class RangesPart(Struct):
 
 
 class Arrays(Message, versions="0-1", flexible="1+"):
-    """Lists of everything that can stand in a list."""
+    """Arrays of every element type."""
 
     bools: list[Bool]
     bytes8: list[Int8]
@@ -131,7 +131,7 @@ class Leaf(Struct):
 
 
 class Nullable(Message, versions="0-2", flexible="1+"):
-    """Structs that may be null, before and in flexible versions."""
+    """Nullable structs, in flexible and other versions."""
 
     first: Point | None = field(nullable="0-1", default=FRESH)
     cursor: Cursor | None = None
@@ -145,7 +145,7 @@ class Cursor(Struct):
 
 
 class Header(Message, versions="1-2", flexible="2+"):
-    """Like Kafka's request header: one field keeps its old length in flexible versions."""
+    """Like Kafka's request header: one field keeps its int16 length in flexible versions."""
 
     request_api_key: Int16
     correlation_id: Int32
@@ -153,7 +153,7 @@ class Header(Message, versions="1-2", flexible="2+"):
 
 
 class Alike(Message, versions="0-2", flexible="1+"):
-    """An array whose elements may have the same lengths, of all kinds."""
+    """An array whose elements may have equal lengths, with all field types."""
 
     before: Int8
     things: list[Thing]
@@ -177,7 +177,7 @@ class Thing(Struct):
 
 
 class Fixed(Message, versions="0-2", flexible="2+"):
-    """Arrays whose elements are of fixed size, with and without gaps."""
+    """Arrays of fixed-size elements, with and without missing fields."""
 
     dense: list[Point]
     gaps: list[Gaps]
@@ -199,7 +199,7 @@ class Identified(Struct):
 
 
 class Empty(Message, versions="0-1", flexible="1+"):
-    """No field at all."""
+    """No fields."""
 
 
 DECLARED: list[type[Message]] = [Plain, Ranges, Arrays, Tagged, Nullable, Header, Alike, Fixed, Empty]

@@ -1,7 +1,7 @@
-"""What must hold of a pair of compiled codecs, as functions, so that mutants can be held against them too.
+"""Properties of a pair of compiled codecs, as functions that mutants are tested with too.
 
-Each draws its own examples and raises on the first one that breaks the claim. `Make` is `compile.decoder` and
-`compile.encoder`, or what a mutant has in their place.
+Each draws its own examples and raises on the first that breaks the property. `Make` holds `compiler.decoder`
+and `compiler.encoder`, or those of a mutant.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ class Make:
 
 
 def part_of_the_examples(share: int) -> settings:
-    """One of `share` examples of the profile, but a few at least."""
+    """Run the profile's number of examples divided by `share`, at least 3."""
     return settings(max_examples=max(3, settings().max_examples // share))
 
 
 def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
-    """Every message that a version can carry has the same bytes from both encoders; its bytes are the same
-    message to both decoders, and both stop at the same place."""
+    """Check that compiled codecs and the interpreter read and write the same."""
 
     @given(versioned(cls, unknown_tags=True), st.binary(max_size=3))
     @part_of_the_examples(share)
@@ -52,7 +51,7 @@ def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
 
 
 def sees_the_tags_of_each_element(make: Make) -> None:
-    """Elements of fixed size are read in one go; one with tags among zeros must not pass for two without."""
+    """Check that tags of one fixed-size element are noticed among elements without tags."""
     for tagged in range(3):
         points = [Point(x=0, y=0, up=False) for _ in range(3)]
         points[tagged].__unknown_tags__ = {9: bytes(12)}
@@ -65,7 +64,7 @@ def sees_the_tags_of_each_element(make: Make) -> None:
 
 @st.composite
 def alike(draw: st.DrawFn, version: int) -> Alike:
-    """Runs of elements with the same lengths, of one element and of many, some with tags."""
+    """Draw runs of elements with equal lengths, some of one element, some with tags."""
     things: list[Thing] = []
     few = from_message(Alike, version, unknown_tags=True).map(lambda drawn: drawn.things[:1])
     for pattern in draw(st.lists(few, max_size=5)):
@@ -80,9 +79,9 @@ def alike(draw: st.DrawFn, version: int) -> Alike:
 
 
 def reads_runs_of_elements_alike(make: Make) -> None:
-    """Whatever layouts the elements have, and the messages before had: the interpreter reads the same."""
+    """Check that arrays of any layouts are read as by the interpreter, after other layouts."""
     for version in (0, 1, 2):
-        decode = make.decoder(Alike, version)  # one for all, so that it remembers layouts
+        decode = make.decoder(Alike, version)  # One decoder for all, so that it remembers layouts.
 
         @given(alike(version), st.binary(max_size=9))
         def check(message: Alike, behind: bytes) -> None:
@@ -93,8 +92,8 @@ def reads_runs_of_elements_alike(make: Make) -> None:
 
 
 def sees_what_differs_in_a_run(make: Make) -> None:
-    """One element, or as many as make a run, that differ from the others in one length or in having tags."""
-    others: list[dict[str, object]] = [
+    """Check elements that differ from the others in one length or by having tags."""
+    variants: list[dict[str, object]] = [
         {"name": None},
         {"title": "longer"},
         {"data": b"data"},
@@ -105,7 +104,7 @@ def sees_what_differs_in_a_run(make: Make) -> None:
         {"names": ["a"]},
         {},
     ]
-    for version, other, count in itertools.product((0, 2), others, (1, 5)):
+    for version, other, count in itertools.product((0, 2), variants, (1, 5)):
         if not (version or other):
             continue
         things = [_thing(index=index) for index in range(10)]
@@ -136,7 +135,7 @@ def _thing(**values: Any) -> Thing:
 
 
 def survives_corrupted_runs(make: Make) -> None:
-    """A byte that is wrong in one element of a run, or in all of them, and a run that is cut."""
+    """Check a wrong byte in one or in all elements of a run, and truncated runs."""
     base = _thing(title="x" * 130)
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):
@@ -152,7 +151,8 @@ def survives_corrupted_runs(make: Make) -> None:
                     broken = bytearray(many)
                     for element in elements:
                         broken[start + element * size + place] = other
-                    decode_quietly(decode, many)  # it has seen the layout when the broken bytes come
+                    # The decoder knows the layout before it gets the corrupted bytes.
+                    decode_quietly(decode, many)
                     assert_agree(decode, Alike, version, bytes(broken))
         for cut in range(0, len(many), 11):
             assert_agree(decode, Alike, version, many[:cut])
@@ -164,7 +164,7 @@ def decode_quietly(decode: Decoder, data: bytes) -> None:
 
 
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:
-    """A message made for one version, possibly unsayable in another: both encoders refuse, or neither."""
+    """Check that both encoders reject the same messages of another version."""
 
     @given(
         st.sampled_from(versions).flatmap(lambda v: from_message(cls, v, unknown_tags=True)),
@@ -185,7 +185,7 @@ def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], version
 
 
 def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: int, share: int = 10) -> None:
-    """No prefix decodes, and corrupted bytes raise what they may, or decode as the interpreter says."""
+    """Check that no truncation decodes and that corruptions are read as by the interpreter."""
 
     @given(from_message(cls, version, unknown_tags=True))
     @part_of_the_examples(share)
@@ -201,22 +201,22 @@ def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: i
 
 
 def places(data: bytes) -> list[int]:
-    """Every offset of short data; of long data both ends, and some in between."""
+    """Return every offset of short data; of long data both ends and some in between."""
     size = len(data)
     return [at for at in range(size) if at < 30 or at >= size - 10 or at % (size // 20) == 0]
 
 
 def corruptions(data: bytes) -> Iterator[bytes]:
-    """One byte in turn replaced by the values that mean something: null, empty, long, negative, one more."""
+    """Replace one byte at a time by null, empty, long, negative and incremented values."""
     for at in places(data):
         for other in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
             yield data[:at] + bytes([other]) + data[at + 1 :]
 
 
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
-    """The compiled decoder accepts nothing that the interpreter refuses, and reads the same out of it.
+    """Check that the compiled decoder reads the same as the interpreter, and no more.
 
-    It may give up on an overlong varint that says null: then the interpreter, asked next, has the answer.
+    It may fail on an overlong varint that means null; the interpreter then decodes it.
     """
     try:
         found, end = decode(data, 0)
@@ -231,11 +231,11 @@ def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes)
         return
     expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
-    assert repr(found) == repr(expected)  # equality would trip over not-a-number
+    assert repr(found) == repr(expected)  # NaN is not equal to itself.
 
 
 def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: bytes, flexible: bool) -> None:
-    """A count of fifty thousand with nothing behind it is refused before anything is made for it."""
+    """Check that a count of 50,000 without elements is rejected before memory is allocated."""
     data = head + (interpreter.uvarint(50_001) if flexible else (50_000).to_bytes(4, "big"))
     decode = make.decoder(cls, version)
     tracemalloc.start()
@@ -253,7 +253,7 @@ def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: byt
 
 
 def structs_of(cls: type[Struct]) -> set[type[Struct]]:
-    """The class and all parts of it."""
+    """Return the class and all structs within it."""
     found: set[type[Struct]] = {cls}
     for f in cls.__fields__:
         kind = getattr(f.kind, "element", f.kind)

@@ -18,12 +18,12 @@ from kproto.wire import Message, Struct, interpreter
 from kproto.wire.message import Array
 from kproto.wire.types import Primitive
 
-# Far above those that Kafka has given away.
+# Far above the tags that Kafka uses.
 UNKNOWN_TAG = 99
 
 
 def sample(cls: type[Message], version: int, elements: int = 1) -> Any:
-    """A message of `version` with every field set. The innermost lists of structs have `elements` of them."""
+    """Build a message with every field set; innermost lists of structs have `elements` items."""
     return _struct(cls, version, version in cls.__flexible__, elements, itertools.count(1))
 
 
@@ -68,7 +68,7 @@ def _value(
 
 
 def _is_leaf(cls: type[Struct], version: int) -> bool:
-    """No struct inside of this one."""
+    """Return whether the struct contains no other struct."""
     return not any(
         isinstance(getattr(f.kind, "element", f.kind), type) for f in cls.__fields__ if version in f.versions
     )
@@ -90,7 +90,7 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
 
 
 class Place:
-    """A field of a sample, or an element of a list in it: what it is, and how its value is replaced."""
+    """A field of a sample, or an element of a list in it: its kind, and how to replace its value."""
 
     def __init__(self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, there: bool) -> None:
         self.path = path
@@ -131,7 +131,7 @@ def all_places(owner: Any, version: int, prefix: str = "") -> Iterator[Place]:
 
 
 def structs_in(struct: Any) -> Iterator[Any]:
-    """The struct and all structs inside of it."""
+    """Yield the struct and all structs within it."""
     yield struct
     for f in type(struct).__fields__:
         value = getattr(struct, f.name)
@@ -141,7 +141,7 @@ def structs_in(struct: Any) -> Iterator[Any]:
 
 
 class Length(NamedTuple):
-    """Bytes that say how much follows: `data[start:end]`, as a varint or as a signed int."""
+    """A length or count in the data: `data[start:end]`, as a varint or a signed int."""
 
     start: int
     end: int
@@ -154,14 +154,14 @@ class Length(NamedTuple):
 
 
 def lengths(cls: type[Message], version: int, data: bytes) -> list[Length]:
-    """Every length and count in the bytes of a message, of tag sections too."""
+    """Return every length and count in the bytes of a message, including tag sections."""
     reader = _Noting(cls.__name__, data, 0, version, version in cls.__flexible__)
     reader.struct(cls)
     return reader.noted
 
 
 class _Noting(interpreter.Reader):
-    """The interpreter's reader, which remembers where it has read a length."""
+    """The interpreter's reader, recording where it reads lengths."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

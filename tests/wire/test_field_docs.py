@@ -1,4 +1,4 @@
-"""The comments beside a declaration are what help() says of its fields."""
+"""help() shows the comments beside the fields of a declaration."""
 
 from __future__ import annotations
 

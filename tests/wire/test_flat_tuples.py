@@ -1,4 +1,4 @@
-"""Flat tuples say what the objects say: for every message, every version, and every kind of run."""
+"""Flat tuples have the values of the objects: all messages, versions and kinds of runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.wire.test_compiler import ALL, EVERY_VERSION
 
 
 class Listed(Message, versions="0-2", flexible="1+"):
-    """The parts end in lists of numbers."""
+    """Its elements end in lists of numbers."""
 
     parts: list[ListedPart]
     after: Int16
@@ -62,7 +62,7 @@ class ListedPart(Struct):
 
 
 class Named(Message, versions="0-1", flexible="1+"):
-    """The parts have all of their fields in every version."""
+    """Its elements have all of their fields in every version."""
 
     parts: list[NamedPart]
     after: Int16
@@ -77,7 +77,7 @@ class NamedPart(Struct):
 
 
 class Mixed(Message, versions="0-2", flexible="1+"):
-    """The parts have fields of all kinds, and lists that are mostly null or empty."""
+    """Its elements have fields of all kinds, and lists that are mostly null or empty."""
 
     parts: list[MixedPart]
     after: Int16
@@ -100,7 +100,7 @@ BOTH_WAYS = [(cls, v) for cls in RUNS for v in range(cls.__versions__.max + 1)]
 
 @st.composite
 def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
-    """Runs of parts with the same lengths, of one part and of many, some with tags."""
+    """Draw runs of elements with equal lengths, some of one element, some with tags."""
     part = next(f.kind.element for f in cls.__fields__ if f.name == "parts")
     parts: list[Any] = []
     for pattern in draw(st.lists(from_message(cls, version).map(lambda drawn: drawn.parts[:1]), max_size=4)):
@@ -130,7 +130,7 @@ def reads_runs(module: ModuleType) -> None:
 
 
 def sees_where_runs_end(module: ModuleType) -> None:
-    """One element, or some, that differ from the many before and behind in a length or in having tags."""
+    """Check elements that differ from the many around them in a length or by having tags."""
     listed = [{"numbers": [1]}, {"numbers": [], "flags": [True]}, {"flags": None}, {}]
     named = [{"name": "longer"}, {"note": None}, {"note": ""}, {"data": b""}, {}]
     mixed = [{"points": None}, {"ids": None}, {"points": [Point(x=1, y=2, up=True)]}, {"data": None}, {}]
@@ -141,7 +141,8 @@ def sees_where_runs_end(module: ModuleType) -> None:
             for index in range(30, 30 + count):
                 parts[index] = _part(cls, index, **other)
                 if version and not other:
-                    parts[index].__unknown_tags__ = {9: b""}  # what is behind still makes sense without it
+                    # The following bytes can still be decoded without it.
+                    parts[index].__unknown_tags__ = {9: b""}
             message = cls(parts=parts, after=7)
             assert module.decode_flat(cls, message.encode(version), version) == flatten(message)
 
@@ -158,7 +159,7 @@ def _part(cls: type[Any], index: int, **values: Any) -> Any:
 
 
 def survives_in_runs(module: ModuleType) -> None:
-    """Each byte of a part is wrong in one part of a run, or in all of them; or the run is cut."""
+    """Corrupt each byte of an element in one or in all elements of a run; truncate the run."""
     for (cls, version), count in itertools.product(BOTH_WAYS, (4, 26)):
         part = _part(cls, 5, **({"name": "x" * 130} if cls is Named else {}))
         many = cls(parts=[part] * count, after=7).encode(version)
@@ -170,21 +171,22 @@ def survives_in_runs(module: ModuleType) -> None:
                 broken = bytearray(many)
                 for element in elements:
                     broken[start + element * size + place] = other
-                module.decode_flat(cls, many, version)  # it has seen the layout when the broken bytes come
+                # The decoder knows the layout before it gets the corrupted bytes.
+                module.decode_flat(cls, many, version)
                 assert_agree(module, cls, version, bytes(broken))
         for cut in range(0, len(many), 97):
             assert_agree(module, cls, version, many[:cut])
 
 
 def assert_agree(module: ModuleType, cls: type[Message], version: int, data: bytes) -> None:
-    """What `decode` reads is read, what it refuses is refused in the same words, but for what isn't UTF-8."""
+    """Check that `decode_flat` reads and rejects the same as `decode`, except invalid UTF-8."""
     expected = outcome(lambda: flatten(cls.decode(data, version)))
     assert outcome(lambda: module.decode_flat(cls, data, version)) == expected or "not UTF-8" in expected
 
 
 def outcome(decode: Callable[[], object]) -> str:
     try:
-        return repr(decode())  # True is equal to 1, and not-a-number not to itself
+        return repr(decode())  # True is equal to 1, and NaN is not equal to itself.
     except DecodeError as error:
         return str(error)
 

@@ -1,4 +1,4 @@
-"""The forms of the wire, byte for byte, and what errors say. Both codecs are held to each example."""
+"""The wire format byte for byte, and the errors. Both codecs must pass each example."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_an_empty_array_differs_from_a_null_array() -> None:
 
 
 def test_unknown_tags_are_kept_and_written_back_in_ascending_order() -> None:
-    # count 3: tag 9, tag 2 and the known tag 3, in that order
+    # The count 3, then tag 9, tag 2 and the known tag 3, in this order.
     data = bytes.fromhex("00000001 01 01 03  09 01 aa  02 00  03 08 0000000000000005")
     decoded = Tagged.decode(data, 2)
     assert decoded.__unknown_tags__ == {9: b"\xaa", 2: b""}

@@ -1,4 +1,4 @@
-"""Declarations: what they accept, what they refuse, and what the objects made from them can do."""
+"""Declarations: what is valid, what is rejected, and how the objects behave."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_shared_list_is_not_a_valid_default() -> None:
     with pytest.raises(TypeError, match="unsafe"):
 
         class FullList(Struct):
-            """A list with something in it."""
+            """A declaration with a non-empty list as its default."""
 
             x: list[Int32] = field("1+", default=[1])
 
@@ -208,7 +208,7 @@ def test_a_struct_with_fields_cannot_be_subclassed() -> None:
     with pytest.raises(TypeError, match="cannot be subclassed"):
 
         class Wider(Point):
-            """A point with more to it."""
+            """A struct that subclasses another with fields."""
 
             z: Int32 = 0
 

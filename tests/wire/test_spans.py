@@ -1,4 +1,4 @@
-"""Which bytes are which field: the spans of any message, whole or broken, held against the compiled codec."""
+"""The spans of valid and malformed messages, compared with the compiled codec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kproto.wire.spans import AnnotatedMessage, annotate, value_text
 
 
 def cover(reading: AnnotatedMessage[Message], start: int) -> int:
-    """The invariant: each span begins where the one before it ends. The answer is where the last one ends."""
+    """Check that each span begins at the end of the previous one; return the last end."""
     for span in reading.spans:
         assert span.start == start
         assert span.end >= start

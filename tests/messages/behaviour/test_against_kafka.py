@@ -1,6 +1,6 @@
-"""Every declaration is what Kafka 4.3's own definitions say, and the comparison sees every sort of mistake.
+"""Every declaration equals Kafka 4.3's definition, and each kind of difference is noticed.
 
-Needs no Java, only Kafka's jars: the definitions are JSON files inside of them.
+Needs no Java, only Kafka's jars, which contain the definitions as JSON.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def test_record_types_are_kafkas(kafka: dict[str, Definition]) -> None:
     assert declared == defined
 
 
-# Mutants: change one thing in a definition, and the comparison says which field is not as declared.
+# Mutants: one change of a definition, and the difference that must be reported.
 
 
 def change(*path: str, **to: Any) -> Callable[[Definition], None]:
-    """Change the field at `path` (Kafka's names), or the message itself when there is none."""
+    """Change the field at `path` (Kafka's names), or the message itself if the path is empty."""
 
     def mutate(definition: Definition) -> None:
         target = definition
@@ -144,11 +144,11 @@ def test_the_comparison_notices_each_mutation(mutant: str, kafka: dict[str, Defi
     assert any(named in difference for difference in found), found
 
 
-# A newer Kafka: the same checks over its jars are red, and say what it is that is missing here.
+# A newer Kafka: the same checks on its jars fail and name what is missing here.
 
 
 def newer(definition: Definition) -> Definition:
-    """The message with one version more, in which it and each of its structs have one field more."""
+    """Add a version to a message, with one more field in it and in each of its structs."""
     found = copy.deepcopy(definition)
     first, _, last = found["validVersions"].partition("-")
     new = int(last or first) + 1
@@ -168,7 +168,7 @@ def newer(definition: Definition) -> Definition:
 
 @pytest.fixture(scope="module")
 def newer_jars(tmp_path_factory: pytest.TempPathFactory, kafka: dict[str, Definition]) -> Path:
-    """Kafka's jars of tomorrow: every message is newer, and there is an API that is not declared here."""
+    """Write jars of a newer Kafka: every message is newer, and one API is new."""
     api = kafka["HeartbeatRequest"] | {"name": "TomorrowRequest", "apiKey": 999}
     found = [api, *(newer(definition) for definition in kafka.values())]
     folder = tmp_path_factory.mktemp("jars")
@@ -195,7 +195,7 @@ def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> Non
 
 
 def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iterator[str]:
-    """Where a field of every struct that this version has would stand."""
+    """Return where a new field of every struct of this version would be."""
     yield path + name
     for f in cls.__fields__:
         part = getattr(f.kind, "element", f.kind)

@@ -1,6 +1,6 @@
-"""Numbers that nobody knows, as error codes, flags and kinds of newer brokers are: they stay as they are.
+"""Unknown numbers, such as error codes of newer brokers, are kept.
 
-`test_java_frames.py` asks Kafka for the same.
+`test_java_frames.py` checks the same with Kafka.
 """
 
 from __future__ import annotations

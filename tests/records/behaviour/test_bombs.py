@@ -1,4 +1,4 @@
-"""Bytes that say they are huge are errors soon, and small ones; what compresses well is read all the same."""
+"""Decompression bombs are early and cheap errors; data that compresses well is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.records.bombs import ENTRANCES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
-HARMLESS = {"the size of a batch"}  # a cut last batch isn't there
+HARMLESS = {"the size of a batch"}  # A truncated last batch is ignored.
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["rows"] if PROFILE == "quick" else ENTRANCES)
 def seen(request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a fresh process and its forks met when they read the bombs by this entrance."""
+    """Return how a fresh process and its forks read the bombs by this entrance."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.records.bombs", request.param, str(directory)],
         capture_output=True,
@@ -54,7 +54,7 @@ def test_every_bomb_is_an_error(seen: Any) -> None:
 
 
 def test_every_bomb_takes_few_lines_of_python(seen: Any) -> None:
-    """What one step may take, its memory bounds; the shell's own steps are two thirds of these."""
+    """The memory limits bound what one line can do. The process itself takes two thirds of these lines."""
     assert {name: lines for name, (_, lines, _) in seen.items() if lines > 60_000} == {}
 
 
@@ -85,7 +85,7 @@ def log_lines(codec: str) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
-    """Kafka's consumer has no bound, and our producer writes such batches when it may."""
+    """Kafka's consumer has no limit, and our producer writes such batches."""
     assert len(read(log_lines(codec))) == LINES
 
 
@@ -105,7 +105,7 @@ def test_max_decompressed_is_applied_and_named_in_the_error(codec: str, read: An
 
 @pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
 def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> None:
-    """Nothing is known of what comes then: for an empty one the next block tells, a cut one is broken."""
+    """An empty first block leaves the decision to the next block; a truncated one is malformed."""
     blocks = compression.compress(2, bytes(32 << 10))[16:]
     body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600
     with pytest.raises(RecordError, match=f"grows beyond {16 * MB} bytes"):

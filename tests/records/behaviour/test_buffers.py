@@ -1,7 +1,7 @@
-"""What only looks like bytes is refused, and what holds bytes of any shape is written as its bytes.
+"""Arrays are rejected, and buffers of any shape are written as their bytes.
 
-The length of an array is that of its elements, and its bytes can be joined: so a batch was written that no
-consumer can read, with the right checksum.
+The length of an array counts elements, but joining it takes its bytes. So a batch with a valid checksum was
+written that no consumer can read.
 """
 
 from __future__ import annotations

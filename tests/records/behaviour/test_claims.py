@@ -1,4 +1,4 @@
-"""The claims about record batches hold for kproto, and every mutant of it breaks one."""
+"""The claims about record batches hold for kproto, and every mutant breaks one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A stranger's name costs what a user's does, whatever the password: the time tells nobody who is known.
+"""An unknown user takes as much work as a known one, so times do not reveal users.
 
-Counted are the calls into C that hash and compare, as time says something else on every machine.
+The tests count calls that hash and compare, because times differ between machines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CASES = [
 
 
 def hashed(work: Callable[[], object]) -> Counter[str]:
-    """Which functions of `hashlib` and `hmac` are called, and how often."""
+    """Count the calls of functions of `hashlib` and `hmac`."""
     found: Counter[str] = Counter()
 
     def look(frame: Any, event: str, called: Any) -> None:
@@ -45,7 +45,7 @@ def hashed(work: Callable[[], object]) -> Counter[str]:
 
 
 def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
-    """What the broker hashes until it refuses somebody."""
+    """Return what the broker hashes until it rejects a client."""
     door = SaslAuthenticator(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
     client: Any = PlainClient(name, password)
     if mechanism != "PLAIN":

@@ -1,4 +1,4 @@
-"""No circle of imports: declarations know nothing of the codecs that read them."""
+"""Declarations do not import codecs, and the modules have no import cycle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOM = Path(kproto.wire.__file__).parent
 
 
 def imported(path: Path) -> set[str]:
-    """The modules of the room that a module imports, at its top or inside of a function."""
+    """Return the modules of the package that a module imports, also within functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == 1:

@@ -1,4 +1,4 @@
-"""The properties in `properties.py` are worth something: each of these broken compilers fails one of them."""
+"""Each mutant of the compiler fails one of the checks in `properties.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.wire import properties
 from tests.wire.declarations import Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make
 
-# Whoever imports another one stands behind it.
+# In import order: a module comes after those that it imports.
 MODULES = (layouts, source, decoder_source, encoder_source, compile_module)
 
 pytestmark = pytest.mark.thorough
@@ -129,14 +129,15 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 
 
 def compiler(old: str, new: str) -> ModuleType:
-    """The compiler with one place changed, in one of the modules that it is made of."""
+    """Return the compiler with one change in one of its modules."""
     places = [Path(str(module.__file__)).read_text().count(old) for module in MODULES]
     assert sum(places) == 1, f"{sum(places)} places match {old!r}"
     made: list[ModuleType] = []
     with pytest.MonkeyPatch.context() as patch:
         for module, found in zip(MODULES, places, strict=True):
             made.append(mutant(module, old if found else "", new))
-            patch.setitem(sys.modules, module.__name__, made[-1])  # for those behind it that import it
+            # For the following modules, which import it.
+            patch.setitem(sys.modules, module.__name__, made[-1])
     return made[-1]
 
 
@@ -144,7 +145,7 @@ def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
     made = importlib.util.module_from_spec(spec)
-    sys.modules[made.__name__] = made  # where dataclasses look for the names in annotations
+    sys.modules[made.__name__] = made  # dataclasses look up the names in annotations there.
     text = Path(str(module.__file__)).read_text()
     exec(compile(text.replace(old, new) if old else text, f"<{made.__name__}>", "exec"), vars(made))
     return made
@@ -155,10 +156,11 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
-    for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):  # it is broken, but it compiles
+    # The mutant is wrong, but it compiles.
+    for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)
-    # More than the rarest defect needs: what Hypothesis draws depends on all code that is there.
+    # More examples than the rarest mutant needs, because the drawn examples depend on all loaded code.
     settings.register_profile(
         "mutants", max_examples=1000, database=None, derandomize=True, phases=[Phase.generate]
     )

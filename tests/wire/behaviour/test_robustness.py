@@ -1,8 +1,8 @@
-"""No bytes make `decode` raise anything but DecodeError, hang, or allocate what they did not pay for; and no
-values make `encode` raise anything but EncodeError, or write less than they say.
+"""`decode` raises only DecodeError on any bytes, and `encode` only EncodeError on any values.
 
-The samples have every field set: `samples.py`. How many versions, places and replacements are tried hangs on
-the profile, see `Effort`.
+Neither hangs nor allocates memory that the input does not justify, and no encoder writes less than its input.
+`samples.py` has samples with every field set. The profile decides how many versions, places and replacements
+are tested; see `Effort`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ NEWEST_AND_OLDEST = [
 
 @dataclass(frozen=True)
 class Effort:
-    """quick: the newest versions, at each place one replacement that means something, another at the next.
-    ci: all versions, at each place five; two with lists of three. soak: all 255."""
+    """How much each profile tests.
+
+    quick: the newest versions, one meaningful replacement per place. ci: all versions, five per place, two
+    with lists of three. soak: all 255.
+    """
 
     versions: slice
     elements: tuple[int, ...]
@@ -54,7 +57,7 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# One of so many wrong values is tried in a field; the next field gets the next one.
+# One wrong value of this many is tested per field, the next one in the next field.
 SHARE = 1 if EFFORT.values_of_three else 8
 
 Decode = Callable[[type[Message], bytes, int], Message | None]
@@ -64,9 +67,9 @@ def versions(cls: type[Message]) -> list[int]:
     return list(range(cls.__versions__.min, cls.__versions__.max + 1))[EFFORT.versions]
 
 
-# Decoding
+# Decoding.
 
-# Bytes that reading a sample may allocate: tables of layouts and texts of errors.
+# Bytes that decoding a sample may allocate, for tables of layouts and texts of errors.
 CHEAP = 50_000
 
 
@@ -82,18 +85,21 @@ def decode_or_refuse(cls: type[Message], data: bytes, version: int) -> Message |
 
 
 def agree(make: Make, cls: type[Message], version: int, data: bytes) -> bool:
-    """The compiled decoder, `decode` and the interpreter read the same out of `data`, or none of them
-    anything; and what was read can be written and read again. Return whether it could be read."""
+    """Check that all decoders read the same from `data`, or all reject it; return whether they read it.
+
+    What was read must encode and decode again.
+    """
     try:
         found, end = make.decoder(cls, version)(data, 0)
     except UNREADABLE:
-        # It may give up on an overlong varint that says null; the interpreter, asked next, has the answer.
+        # The compiled decoder may fail on an overlong varint that means null; the interpreter then decodes
+        # it.
         again = decode_or_refuse(cls, data, version)
         assert again is None or again.encode(version) != data
         return again is not None
     expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
-    assert found == expected or repr(found) == repr(expected)  # not-a-number is not equal to itself
+    assert found == expected or repr(found) == repr(expected)  # NaN is not equal to itself.
     canonical = make.encoder(cls, version)(found)
     assert canonical == interpreter.encode(expected, version)
     assert cls.decode(canonical, version).encode(version) == canonical
@@ -112,7 +118,7 @@ def survives_every_corruption(make: Make, cls: type[Message], version: int, data
 
 @pytest.fixture(scope="module")
 def real() -> Make:
-    """The codecs that `decode` and `encode` use, compiled once."""
+    """The codecs of `decode` and `encode`, compiled once."""
     return Make(
         lambda cls, version: cls.__decoders__[version], lambda cls, version: cls.__encoders__[version]
     )
@@ -131,7 +137,7 @@ def test_every_truncation_and_corruption_of_a_full_message(real: Make, cls: type
 
 
 def huge(length: Length) -> list[bytes]:
-    """What stands for far more than there is, for lengths near 2**31 (2**15), for more than an int holds."""
+    """Return lengths that exceed the data, near 2**31 (2**15) and beyond int32."""
     if length.varint:
         beyond = [bytes.fromhex(text) for text in ("ffffffff0f", "ffffffffff", "ffffffffff01")]
         return [interpreter.uvarint(50_000), interpreter.uvarint(2**31 - 1), *beyond]
@@ -140,16 +146,16 @@ def huge(length: Length) -> list[bytes]:
 
 
 def negative(length: Length) -> list[bytes]:
-    """What stands for null, though nobody writes it so: negative numbers, a zero of several bytes."""
+    """Return unusual nulls: negative numbers, and a zero of several bytes."""
     if length.varint:
         return [bytes.fromhex("8080808000"), bytes.fromhex("8000")]
     return [(-low).to_bytes(length.size, "big", signed=True) for low in (1 << 8 * length.size - 1, 2)]
 
 
 def lengths_cost_nothing(decode: Decode, cls: type[Message], version: int, share: int = 1) -> None:
-    """Huge and negative lengths, wherever they stand: `decode` allocates nothing for them."""
+    """Check that `decode` allocates nothing for huge and negative lengths at any place."""
     data = sample(cls, version).encode(version)
-    decode(cls, data, version)  # so that no compiling is counted
+    decode(cls, data, version)  # Compilation is not counted.
     for number, length in enumerate(lengths(cls, version, data)):
         bombs = [(bomb, True) for bomb in huge(length)] + [(bomb, False) for bomb in negative(length)]
         for bomb, is_huge in bombs[number % share :: share]:
@@ -214,11 +220,11 @@ def test_a_count_without_elements_allocates_nothing(version: int, flexible: bool
     properties.stays_small_on_bombs(REAL, Arrays, version, head, flexible)
 
 
-# Encoding
+# Encoding.
 
 
 class Odd:
-    """Compares with nothing, and can't be printed."""
+    """An object that cannot be compared and has no repr."""
 
     def __eq__(self, other: object) -> bool:
         raise ValueError("ambiguous")
@@ -229,7 +235,7 @@ class Odd:
     __hash__ = None  # type: ignore[assignment]
 
 
-# Nobody's value.
+# An object that is no valid value of any field.
 NEVER = [object(), Odd(), {}, {"a": 1}, 1j, ...]
 
 # Strings have at most 32767 bytes, in flexible versions too.
@@ -263,11 +269,12 @@ def wrong_values(place: Place) -> list[Any]:
     parts = vars(
         types.SimpleNamespace(**{name: getattr(place.get(), name) for name in place.kind.__options__})
     )
-    return [*values, "ab", 5, [], types.SimpleNamespace(**parts)]  # the parts alone, without room for tags
+    # The elements alone, without space for tags.
+    return [*values, "ab", 5, [], types.SimpleNamespace(**parts)]
 
 
 def refusal(make: Make, message: Message, version: int) -> EncodeError:
-    """The error that a message is refused with; an AssertionError if it isn't, or by one encoder only."""
+    """Return the error of both encoders. Raises AssertionError if one of them succeeds."""
     cls = type(message)
     with pytest.raises(Exception):  # noqa: B017, PT011  the compiled encoder may raise anything
         make.encoder(cls, version)(message)
@@ -280,7 +287,7 @@ def refusal(make: Make, message: Message, version: int) -> EncodeError:
 
 
 def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: int = 1) -> None:
-    """A value of a wrong type, out of range or too long, null or a half of a struct, in every field."""
+    """Check values of wrong types, out of range, too long, null or partial, in every field."""
     message = sample(cls, version)
     for number, place in enumerate(all_places(message, version)):
         if not place.there:
@@ -294,7 +301,7 @@ def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: in
 
 
 def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int) -> None:
-    """A value for a field that the version lacks is refused, or left out if the field is ignorable."""
+    """Check that a value for a missing field is rejected, or dropped if the field is ignorable."""
     message = sample(cls, version)
     data = message.encode(version)
     for place in all_places(message, version):
@@ -354,7 +361,7 @@ def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message]) -> None:
-    """Kafka's readers do, so a broker that reads it would take what no other broker does."""
+    """Kafka's readers reject it, so a broker that accepted it would differ from all others."""
     version = cls.__versions__.max
     data = sample(cls, version).encode(version)
     for length in lengths(cls, version, data):
@@ -363,7 +370,7 @@ def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message])
             assert not agree(real, cls, version, broken + data[length.end + 2 :])
 
 
-# Mutants: compilers with one mistake.
+# Mutants of the compiler with one mistake.
 
 
 def survives(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""Decoding and encoding without a copy of records: what comes out is the same."""
+"""Decoding and encoding without copies of records gives the same results."""
 
 from __future__ import annotations
 
