@@ -16,7 +16,7 @@ from kproto.testing.world import World
 
 ALL = scenarios()
 MOST_LINES = 140
-TURNS = 20_000  # Of all worlds of one scenario: about a second of CPU.
+TURNS = 20_000  # limit for all worlds of one scenario, about 1 s of CPU
 MANY_TURNS = {"S1-21", "S1-25", "S2-42", "S2-43", "S2-46"}
 
 
@@ -26,21 +26,21 @@ def _param(scenario: Scenario) -> object:
 
 
 @pytest.mark.parametrize("scenario", [_param(one) for one in ALL])
-def test_it_comes_out_as_it_has_to_and_its_text_fits_a_terminal_and_a_tired_reader(
+def test_every_claim_holds_and_the_report_fits_a_terminal(
     scenario: Scenario, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = scenario.run()
-    assert [claim.text for claim in told.claims if not claim.holds] == []
-    assert told.claims
-    assert sum(act.stage.turns for act in told.acts) <= TURNS
-    lines = report.text(scenario, told)
+    run = scenario.run()
+    assert [claim.text for claim in run.claims if not claim.holds] == []
+    assert run.claims
+    assert sum(act.stage.turns for act in run.acts) <= TURNS
+    lines = report.text(scenario, run)
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if "[['" in line or "[('" in line or "('" in line] == []
     assert caplog.messages == []  # it needs no network, and says what it says in its text
 
 
-def test_of_many_runs_the_first_are_told_and_what_is_said_again_and_again_is_counted() -> None:
+def test_a_report_shows_the_first_of_many_runs_and_counts_repeated_moments() -> None:
     orders = "\n".join(report.text(find("S0-15"), find("S0-15").run()))
     assert "Run 4 of 80" in orders
     assert "Run 5 of 80" not in orders
@@ -50,34 +50,34 @@ def test_of_many_runs_the_first_are_told_and_what_is_said_again_and_again_is_cou
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
-def test_it_says_what_the_document_says_and_what_is_to_happen(scenario: Scenario) -> None:
+def test_every_text_of_a_scenario_is_present(scenario: Scenario) -> None:
     for part in (scenario.title, scenario.says, scenario.given, scenario.when, scenario.then):
         assert part
     assert scenario.id[:2] in MODULES
 
 
-def test_ids_are_in_order_with_their_letters() -> None:
+def test_ids_are_sorted_by_number_then_letter() -> None:
     ids = ["S3-19b", "S0-10", "S0-2", "S3-19a"]
     assert sorted(ids, key=_order) == ["S0-2", "S0-10", "S3-19a", "S3-19b"]
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
-    told = [report.json(found, found.run()) for found in [find("S1-23")] * 2]
-    assert told[0] == told[1]
+def test_the_same_seed_gives_the_same_run() -> None:
+    reports = [report.json(found, found.run()) for found in [find("S1-23")] * 2]
+    assert reports[0] == reports[1]
 
 
-def test_a_scenario_is_found_in_any_case_and_an_unknown_one_says_which_there_are() -> None:
+def test_find_ignores_case_and_an_unknown_id_lists_the_known_ones() -> None:
     assert find("s1-20").id == "S1-20"
     with pytest.raises(ConfigError, match="S1-20"):
         find("S1-999")
 
 
-def test_a_parameter_that_a_scenario_does_not_take_is_refused() -> None:
+def test_an_unsupported_parameter_is_rejected() -> None:
     with pytest.raises(ConfigError, match="takes: client"):
         find("S1-20").run(Parameters(polls=3))
 
 
-def test_no_claim_is_no_success() -> None:
+def test_a_run_without_claims_does_not_hold() -> None:
     assert not ScenarioRun(Parameters()).holds
 
 
@@ -93,30 +93,32 @@ def test_no_claim_is_no_success() -> None:
         ("stop-the-world --members 10000", "--members=10000 is not allowed; 1 to 200"),
     ],
 )
-def test_what_would_take_all_day_is_refused(words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parameters_that_would_run_too_long_are_rejected(
+    words: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["scenario", *words.split()]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_with_another_client_a_story_claims_what_that_one_does() -> None:
-    told = find("S1-2").run(Parameters(client="sarama-cluster"))
-    assert (told.holds, told.results["new partitions seen after"]) == (True, "never")
+def test_the_claims_follow_the_chosen_client() -> None:
+    run = find("S1-2").run(Parameters(client="sarama-cluster"))
+    assert (run.holds, run.results["new partitions seen after"]) == (True, "never")
 
 
 @pytest.mark.parametrize("id", ["S1-16", "S1-20"])
-def test_what_sees_the_growth_before_any_record_claims_no_loss(id: str) -> None:
-    told = find(id).run(Parameters(rate=1, refresh_ms=50))
-    assert (told.holds, told.results["lost"]) == (True, 0)
+def test_growth_seen_before_the_first_record_loses_nothing(id: str) -> None:
+    run = find(id).run(Parameters(rate=1, refresh_ms=50))
+    assert (run.holds, run.results["lost"]) == (True, 0)
 
 
 @pytest.mark.parametrize(
     "id", ["S1-22", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("S1-16", "S1-25"))]
 )
-def test_a_story_goes_on_until_a_slow_refresh_is_over(id: str) -> None:
+def test_a_run_lasts_until_a_slow_refresh_completes(id: str) -> None:
     assert find(id).run(Parameters(refresh_ms=20_000)).holds
 
 
-def test_an_ending_that_was_changed_has_its_own_reason() -> None:
+def test_a_changed_outcome_has_its_own_reason() -> None:
     good, bad = (find("S0-1").run(Parameters(polls=polls)).because for polls in (4, 20))
     assert good != bad
 
@@ -137,19 +139,19 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("client", MEASURED)
-def test_the_worst_that_the_originals_lost_can_be_lost(client: str) -> None:
+def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
     """At one moment of the growth; the next test has the others."""
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 
 
-def test_who_does_not_look_loses_everything() -> None:
+def test_a_client_that_never_looks_loses_everything() -> None:
     assert loss("kafka-go", watch=False).lost == 2_600
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", MEASURED)
-def test_what_the_originals_lost_is_within_what_the_machines_lose(client: str) -> None:
+def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
     """Whenever it grows. sarama's two tickers are as far apart as the client is older than its session."""
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(
@@ -167,7 +169,7 @@ def test_what_the_originals_lost_is_within_what_the_machines_lose(client: str) -
     assert abs(runs[len(runs) // 2] - measured[(len(measured) - 1) // 2]) <= 400
 
 
-def test_eager_stops_everything_and_cooperative_what_moves() -> None:
+def test_eager_stops_all_partitions_and_cooperative_only_those_that_move() -> None:
     eager, cooperative = (stop_the_world(3, protocol) for protocol in ("eager", "cooperative"))
     assert eager.stood_still == eager.partitions == 6
     assert cooperative.stood_still == 1
@@ -176,23 +178,23 @@ def test_eager_stops_everything_and_cooperative_what_moves() -> None:
 # -- the command
 
 
-def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_one_line_per_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [one.id for one in ALL]
     assert max(map(len, lines)) <= 120
 
 
-def test_the_stories_of_a_document_or_about_a_word_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_is_filtered_by_document_or_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "s0"]) == 0
     assert {line.partition("-")[0] for line in capsys.readouterr().out.splitlines()} == {"S0"}
     assert main(["scenario", "sarama-cluster", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["id"] for one in told if "sarama-cluster" not in one["title"]] == []
-    assert len(told) >= 2
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [entry["id"] for entry in entries if "sarama-cluster" not in entry["title"]] == []
+    assert len(entries) >= 2
 
 
-def test_loss_prints_what_was_lost_beside_the_formula(capsys: pytest.CaptureFixture[str]) -> None:
+def test_loss_prints_the_measured_and_the_predicted_loss(capsys: pytest.CaptureFixture[str]) -> None:
     words = "scenario loss --client librdkafka --refresh 2s --rate 50/s --grow-at 3s --json"
     assert main(words.split()) == 0
     latest, earliest = (json.loads(line) for line in capsys.readouterr().out.splitlines())
@@ -200,14 +202,14 @@ def test_loss_prints_what_was_lost_beside_the_formula(capsys: pytest.CaptureFixt
     assert earliest["formula"] == earliest["lost"] == 0
 
 
-def test_stop_the_world_for_so_many_members(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_the_world_takes_a_number_of_members(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "stop-the-world", "--members", "2", "--json"]) == 0
     eager, cooperative = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert eager["stood_still"] == eager["partitions"] == 4
     assert cooperative["stood_still"] == 1
 
 
-def test_a_story_is_told_with_its_moments_and_what_came_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_has_moments_results_and_claims(capsys: pytest.CaptureFixture[str]) -> None:
     words = "scenario S1-20 --client librdkafka --refresh 2s --rate 50/s --grow-at 9s --reset latest"
     assert main(words.split()) == 0
     out = capsys.readouterr().out
@@ -217,14 +219,14 @@ def test_a_story_is_told_with_its_moments_and_what_came_out(capsys: pytest.Captu
     assert "Who owned what" in out
 
 
-def test_a_story_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "S1-20", "--client", "kproto", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["results"]["lost"] == 0
-    assert told["holds"] is True
+    result = json.loads(capsys.readouterr().out)
+    assert result["results"]["lost"] == 0
+    assert result["holds"] is True
 
 
-def test_a_story_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_as_an_html_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "S1-23", "--html", str(tmp_path / "story.html")]) == 0
     page = (tmp_path / "story.html").read_text()
     assert "<svg" in page
@@ -232,7 +234,9 @@ def test_a_story_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Run 1 of 2, librdkafka" in page
 
 
-def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cannot_be_written_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["scenario", "S1-23", "--html", str(tmp_path / "no" / "story.html")]) == 2
     assert "--html" in capsys.readouterr().err
 
@@ -260,7 +264,7 @@ def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.Ca
         ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --seed"),
     ],
 )
-def test_words_that_are_off(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_rejected(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code: object = main(["scenario", *words.split()])
     except SystemExit as end:
@@ -269,26 +273,26 @@ def test_words_that_are_off(words: str, says: str, capsys: pytest.CaptureFixture
     assert says in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_list_for_programs_names_every_parameter_that_a_story_takes(
+def test_the_list_as_json_names_the_parameters_of_each_scenario(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["scenario", "S1", "--json"]) == 0
     assert all(json.loads(line)["takes"][-1] == "--seed" for line in capsys.readouterr().out.splitlines())
 
 
-def test_a_table_says_what_it_assumes_as_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_states_its_assumptions(capsys: pytest.CaptureFixture[str]) -> None:
     words = "--client kproto --reset latest --rate 20/s --refresh 3s --grow-at 9s"
     assert main(["scenario", "loss", *words.split()]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     for part in ("to 4 after 9 s", "20 records a second", "refreshed every 3 s", "go out every 0.5 s"):
-        assert part in told
+        assert part in output
 
 
 @pytest.mark.parametrize(
     ("client", "why"),
     [("sarama", "Two tickers"), ("kproto", "the member joins again"), ("kafka-go", "the watcher asks")],
 )
-def test_why_the_new_partitions_are_found_is_said_of_the_client_that_played(
+def test_the_reason_is_that_of_the_chosen_client(
     client: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["scenario", "S1-2", "--client", client]) == 0

@@ -14,7 +14,7 @@ MUTANTS = {**document_0.MUTANTS, **document_1.MUTANTS, **document_2.MUTANTS, **d
 
 
 @pytest.mark.parametrize(("story", "mutant"), MUTANTS.items(), ids=lambda one: getattr(one, "what", one))
-def test_a_mutant_of_the_machine_breaks_its_story(
+def test_a_mutant_of_the_model_breaks_its_scenario(
     story: str, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(mutant.where, dict):

@@ -46,7 +46,7 @@ def test_a_row_comes_out_as_measured(name: str) -> None:
     assert found.seek in seeks
 
 
-def test_when_the_join_ends_in_the_middle_messages_begin_anew_at_the_commit() -> None:
+def test_a_join_that_ends_mid_poll_restarts_at_the_committed_offset() -> None:
     handler, _ = played(PROGRAMS["G: the join ends while it polls"])
     assert offsets(handler.app, TP) == [2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8]
 

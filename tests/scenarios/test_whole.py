@@ -21,7 +21,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("document", WHOLE)
-def test_every_entry_of_the_document_is_a_story_and_nothing_else_is(document: str) -> None:
+def test_the_scenarios_are_exactly_the_entries_of_the_document(document: str) -> None:
     assert [scenario.id for scenario in scenarios() if scenario.id.startswith(f"{document}-")] == WHOLE[
         document
     ]
@@ -31,5 +31,5 @@ def test_every_entry_of_the_document_is_a_story_and_nothing_else_is(document: st
     ("document", "table"),
     [("S0", document_0.MUTANTS), ("S1", document_1.MUTANTS), ("S3", document_3.MUTANTS)],
 )
-def test_every_story_has_its_mutant(document: str, table: Table) -> None:
+def test_every_scenario_has_a_mutant(document: str, table: Table) -> None:
     assert sorted(table) == sorted(WHOLE[document])

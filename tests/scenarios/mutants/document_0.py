@@ -1,4 +1,4 @@
-"""Document 000: librdkafka's queue and assignment, and kproto's rules in their place."""
+"""Mutants of document 000: librdkafka's queue and assignment, and kproto's rules instead of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Document 001: who looks for new partitions, where those begin, and the programs around five clients."""
+"""Mutants of document 001: detection of new partitions, their start offsets, and the programs of five
+clients.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 002: a consumer's options, Java's poll and rebalances, and the groups of the ZooKeeper days."""
+"""Mutants of document 002: a consumer's options, Java's poll and rebalances, and the groups of Kafka 0.8."""
 
 from __future__ import annotations
 

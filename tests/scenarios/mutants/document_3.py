@@ -1,4 +1,4 @@
-"""Document 003: sarama, from its fetch loop to newSession."""
+"""Mutants of document 003: sarama, from its fetch loop to newSession."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which change to a machine spoils which story: a table for each document, filled by `document_*.py`."""
+"""Mutants: which change to a machine breaks which scenario. `document_*.py` fill one table per document."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A change to a machine: `name` of `where`, a module, a class or a table of states, becomes `new`."""
+    """A change to a machine: `name` in `where` (a module, a class or a table of states) becomes `new`."""
 
     what: str
     where: Any
@@ -14,8 +14,9 @@ class Mutant(NamedTuple):
     new: Any
 
 
-Table = dict[str, Mutant]  # Story -> the mutant that has to break it. One mutant may serve several stories.
+# scenario id -> the mutant that must break it; one mutant may serve several scenarios
+Table = dict[str, Mutant]
 
 
 def nothing(*_: Any) -> None:
-    """A step that is left out."""
+    """Do nothing: the replacement of a skipped step."""
