@@ -23,7 +23,9 @@ def test_the_trace_of_a_world_yields_its_exchanges() -> None:
     requests = list(exchanges(run.acts[0].stage.entries))
     assert {request.client for request in requests} == {"a", "b"}
     assert {request.broker for request in requests} == {"broker 1"}
-    assert {"JoinGroup", "SyncGroup", "Heartbeat", "Fetch", "OffsetCommit"} <= {request.api for request in requests}
+    assert {"JoinGroup", "SyncGroup", "Heartbeat", "Fetch", "OffsetCommit"} <= {
+        request.api for request in requests
+    }
 
 
 def test_drawing_does_not_change_a_run() -> None:
