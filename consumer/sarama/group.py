@@ -44,7 +44,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, Unpack
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
-from kproto.group.assignors import chosen, is_cooperative
+from kproto.group.assignors import is_cooperative, resolve_assignors
 from kproto.group.subscription import TopicPartition
 
 from .. import validation as check
@@ -76,7 +76,9 @@ class AsyncConsumerGroup(AsyncBlock):
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         self._interval_s = self.consumer.options.auto_commit_interval_ms / 1000
         self._patience_s = self.consumer.options.max_poll_interval_ms / 1000
-        self._cooperative = is_cooperative(chosen(self.consumer.options.partition_assignment_strategy))
+        self._cooperative = is_cooperative(
+            resolve_assignors(self.consumer.options.partition_assignment_strategy)
+        )
         self._listener = _Listener(self)
         self._handler: Handler[Session, Claim] | None = None
         self._topics: frozenset[str] = frozenset()

@@ -1,19 +1,19 @@
-"""What members say in JoinGroup's `metadata`, and what leaders answer in SyncGroup's `assignment`.
+"""The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
-Both begin with an int16, the version; the rest is `ConsumerProtocolSubscription` or
+Both begin with an int16, the version. Then follows `ConsumerProtocolSubscription` or
 `ConsumerProtocolAssignment`. The rules are those of Kafka's `ConsumerProtocol`:
 
-* Written are version 3 unless told otherwise, topics and partitions in order, so that equal subscriptions
-  are equal bytes. The instance id is not among them: the coordinator gives it to the leader.
-* A version higher than 3 is read as 3, and what stands behind the known fields is ignored. A negative version
-  and bytes that end too early are a DecodeError.
-* No bytes at all are an empty assignment: that is what brokers fill in for members the leader left out.
+* Version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
+subscriptions are equal bytes (M74). The instance id is not part of them: the coordinator passes it to the
+leader. * A version above 3 is read as 3, and further bytes are ignored. A negative version and missing bytes
+are a DecodeError. * No bytes at all are an empty assignment, which the broker sends to members that the
+leader left out.
 
-User data is each assignor's own. There are two forms: of the sticky assignor the previous assignment and
-its generation (without the generation in old versions, and without any version in front), of the
-cooperative-sticky one only the generation. librdkafka and franz-go write the first form for both, and
-kafka-python puts a version in front: a leader reads them all, and takes what it can't read for no claim, so
-that no member can spoil the plan for the others.
+The user data belongs to the assignor. That of the sticky assignor is the previous assignment and its
+generation; old versions have no generation, and none has a version in front. That of the cooperative-sticky
+assignor is only the generation. librdkafka and franz-go write the first form for both assignors, and
+kafka-python puts a version in front. A leader reads all of these forms. User data that it cannot read is
+ignored, so that no member can spoil the assignment.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from ..wire.interpreter import short_repr
 from ..wire.message import Message, Struct, check_version, field
 from ..wire.types import Int32, String
 
-NEWEST_VERSION = 3  # KIP-881's
+# KIP-881.
+NEWEST_VERSION = 3
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; sorts by topic, then by index."""
+    """One partition of one topic. Sorts by topic, then by index."""
 
     topic: str
     partition: int
@@ -49,23 +50,21 @@ class TopicPartition(NamedTuple):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member wants and holds, as the leader sees it.
-
-    `generation` is the one that `owned` was assigned in; None where the member doesn't say. `instance_id` is
-    not on the wire: it stands beside the metadata in the JoinGroup answer.
-    """
+    """The subscription of one member, as the leader sees it. Java: ConsumerPartitionAssignor.Subscription."""
 
     topics: tuple[str, ...] = ()
     user_data: bytes | None = None
     owned: tuple[TopicPartition, ...] = ()
+    # The generation in which `owned` was assigned; None if the member does not report it.
     generation: int | None = None
     rack_id: str | None = None
+    # Not part of the encoded metadata: the JoinGroup response has it beside the metadata.
     instance_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """The bytes for JoinGroup's `metadata`; older versions leave out what they don't have.
+        """Return the bytes of JoinGroup's `metadata`. Older versions leave out newer fields.
 
-        Raises EncodeError for what no member can say, UnsupportedVersion for a version that isn't there.
+        Raises EncodeError for values that cannot be encoded, and UnsupportedVersion for an unknown version.
         """
         message = "ConsumerProtocolSubscription"
         body = ConsumerProtocolSubscription(
@@ -82,7 +81,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes, instance_id: str | None = None) -> Subscription:
-        """Read JoinGroup's `metadata`. Raises DecodeError and nothing else."""
+        """Decode JoinGroup's `metadata`. Raise only DecodeError."""
         version = _version("ConsumerProtocolSubscription", data)
         body = ConsumerProtocolSubscription.decode(memoryview(data)[2:], version)
         return cls(
@@ -96,13 +95,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member gets."""
+    """The assignment of one member. Java: ConsumerPartitionAssignor.Assignment."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """The bytes for SyncGroup's `assignment`; all versions look alike. Raises as Subscription's does."""
+        """Return the bytes of SyncGroup's `assignment`. Raise like `Subscription.encode`."""
         message, field = "ConsumerProtocolAssignment", "assigned_partitions"
         body = ConsumerProtocolAssignment(
             assigned_partitions=[
@@ -115,7 +114,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Assignment:
-        """Read SyncGroup's `assignment`. Raises DecodeError and nothing else."""
+        """Decode SyncGroup's `assignment`. Raise only DecodeError."""
         if not data:
             return cls()
         version = _version("ConsumerProtocolAssignment", data)
@@ -126,18 +125,20 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_made_of: Callable[[tuple[str, int]], TopicPartition] = partial(cast("Any", tuple).__new__, TopicPartition)
-"""What `TopicPartition._make` does, without a call in Python: a leader reads some for every member."""
+# `TopicPartition._make` without a call in Python: a leader decodes the partitions of every member.
+_to_partition: Callable[[tuple[str, int]], TopicPartition] = partial(
+    cast("Any", tuple).__new__, TopicPartition
+)
 
 
 def _partitions(
     topics: Iterable[ConsumerProtocolSubscriptionTopicPartition | ConsumerProtocolAssignmentTopicPartition],
 ) -> tuple[TopicPartition, ...]:
-    return tuple(map(_made_of, [(one.topic, index) for one in topics for index in one.partitions]))
+    return tuple(map(_to_partition, [(entry.topic, index) for entry in topics for index in entry.partitions]))
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """The partitions in order, grouped by topic; a partition that is there twice stays twice."""
+    """Return the partitions sorted and grouped by topic. Duplicates are kept."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -149,20 +150,20 @@ def _by_topic(
 ) -> list[tuple[str, list[int]]]:
     try:
         return by_topic(partitions)
-    except (TypeError, ValueError):  # no pairs, or not all of one kind
-        detail = f"{short_repr(partitions)} are not TopicPartitions of a text and a number"
+    except (TypeError, ValueError):  # not pairs, or not all of the same types
+        detail = f"{short_repr(partitions)} are not TopicPartitions of a str and an int"
         raise EncodeError(message, version, field, detail) from None
 
 
 def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
-    """In order. A text is none: its letters are no topics."""
+    """Return the topics sorted. A str is refused: its letters are not topics."""
     if isinstance(topics, str):
-        detail = f"a text was given; for one topic give ({brief(topics)},)"
+        detail = f"a str is not a sequence of topics; for one topic give ({brief(topics)},)"
         raise EncodeError(message, version, "topics", detail)
     try:
         return sorted(topics)
     except TypeError:
-        raise EncodeError(message, version, "topics", f"{short_repr(topics)} are not texts") from None
+        raise EncodeError(message, version, "topics", f"{short_repr(topics)} are not of type str") from None
 
 
 def _versioned(body: Message, version: int) -> bytes:
@@ -175,7 +176,7 @@ def _version(message: str, data: bytes) -> int:
         raise DecodeError(message, -1, "version", 0)
     version = int.from_bytes(data[:2], "big", signed=True)
     if version < 0:
-        raise DecodeError(message, version, "version", 0, "a negative version")
+        raise DecodeError(message, version, "version", 0, "the version is negative")
     return min(version, NEWEST_VERSION)
 
 
@@ -183,7 +184,10 @@ def _version(message: str, data: bytes) -> int:
 
 
 class StickyUserData(Message, versions="0-1"):
-    """Java's StickyAssignor: the previous assignment, and since v1 its generation. No version is written."""
+    """User data of Java's StickyAssignor: the previous assignment, from v1 on with its generation.
+
+    The version is not written.
+    """
 
     previous_assignment: list[StickyUserDataTopic]
     generation: Int32 = field("1+", default=-1)
@@ -195,7 +199,7 @@ class StickyUserDataTopic(Struct):
 
 
 class Claim(NamedTuple):
-    """What a member says that it holds, and since which generation (None: it doesn't say)."""
+    """The partitions that a member reports to own, and their generation, None if not reported."""
 
     owned: tuple[TopicPartition, ...]
     generation: int | None
@@ -205,14 +209,14 @@ NO_CLAIM = Claim((), None)
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """What the sticky assignor's next subscription carries after an assignment. Raises EncodeError."""
+    """Return the user data of the sticky assignor for an assignment. Raise EncodeError."""
     pairs = _by_topic(owned, "StickyUserData", 1, "previous_assignment")
     topics = [StickyUserDataTopic(topic=topic, partitions=indexes) for topic, indexes in pairs]
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
 def read_sticky_user_data(data: bytes | None) -> Claim:
-    """The claim in the sticky assignor's user data: with or without generation, or in kafka-python's form."""
+    """Decode the sticky assignor's user data, in any of its forms; NO_CLAIM if that fails."""
     if not data:
         return NO_CLAIM
     for offset, version in ((0, 1), (0, 0), (2, 1), (2, 0)):
@@ -220,15 +224,19 @@ def read_sticky_user_data(data: bytes | None) -> Claim:
             body = StickyUserData.decode(memoryview(data)[offset:], version)
         except DecodeError:
             continue
-        owned = tuple(TopicPartition(t.topic, p) for t in body.previous_assignment for p in t.partitions)
+        owned = tuple(
+            TopicPartition(entry.topic, index)
+            for entry in body.previous_assignment
+            for index in entry.partitions
+        )
         return Claim(owned, None if body.generation < 0 else body.generation)
     return NO_CLAIM
 
 
 def cooperative_user_data(generation: int) -> bytes:
-    """What the cooperative-sticky assignor's next subscription carries; -1 before the first assignment.
+    """Return the user data of the cooperative-sticky assignor: the generation, -1 if there is none.
 
-    Raises EncodeError for what is no int32.
+    Raises EncodeError for a value that is not an int32.
     """
     try:
         return generation.to_bytes(4, "big", signed=True)
@@ -238,7 +246,7 @@ def cooperative_user_data(generation: int) -> bytes:
 
 
 def read_cooperative_generation(data: bytes | None) -> int | None:
-    """The generation in the cooperative-sticky assignor's user data, in Java's form or the sticky one."""
+    """Decode the cooperative-sticky assignor's user data, in Java's form or the sticky one."""
     if data is None or len(data) < 4:
         return None
     if len(data) >= 8:
@@ -250,9 +258,9 @@ def read_cooperative_generation(data: bytes | None) -> int | None:
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """Read a member's metadata as a leader has to: what can't be read claims nothing and wants nothing.
+    """Decode a member's metadata as a leader does: metadata that cannot be read is an empty subscription.
 
-    Old sarama releases wrote version 1 without its field: they are read as version 0.
+    Old sarama releases wrote version 1 without its field. They are read as version 0.
     """
     for attempt in (data, b"\0\0" + data[2:]):
         try:

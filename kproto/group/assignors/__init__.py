@@ -1,15 +1,15 @@
-"""How a leader divides the partitions among the members: Kafka's four assignors, by the name in JoinGroup.
+"""Assignors: how the leader assigns the partitions to the members. Kafka's four, by their names in JoinGroup.
 
 Every `assign` is a pure function of
 
-* `partitions`: how many partitions each topic has; a topic that isn't there doesn't exist,
+* `partitions`: topic -> number of partitions; a topic that is missing does not exist,
 * `members`: member id -> `Subscription`,
 * `racks`: topic -> the racks of each partition's replicas, where known (KIP-881),
 
-and answers member id -> its partitions, for every member. Whatever members claim, each partition of a topic
-that somebody wants has exactly one owner (cooperative: at most one, until who gave it up has joined again),
-it is wanted by its owner, and the answer depends on the input alone: neither on PYTHONHASHSEED nor on the
-order of the mappings.
+and returns member id -> partitions, for every member. Whatever members report, each partition of a
+subscribed topic has exactly one owner, which subscribes to the topic. With a cooperative assignor it has no
+owner until the previous one has revoked it. The result depends only on the arguments: neither on
+PYTHONHASHSEED nor on the order of mappings.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ def _previous_generation(previous: Sequence[TopicPartition] | None, generation: 
 
 
 class Assignor(msgspec.Struct, frozen=True):
-    """One way to divide. `user_data(previous, generation)` is what the subscription carries for it.
+    """An assignor under its name in JoinGroup. Java: ConsumerPartitionAssignor.
 
-    `previous` is what the member was assigned last (None: nothing yet), `generation` when (-1: never). Raises
-    ConfigError for a name that no JoinGroup can carry.
+    Raises ConfigError for a name that JoinGroup cannot contain.
     """
 
     name: str
     assign: Assign
+    # `user_data(previous, generation)` is the user data of the subscription. `previous` is the last
+    # assignment, None if there was none, and `generation` its generation, otherwise -1.
     user_data: UserData = _no_user_data
+    # The rebalance protocols that the assignor supports (M71).
     cooperative: bool = False
     eager: bool = True
 
@@ -61,7 +63,9 @@ class Assignor(msgspec.Struct, frozen=True):
         except (AttributeError, UnicodeEncodeError):
             size = 0
         if not 0 < size < 2**15:
-            raise ConfigError("name", self.name, "an assignor's name: a text of 1 to 32767 bytes of UTF-8")
+            raise ConfigError(
+                "name", self.name, "the name of an assignor: a str of 1 to 32767 bytes in UTF-8"
+            )
 
 
 ASSIGNORS: dict[str, Assignor] = {
@@ -72,25 +76,27 @@ ASSIGNORS: dict[str, Assignor] = {
 }
 
 
-def chosen(wanted: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
-    """The assignors by name, in order of preference. ConfigError: a name that is unknown or there twice."""
-    found: list[Assignor] = []
-    for one in wanted:
-        assignor = one if isinstance(one, Assignor) else ASSIGNORS.get(one)
-        if assignor is None or any(assignor.name == other.name for other in found):
-            raise ConfigError(
-                "partition.assignment.strategy", one, f"each of {', '.join(ASSIGNORS)} at most once"
-            )
-        found.append(assignor)
-    if not found:
-        raise ConfigError("partition.assignment.strategy", (), f"at least one of {', '.join(ASSIGNORS)}")
-    return tuple(found)
+def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+    """Return the assignors of `partition.assignment.strategy`, in order of preference (M72).
+
+    Raises ConfigError if a name is unknown or appears twice, or if there is none.
+    """
+    assignors: list[Assignor] = []
+    names = ", ".join(ASSIGNORS)
+    for entry in strategy:
+        assignor = entry if isinstance(entry, Assignor) else ASSIGNORS.get(entry)
+        if assignor is None or any(assignor.name == earlier.name for earlier in assignors):
+            raise ConfigError("partition.assignment.strategy", entry, f"each of {names} at most once")
+        assignors.append(assignor)
+    if not assignors:
+        raise ConfigError("partition.assignment.strategy", (), f"at least one of {names}")
+    return tuple(assignors)
 
 
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
-    """Whether members with these assignors rebalance cooperatively: only if all of them can.
+    """Return whether a member with these assignors rebalances cooperatively: only if all of them can.
 
-    Java's rule: the highest protocol that all have in common. Raises ConfigError if there is none.
+    Java's rule is the highest protocol that all of them support (M71). Raises ConfigError if there is none.
     """
     assignors = tuple(assignors)
     if all(assignor.cooperative for assignor in assignors):
@@ -98,4 +104,6 @@ def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     if all(assignor.eager for assignor in assignors):
         return False
     names = ", ".join(assignor.name for assignor in assignors)
-    raise ConfigError("partition.assignment.strategy", names, "they have no rebalance protocol in common")
+    raise ConfigError(
+        "partition.assignment.strategy", names, "assignors that have a rebalance protocol in common"
+    )

@@ -1,11 +1,11 @@
-"""The cooperative-sticky assignor: the sticky division, in which nothing changes hands within one round.
+"""The cooperative-sticky assignor: the sticky assignment without moves within one rebalance (KIP-429).
 
-Follows Kafka's `CooperativeStickyAssignor` (KIP-429). What members hold is in the subscription, with the
-generation beside it, or in the user data of older members. A partition that somebody else still holds is
-withheld from its new owner; whoever has to let go of it joins again, and then it is given out.
+Follows Kafka's `CooperativeStickyAssignor`. The subscription contains what a member owns and its generation;
+older members have the generation in their user data. A partition that another member still owns is withheld
+from its new owner. The previous owner revokes it and rejoins, and then the partition is assigned (M91).
 
-Stricter than Java where one partition has two holders that both say the same generation, and their topics
-differ: if one of the two gets it, it is withheld until the other one has let go.
+Stricter than Java if two members with different topics report the same partition in the same generation: if
+one of them gets it, it is withheld until the other one has revoked it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ..subscription import Claim, Subscription, TopicPartition, read_cooperative_generation
 from .members import Racks
-from .sticky import divide
+from .sticky import assign_sticky
 
 
 def assign(
@@ -24,28 +24,30 @@ def assign(
     *,
     one_by_one: bool = False,
 ) -> dict[str, list[TopicPartition]]:
-    """Divide; see the package for the arguments, and `sticky.divide` for `one_by_one`.
+    """Assign; the package describes the arguments, and `sticky.assign_sticky` describes `one_by_one`.
 
-    Withheld partitions are in nobody's list.
+    Withheld partitions are in no list.
     """
-    plan, kept = divide(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
-    holder: dict[TopicPartition, str] = {}
+    assigned, owners = assign_sticky(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
+    holders: dict[TopicPartition, str] = {}
     contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():
-        for tp in subscription.owned:
-            if holder.setdefault(tp, member_id) != member_id:
-                contested.add(tp)
+        for partition in subscription.owned:
+            if holders.setdefault(partition, member_id) != member_id:
+                contested.add(partition)
+
+    def may_own(member_id: str, partition: TopicPartition) -> bool:
+        is_free = holders.get(partition, member_id) == member_id and partition not in contested
+        return is_free or owners.get(partition) == member_id
+
     return {
-        member_id: [
-            tp
-            for tp in given
-            if kept.get(tp) == member_id or (holder.get(tp, member_id) == member_id and tp not in contested)
-        ]
-        for member_id, given in plan.items()
+        member_id: [partition for partition in partitions if may_own(member_id, partition)]
+        for member_id, partitions in assigned.items()
     }
 
 
 def _claim(subscription: Subscription) -> Claim:
+    """Return what a member reports to own: with the generation of the subscription, or of the user data."""
     if subscription.generation is not None:
         return Claim(subscription.owned, subscription.generation)
     return Claim(subscription.owned, read_cooperative_generation(subscription.user_data))

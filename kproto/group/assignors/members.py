@@ -1,4 +1,4 @@
-"""What all assignors ask about members: their order, and whether racks matter."""
+"""Helpers of all assignors: the order of members, the subscribers of topics, and racks."""
 
 from __future__ import annotations
 
@@ -7,59 +7,64 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
+# Topic -> for each partition, by index, the racks that have a replica of it (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
-"""Topic -> for each partition, by index, the racks that have a replica of it (KIP-881)."""
 
 
-def in_order(members: Mapping[str, Subscription]) -> list[str]:
-    """The member ids as Kafka's range and roundrobin take them: static ones first, by instance id.
+def sort_members(members: Mapping[str, Subscription]) -> list[str]:
+    """Return the member ids in the order of Kafka's range and round-robin assignors.
 
-    So the partitions of static members stay the same when their member ids change.
+    Static members come first, by instance id, so that they keep their partitions when their member ids
+    change.
     """
 
-    def place(member_id: str) -> tuple[bool, str, str]:
+    def sort_key(member_id: str) -> tuple[bool, str, str]:
         instance_id = members[member_id].instance_id
         return instance_id is None, member_id if instance_id is None else instance_id, member_id
 
-    return sorted(members, key=place)
+    return sorted(members, key=sort_key)
 
 
-class Near(NamedTuple):
-    """Where members are (those that say it), and where the replicas of each topic's partitions are."""
+class RackMap(NamedTuple):
+    """The racks of the members that have one, and of the replicas of each topic's partitions."""
 
     members: Mapping[str, str]
     partitions: Racks
 
 
 def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...]]:
-    """Topic -> who wants it, `in_order`; by topic. Topics that the same members want share one tuple."""
-    alike: dict[tuple[str, ...], list[int]] = {}  # members that want the same are looked at once
-    order = in_order(members)
-    for place, member_id in enumerate(order):
-        alike.setdefault(members[member_id].topics, []).append(place)
-    groups = list(alike.values())
-    wanted: dict[str, list[int]] = {}
-    for number, topics in enumerate(alike):
+    """Return topic -> its subscribers in the order of `sort_members`. Equal lists share one tuple."""
+    # Members with the same topics are handled together. Their positions are indexes into `order`.
+    positions_by_topics: dict[tuple[str, ...], list[int]] = {}
+    order = sort_members(members)
+    for position, member_id in enumerate(order):
+        positions_by_topics.setdefault(members[member_id].topics, []).append(position)
+    groups = list(positions_by_topics.values())
+    groups_by_topic: dict[str, list[int]] = {}
+    for number, topics in enumerate(positions_by_topics):
         for topic in dict.fromkeys(topics):
-            wanted.setdefault(topic, []).append(number)
+            groups_by_topic.setdefault(topic, []).append(number)
     merged: dict[tuple[int, ...], tuple[str, ...]] = {}
-    found: dict[str, tuple[str, ...]] = {}
-    for topic in sorted(wanted):
-        numbers = tuple(wanted[topic])
+    member_ids: dict[str, tuple[str, ...]] = {}
+    for topic in sorted(groups_by_topic):
+        numbers = tuple(groups_by_topic[topic])
         if numbers not in merged:
-            places = sorted(place for number in numbers for place in groups[number])
-            merged[numbers] = tuple(order[place] for place in places)
-        found[topic] = merged[numbers]
-    return found
+            positions = sorted(position for number in numbers for position in groups[number])
+            merged[numbers] = tuple(order[position] for position in positions)
+        member_ids[topic] = merged[numbers]
+    return member_ids
 
 
 def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Whether to look at racks: some member is where a replica is, and not every rack has them all."""
-    everywhere = frozenset[str]().union(*partition_racks)
-    return not everywhere.isdisjoint(member_racks) and any(racks != everywhere for racks in partition_racks)
+    """Return whether racks influence the assignment.
+
+    They do if a member is in the rack of a replica, and not every rack has a replica of every partition.
+    """
+    all_racks = frozenset[str]().union(*partition_racks)
+    return not all_racks.isdisjoint(member_racks) and any(racks != all_racks for racks in partition_racks)
 
 
 def partition_racks(topic: str, count: int, racks: Racks) -> list[frozenset[str]]:
-    """The racks of each of the topic's partitions; none where nothing is known."""
+    """Return the racks of each partition's replicas, and an empty set where they are unknown."""
     known = racks.get(topic, ())
     return [known[index] if index < len(known) else frozenset() for index in range(count)]

@@ -1,9 +1,9 @@
-"""The range assignor: each topic is cut into contiguous blocks, one for each of its subscribers.
+"""The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
-Follows Kafka's `RangeAssignor`. With n partitions and m subscribers everybody gets n // m, and the first n %
-m one more. Where racks matter (KIP-881), partitions first go to members in a rack that has a replica, topics
-with the same subscribers and the same number of partitions together, so that partition i of all of them stays
-with one member; what is left over is then cut as before.
+Follows Kafka's `RangeAssignor`. With n partitions and m subscribers each one gets n // m partitions, and the
+first n % m subscribers one more. If racks matter (KIP-881), partitions go to members in the rack of a replica
+first. Topics with the same subscribers and the same number of partitions are assigned together then, so that
+partition i of all of them has the same owner. The remaining partitions are split as before.
 """
 
 from __future__ import annotations
@@ -11,94 +11,103 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from ..subscription import Subscription, TopicPartition
-from .members import Near, Racks, partition_racks, racks_matter, subscribers
+from .members import RackMap, Racks, partition_racks, racks_matter, subscribers
+
+Assigned = dict[str, list[TopicPartition]]
 
 
 class _Topic:
-    """One topic while it is divided: what is left of it, and what each subscriber may still get."""
+    """A topic during the assignment: its unassigned partitions, and the share of each subscriber."""
 
-    def __init__(self, name: str, count: int, members: tuple[str, ...], near: Near) -> None:
+    def __init__(self, name: str, count: int, members: tuple[str, ...], racks: RackMap) -> None:
         self.name = name
         self.members = members
-        self.left = dict.fromkeys(range(count))
-        self.given: dict[str, int] = {}
+        # A dictionary is an ordered set from which partitions are removed quickly.
+        self.unassigned = dict.fromkeys(range(count))
+        self.assigned_counts: dict[str, int] = {}
+        # Each subscriber gets `base` partitions, and `extra` of them one more.
         self.base, self.extra = divmod(count, len(members))
-        self.rack_of = near.members
-        self.racks = partition_racks(name, count, near.partitions) if self.rack_of else []
-        self.racks_matter = racks_matter([self.rack_of[m] for m in members if m in self.rack_of], self.racks)
+        self.rack_of = racks.members
+        self.racks = partition_racks(name, count, racks.partitions) if self.rack_of else []
+        member_racks = [self.rack_of[member_id] for member_id in members if member_id in self.rack_of]
+        self.racks_matter = racks_matter(member_racks, self.racks)
 
-    def room(self, member_id: str) -> int:
-        return max(0, self.base + (self.extra > 0) - self.given.get(member_id, 0))
+    def remaining(self, member_id: str) -> int:
+        """Return how many more partitions the member may get."""
+        return max(0, self.base + (self.extra > 0) - self.assigned_counts.get(member_id, 0))
 
-    def near(self, member_id: str, partition: int) -> bool:
+    def is_near(self, member_id: str, partition: int) -> bool:
+        """Return whether a replica is in the member's rack. True for a member without a rack."""
         rack = self.rack_of.get(member_id)
         return rack is None or rack in self.racks[partition]
 
-    def give(self, member_id: str, partitions: Iterable[int], plan: dict[str, list[TopicPartition]]) -> None:
+    def assign(self, member_id: str, partitions: Iterable[int], assigned: Assigned) -> None:
+        """Assign these partitions to the member."""
         for partition in partitions:
-            del self.left[partition]
-            self.given[member_id] = self.given.get(member_id, 0) + 1
-            plan[member_id].append(TopicPartition(self.name, partition))
-        if self.given[member_id] > self.base:
+            del self.unassigned[partition]
+            self.assigned_counts[member_id] = self.assigned_counts.get(member_id, 0) + 1
+            assigned[member_id].append(TopicPartition(self.name, partition))
+        if self.assigned_counts[member_id] > self.base:
             self.extra -= 1
 
 
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
-) -> dict[str, list[TopicPartition]]:
-    """Divide; see the package for the arguments. Each member's partitions come sorted."""
-    plan: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-    near = Near(
-        {m: rack for m, member in members.items() if (rack := member.rack_id) is not None}, racks or {}
-    )
+) -> Assigned:
+    """Assign; the package describes the arguments. The partitions of each member are sorted."""
+    assigned: Assigned = {member_id: [] for member_id in members}
+    member_racks = {
+        member_id: rack for member_id, member in members.items() if (rack := member.rack_id) is not None
+    }
+    rack_map = RackMap(member_racks, racks or {})
     topics = [
-        _Topic(name, partitions[name], wanting, near)
-        for name, wanting in subscribers(members).items()
+        _Topic(name, partitions[name], member_ids, rack_map)
+        for name, member_ids in subscribers(members).items()
         if partitions.get(name, 0) > 0
     ]
     if any(topic.racks_matter for topic in topics):
-        _give_by_rack(topics, plan)
+        _assign_by_rack(topics, assigned)
     for topic in topics:
-        _give_ranges(topic, lambda member_id, partition: True, plan)
-    return {member_id: sorted(given) for member_id, given in plan.items()}
+        _assign_ranges(topic, lambda member_id, partition: True, assigned)
+    return {member_id: sorted(partitions) for member_id, partitions in assigned.items()}
 
 
-def _give_ranges(
-    topic: _Topic, may_have: Callable[[str, int], bool], plan: dict[str, list[TopicPartition]]
-) -> None:
+def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned: Assigned) -> None:
+    """Assign to each subscriber the first partitions that it may own, up to its share."""
     for member_id in topic.members:
-        if not topic.left:
+        if not topic.unassigned:
             return
-        room = topic.room(member_id)
-        taken: list[int] = []
-        for partition in topic.left:
-            if len(taken) == room:
+        remaining = topic.remaining(member_id)
+        partitions: list[int] = []
+        for partition in topic.unassigned:
+            if len(partitions) == remaining:
                 break
-            if may_have(member_id, partition):
-                taken.append(partition)
-        if taken:
-            topic.give(member_id, taken, plan)
+            if may_own(member_id, partition):
+                partitions.append(partition)
+        if partitions:
+            topic.assign(member_id, partitions, assigned)
 
 
-def _give_by_rack(topics: list[_Topic], plan: dict[str, list[TopicPartition]]) -> None:
-    alike: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
+def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
+    """Assign partitions to members in the rack of a replica, for topics of the same form together."""
+    groups: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
-        alike.setdefault((topic.members, len(topic.racks)), []).append(topic)
-    for (_, count), group in alike.items():
+        groups.setdefault((topic.members, len(topic.racks)), []).append(topic)
+    for (_, count), group in groups.items():
         if len(group) > 1:
-            _give_together(group, count, plan)
+            _assign_together(group, count, assigned)
         elif group[0].racks_matter:
-            _give_ranges(group[0], group[0].near, plan)
+            _assign_ranges(group[0], group[0].is_near, assigned)
 
 
-def _give_together(topics: list[_Topic], count: int, plan: dict[str, list[TopicPartition]]) -> None:
-    """Partition i of all the topics to the first member that is near to all of them and has room."""
+def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
+    """Assign partition i of all topics to the first member that is near to all of them and has room."""
     members = dict.fromkeys(topics[0].members)
     for partition in range(count):
         for member_id in members:
-            if all(topic.near(member_id, partition) and topic.room(member_id) for topic in topics):
+            if all(topic.is_near(member_id, partition) and topic.remaining(member_id) for topic in topics):
                 for topic in topics:
-                    topic.give(member_id, (partition,), plan)
-                if not any(topic.room(member_id) for topic in topics):
+                    topic.assign(member_id, (partition,), assigned)
+                if not any(topic.remaining(member_id) for topic in topics):
                     del members[member_id]
                 break

@@ -1,7 +1,7 @@
-"""The round-robin assignor: all partitions of all topics are dealt out in a circle.
+"""The round-robin assignor: all partitions of all topics are assigned to the members in turn.
 
-Follows Kafka's `RoundRobinAssignor`: partitions in order of topic and index, members static first; a member
-that does not want the topic is skipped, and has its turn for the next partition. Racks don't matter.
+Follows Kafka's `RoundRobinAssignor`: partitions are sorted by topic and index, and static members come first.
+A member that does not subscribe to the topic is skipped. Racks have no influence.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..subscription import Subscription, TopicPartition
-from .members import Racks, in_order
+from .members import Racks, sort_members
 
 
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> dict[str, list[TopicPartition]]:
-    """Divide; see the package for the arguments. Each member's partitions come sorted."""
-    plan: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-    circle = in_order(members)
-    wants = [frozenset(members[member_id].topics) for member_id in circle]
-    turn = 0
-    for topic in sorted(frozenset[str]().union(*wants)):
+    """Assign; the package describes the arguments. The partitions of each member are sorted."""
+    assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+    order = sort_members(members)
+    subscribed = [frozenset(members[member_id].topics) for member_id in order]
+    position = 0
+    for topic in sorted(frozenset[str]().union(*subscribed)):
         for partition in range(partitions.get(topic, 0)):
-            while topic not in wants[turn]:
-                turn = (turn + 1) % len(circle)
-            plan[circle[turn]].append(TopicPartition(topic, partition))
-            turn = (turn + 1) % len(circle)
-    return plan
+            while topic not in subscribed[position]:
+                position = (position + 1) % len(order)
+            assigned[order[position]].append(TopicPartition(topic, partition))
+            position = (position + 1) % len(order)
+    return assigned

@@ -1,18 +1,20 @@
-"""The sticky assignor: as balanced as can be, and then with as few moves as can be (KIP-54).
+"""The sticky assignor: balanced as far as possible, with as few moves as possible (KIP-54).
 
-Follows Kafka's `AbstractStickyAssignor`, with both of its ways:
+Follows Kafka's `AbstractStickyAssignor`, with both of its algorithms:
 
-* All members want the same topics: everybody keeps what it holds up to its quota (P // C, and one more for
-  P % C of them), and the rest is dealt out in a circle, to whoever has least first.
-* Else: everybody keeps what it may; the rest goes to the least loaded subscriber, topics with the fewest
-  subscribers first; then partitions move one by one to a subscriber that has at least two fewer.
+* All members subscribe to the same topics: each member keeps its partitions up to its quota (P // C, and one
+  more for P % C members). The other partitions are dealt out in turn, to the members with the fewest
+  partitions first.
+* Otherwise: each member keeps what it owns and still subscribes to. The other partitions go to the least
+  loaded subscriber, topics with the fewest subscribers first. Then single partitions move to subscribers that
+  have at least two partitions less.
 
-A claim counts only if the partition exists and its member wants the topic. If several claim one partition,
-the newest generation has it; within one generation nobody has.
+Ownership counts only if the partition exists and the member subscribes to its topic. If several members
+report the same partition, the one with the newest generation owns it; within the same generation none does.
 
-Where Java follows the hash order of member ids, here the order of the ids decides: who keeps the extra
-partition when too many hold one, and which of two equal claims is the previous owner. A move is made only
-when it makes the difference of two members smaller, so the walk ends on every input.
+Where Java depends on the hash order of member ids, here the order of the ids decides: which member keeps an
+extra partition, and which of two equal claims is the previous owner. A partition moves only if that reduces
+the difference between two members, so that the algorithm ends for every input.
 """
 
 from __future__ import annotations
@@ -26,394 +28,425 @@ from typing import NamedTuple
 from ..subscription import Claim, Subscription, TopicPartition, read_sticky_user_data
 from .members import Racks, partition_racks, racks_matter
 
-Plan = dict[str, list[TopicPartition]]
+Assigned = dict[str, list[TopicPartition]]
 
 
-class Division(NamedTuple):
-    """The plan, and who holds what: `kept` are the claims that count."""
+class StickyAssignment(NamedTuple):
+    """The assignment, and the reported owner of each partition as far as it counts."""
 
-    plan: Plan
-    kept: dict[TopicPartition, str]
+    assigned: Assigned
+    owners: dict[TopicPartition, str]
 
 
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> dict[str, list[TopicPartition]]:
-    """Divide; see the package for the arguments. What a member holds is in its user data."""
-    return divide(
+    """Assign; the package describes the arguments. The user data contains what a member owns."""
+    return assign_sticky(
         partitions, members, racks or {}, lambda member: read_sticky_user_data(member.user_data)
-    ).plan
+    ).assigned
 
 
-def divide(
+def assign_sticky(
     partitions: Mapping[str, int],
     members: Mapping[str, Subscription],
     racks: Racks,
     claim: Callable[[Subscription], Claim],
     *,
     one_by_one: bool = False,
-) -> Division:
-    """Divide, with `claim` to say what a member holds.
+) -> StickyAssignment:
+    """Assign. `claim` returns what a member reports to own.
 
-    With `one_by_one` partitions are moved as if the members wanted different topics, whether they do or not:
-    so do clients that know only Kafka's first way (librdkafka).
+    With `one_by_one` the second algorithm is used even if all members subscribe to the same topics. So do
+    clients that have only this algorithm, such as librdkafka.
     """
-    wants: dict[str, frozenset[str]] = {}
+    topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
-    as_set = frozenset[str]()
-    for member_id in sorted(members):  # mostly they all want the same, and comparing is cheaper than hashing
+    topic_set = frozenset[str]()
+    # Mostly all members have the same topics, and comparing tuples is cheaper than hashing them.
+    for member_id in sorted(members):
         if members[member_id].topics != topics:
             topics = members[member_id].topics
-            as_set = frozenset(topics)
-        wants[member_id] = as_set
-    claims = _Claims(partitions, members, wants, claim)
-    plan: Plan = {member_id: [] for member_id in members}
-    wanting = {member_id: topics for member_id, topics in wants.items() if topics}
-    if wanting:
-        near = _Racks(partitions, members, wanting, racks)
-        if len(set(wanting.values())) == 1 and not one_by_one:
-            plan.update(_Alike(partitions, wanting, claims, near).build())
+            topic_set = frozenset(topics)
+        topics_by_member[member_id] = topic_set
+    claims = _Owners(partitions, members, topics_by_member, claim)
+    assigned: Assigned = {member_id: [] for member_id in members}
+    subscribed = {member_id: topics for member_id, topics in topics_by_member.items() if topics}
+    if subscribed:
+        near = _RackDistance(partitions, members, subscribed, racks)
+        if len(set(subscribed.values())) == 1 and not one_by_one:
+            assigned.update(_QuotaAssignment(partitions, subscribed, claims, near).build())
         else:
-            plan.update(_Mixed(partitions, wanting, claims, near).build())
-    return Division(plan, claims.owner)
+            assigned.update(_GreedyAssignment(partitions, subscribed, claims, near).build())
+    return StickyAssignment(assigned, claims.owners)
 
 
-class _Claims:
-    """Who holds what, as far as it can be believed."""
+class _Owners:
+    """The reported owners of the partitions, as far as they count."""
 
     def __init__(
         self,
         partitions: Mapping[str, int],
         members: Mapping[str, Subscription],
-        wants: Mapping[str, frozenset[str]],
+        topics_by_member: Mapping[str, frozenset[str]],
         claim: Callable[[Subscription], Claim],
     ) -> None:
-        self.owner: dict[TopicPartition, str] = {}
+        self.owners: dict[TopicPartition, str] = {}
+        # The owner of an older generation, to which a partition moves back first.
         self.previous: dict[TopicPartition, str] = {}
-        since: dict[TopicPartition, int] = {}
+        generations: dict[TopicPartition, int] = {}
         contested: set[TopicPartition] = set()
-        read: dict[str, tuple[list[TopicPartition], int]] = {}
-        for member_id, topics in wants.items():
+        reported: dict[str, tuple[list[TopicPartition], int]] = {}
+        for member_id, topics in topics_by_member.items():
             owned, generation = claim(members[member_id])
-            known = [tp for tp in owned if tp[0] in topics and 0 <= tp[1] < partitions.get(tp[0], 0)]
-            read[member_id] = (known, -1 if generation is None else generation)
-        newest = max((generation for _, generation in read.values()), default=-1)
-        before: dict[TopicPartition, int] = {}
-        for member_id, (known, generation) in read.items():
-            for tp in dict.fromkeys(known):
-                other = since.get(tp)
-                if other is None or generation > other:
-                    self.owner[tp], since[tp] = member_id, generation
-                    if other is not None:
-                        contested.discard(tp)
-                elif generation == other:
-                    contested.add(tp)
-                if generation < newest and generation > before.get(tp, -2):
-                    self.previous[tp], before[tp] = member_id, generation
-        for tp in contested:
-            del self.owner[tp]
+            known = [
+                partition
+                for partition in owned
+                if partition[0] in topics and 0 <= partition[1] < partitions.get(partition[0], 0)
+            ]
+            reported[member_id] = (known, -1 if generation is None else generation)
+        newest = max((generation for _, generation in reported.values()), default=-1)
+        earlier: dict[TopicPartition, int] = {}
+        for member_id, (known, generation) in reported.items():
+            for partition in dict.fromkeys(known):
+                previous_generation = generations.get(partition)
+                if previous_generation is None or generation > previous_generation:
+                    self.owners[partition], generations[partition] = member_id, generation
+                    if previous_generation is not None:
+                        contested.discard(partition)
+                elif generation == previous_generation:
+                    contested.add(partition)
+                if generation < newest and generation > earlier.get(partition, -2):
+                    self.previous[partition], earlier[partition] = member_id, generation
+        for partition in contested:
+            del self.owners[partition]
 
-    def held(self, members: Iterable[str]) -> dict[str, list[TopicPartition]]:
-        found: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-        for tp, member_id in self.owner.items():
-            found[member_id].append(tp)
-        return found
+    def owned_by_member(self, members: Iterable[str]) -> dict[str, list[TopicPartition]]:
+        """Return the partitions that each member owns."""
+        held: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+        for partition, member_id in self.owners.items():
+            held[member_id].append(partition)
+        return held
 
 
-class _Racks:
-    """Which members are near to which partitions; `matter` says whether to ask at all."""
+class _RackDistance:
+    """Which members are in the rack of a replica. Racks are ignored unless `matter`."""
 
     def __init__(
         self,
         partitions: Mapping[str, int],
         members: Mapping[str, Subscription],
-        wants: Mapping[str, frozenset[str]],
+        topics_by_member: Mapping[str, frozenset[str]],
         racks: Racks,
     ) -> None:
-        self.of: dict[str, str] = {m: rack for m in wants if (rack := members[m].rack_id) is not None}
+        self.rack_of: dict[str, str] = {
+            member_id: rack
+            for member_id in topics_by_member
+            if (rack := members[member_id].rack_id) is not None
+        }
         self.replicas: dict[TopicPartition, frozenset[str]] = {}
-        if self.of:
-            for topic in sorted(frozenset[str]().union(*wants.values())):
-                for index, here in enumerate(partition_racks(topic, partitions.get(topic, 0), racks)):
-                    self.replicas[TopicPartition(topic, index)] = here
-        self.matter = racks_matter(self.of.values(), list(self.replicas.values()))
+        if self.rack_of:
+            for topic in sorted(frozenset[str]().union(*topics_by_member.values())):
+                count = partitions.get(topic, 0)
+                for index, replica_racks in enumerate(partition_racks(topic, count, racks)):
+                    self.replicas[TopicPartition(topic, index)] = replica_racks
+        self.matter = racks_matter(self.rack_of.values(), list(self.replicas.values()))
 
-    def near(self, member_id: str, tp: TopicPartition) -> bool:
-        """A member without a rack is near to everything."""
-        rack = self.of.get(member_id) if self.matter else None
-        return rack is None or rack in self.replicas[tp]
+    def is_near(self, member_id: str, partition: TopicPartition) -> bool:
+        """Return whether a replica is in the member's rack. True for a member without a rack."""
+        rack = self.rack_of.get(member_id) if self.matter else None
+        return rack is None or rack in self.replicas[partition]
 
-    def same(self, member_id: str, tp: TopicPartition) -> bool:
-        """The member says where it is, and a replica is there."""
-        rack = self.of.get(member_id)
-        return rack is not None and rack in self.replicas[tp]
+    def is_same(self, member_id: str, partition: TopicPartition) -> bool:
+        """Return whether the member has a rack, and a replica is in it."""
+        rack = self.rack_of.get(member_id)
+        return rack is not None and rack in self.replicas[partition]
 
-    def gain(self, tp: TopicPartition, source: str, to: str) -> int:
-        """Less than zero if the partition is nearer to `to` than to `source`."""
-        return self.same(source, tp) - self.same(to, tp)
+    def distance_gain(self, partition: TopicPartition, source: str, to: str) -> int:
+        """Return a negative number if the partition is nearer to `to` than to `source`."""
+        return self.is_same(source, partition) - self.is_same(to, partition)
 
     def members_near(self) -> Callable[[TopicPartition], int]:
-        """How many members share a rack with a partition."""
+        """Return a function that counts the members in the racks of a partition's replicas."""
         count: dict[str, int] = {}
-        for rack in self.of.values():
+        for rack in self.rack_of.values():
             count[rack] = count.get(rack, 0) + 1
-        return lambda tp: sum(count.get(rack, 0) for rack in self.replicas[tp])
+        return lambda partition: sum(count.get(rack, 0) for rack in self.replicas[partition])
 
 
-def _by_index(tp: TopicPartition) -> tuple[int, str]:
-    return tp[1], tp[0]
+def _by_index(partition: TopicPartition) -> tuple[int, str]:
+    return partition[1], partition[0]
 
 
-class _Alike:
-    """All members want the same topics: quotas."""
+class _QuotaAssignment:
+    """The first algorithm: all members subscribe to the same topics, and have quotas."""
 
     def __init__(
         self,
         partitions: Mapping[str, int],
-        wants: Mapping[str, frozenset[str]],
-        claims: _Claims,
-        racks: _Racks,
+        topics_by_member: Mapping[str, frozenset[str]],
+        claims: _Owners,
+        racks: _RackDistance,
     ) -> None:
-        topics = sorted(next(iter(wants.values())))
+        topics = sorted(next(iter(topics_by_member.values())))
         self.all = [TopicPartition(t, index) for t in topics for index in range(partitions.get(t, 0))]
-        self.least, self.larger = divmod(len(self.all), len(wants))  # so many may still have one more
-        self.most = self.least + (self.larger > 0)
+        # `extra` is the number of members that may have one partition more than the quota.
+        self.quota, self.extra = divmod(len(self.all), len(topics_by_member))
+        self.largest = self.quota + (self.extra > 0)
         self.racks = racks
-        self.plan: Plan = {member_id: [] for member_id in wants}
-        self.held = claims.held(wants)
-        self.under: list[str] = []  # have less than the least
-        self.exact: list[str] = []  # have the least, and might get one more
+        self.assigned: Assigned = {member_id: [] for member_id in topics_by_member}
+        self.held = claims.owned_by_member(topics_by_member)
+        self.below_quota: list[str] = []
+        # Members that have their quota, and may get one partition more.
+        self.at_quota: list[str] = []
 
-    def build(self) -> Plan:
-        self._keep()
-        taken = {tp for given in self.plan.values() for tp in given}
-        left = [tp for tp in self.all if tp not in taken] if taken else self.all
+    def build(self) -> Assigned:
+        """Return the assignment."""
+        self._keep_owned()
+        kept = {partition for partitions in self.assigned.values() for partition in partitions}
+        unassigned = [partition for partition in self.all if partition not in kept] if kept else self.all
         if self.racks.matter:
-            left = self._deal_near(sorted(left, key=self.racks.members_near()))
-        self._deal(left)
-        return self.plan
+            unassigned = self._assign_near(sorted(unassigned, key=self.racks.members_near()))
+        self._assign_in_turn(unassigned)
+        return self.assigned
 
-    def _keep(self) -> None:
+    def _keep_owned(self) -> None:
+        """Keep what the members own, up to their quotas."""
         for member_id, held in self.held.items():
             if self.racks.matter:
-                held = [tp for tp in held if self.racks.near(member_id, tp)]
-            if len(held) < self.least:
-                self.plan[member_id] = sorted(held, key=_by_index)
-                self.under.append(member_id)
-            elif len(held) >= self.most and self.larger:
-                self.plan[member_id] = sorted(held, key=_by_index)[: self.most]
-                self.larger -= 1
+                held = [partition for partition in held if self.racks.is_near(member_id, partition)]
+            if len(held) < self.quota:
+                self.assigned[member_id] = sorted(held, key=_by_index)
+                self.below_quota.append(member_id)
+            elif len(held) >= self.largest and self.extra:
+                self.assigned[member_id] = sorted(held, key=_by_index)[: self.largest]
+                self.extra -= 1
             else:
-                self.plan[member_id] = sorted(held, key=_by_index)[: self.least]
-                self.exact.append(member_id)
-        if not self.larger:
-            self.exact = []
+                self.assigned[member_id] = sorted(held, key=_by_index)[: self.quota]
+                self.at_quota.append(member_id)
+        if not self.extra:
+            self.at_quota = []
 
-    def _deal_near(self, left: list[TopicPartition]) -> list[TopicPartition]:
-        """Give partitions to members in a rack that has a replica; return those that nobody near can take."""
-        turn = 0
-        far: list[TopicPartition] = []
-        for tp in left:
-            at = self._next_near(tp, self.under, turn)
-            if at is not None:
-                member_id = self.under[at]
-                self.plan[member_id].append(tp)
-                if len(self.plan[member_id]) >= self.least:
-                    del self.under[at]
-                    if self.larger:
-                        self.exact.append(member_id)
+    def _assign_near(self, unassigned: list[TopicPartition]) -> list[TopicPartition]:
+        """Assign partitions to members in a rack with a replica; return those for which there is none."""
+        start = 0
+        remaining: list[TopicPartition] = []
+        for partition in unassigned:
+            index = self._next_near(partition, self.below_quota, start)
+            if index is not None:
+                member_id = self.below_quota[index]
+                self.assigned[member_id].append(partition)
+                if len(self.assigned[member_id]) >= self.quota:
+                    del self.below_quota[index]
+                    if self.extra:
+                        self.at_quota.append(member_id)
                 else:
-                    at += 1
-                turn = at % len(self.under) if self.under else 0
+                    index += 1
+                start = index % len(self.below_quota) if self.below_quota else 0
                 continue
-            at = self._next_near(tp, self.exact, 0)
-            if at is None:
-                far.append(tp)
+            index = self._next_near(partition, self.at_quota, 0)
+            if index is None:
+                remaining.append(partition)
             else:
-                self.plan[self.exact.pop(at)].append(tp)
-                self.larger -= 1
-                if not self.larger:
-                    self.exact = []
-        return far
+                self.assigned[self.at_quota.pop(index)].append(partition)
+                self.extra -= 1
+                if not self.extra:
+                    self.at_quota = []
+        return remaining
 
-    def _next_near(self, tp: TopicPartition, members: list[str], start: int) -> int | None:
+    def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
+        """Return the index of the next member in a rack with a replica, None if there is none."""
         for step in range(len(members)):
-            at = (start + step) % len(members)
-            if self.racks.same(members[at], tp):
-                return at
+            index = (start + step) % len(members)
+            if self.racks.is_same(members[index], partition):
+                return index
         return None
 
-    def _deal(self, left: list[TopicPartition]) -> None:
-        """A circle over those that lack something; who has the least leaves it, and may get one more last."""
-        at = 0
-        circle, following = self.under, list[str]()
-        extra = iter(self.exact)
-        for tp in left:
-            if at == len(circle):
-                circle, following, at = following, [], 0
-            if not circle:
-                self.plan[next(extra)].append(tp)
+    def _assign_in_turn(self, unassigned: list[TopicPartition]) -> None:
+        """Deal out partitions in turn. A member that has reached its quota gets one more at the end."""
+        index = 0
+        members, next_members = self.below_quota, list[str]()
+        members_at_quota = iter(self.at_quota)
+        for partition in unassigned:
+            if index == len(members):
+                members, next_members, index = next_members, [], 0
+            if not members:
+                self.assigned[next(members_at_quota)].append(partition)
                 continue
-            member_id = circle[at]
-            at += 1
-            self.plan[member_id].append(tp)
-            if len(self.plan[member_id]) < self.least:
-                following.append(member_id)
+            member_id = members[index]
+            index += 1
+            self.assigned[member_id].append(partition)
+            if len(self.assigned[member_id]) < self.quota:
+                next_members.append(member_id)
             else:
-                self.exact.append(member_id)
+                self.at_quota.append(member_id)
 
 
-class _Mixed:
-    """Members want different topics: greedy moves, always towards balance."""
+class _GreedyAssignment:
+    """The second algorithm: members subscribe to different topics, and partitions move towards balance."""
 
     def __init__(
         self,
         partitions: Mapping[str, int],
-        wants: Mapping[str, frozenset[str]],
-        claims: _Claims,
-        racks: _Racks,
+        topics_by_member: Mapping[str, frozenset[str]],
+        claims: _Owners,
+        racks: _RackDistance,
     ) -> None:
-        self.wants = wants
+        self.topics_by_member = topics_by_member
         self.racks = racks
         self.claims = claims
         self.subscribers: dict[str, list[str]] = {}
-        for member_id, topics in wants.items():
+        for member_id, topics in topics_by_member.items():
             for topic in topics:
                 if partitions.get(topic, 0):
                     self.subscribers.setdefault(topic, []).append(member_id)
         topics_in_order = sorted(self.subscribers, key=lambda topic: (len(self.subscribers[topic]), topic))
         self.all = [TopicPartition(t, index) for t in topics_in_order for index in range(partitions[t])]
-        self.owner: dict[TopicPartition, str] = {}
-        self.load = dict.fromkeys(wants, 0)
+        self.owners: dict[TopicPartition, str] = {}
+        self.load = dict.fromkeys(topics_by_member, 0)
         self.order: list[tuple[int, str]] = []
-        self.moved = 0  # how often
-        self.known: dict[str, tuple[int, int]] = {}  # topic -> its least load, when so many had been moved
+        # The number of moves.
+        self.moved = 0
+        # Topic -> the least load of its subscribers, and the number of moves at that time.
+        self.least_loads: dict[str, tuple[int, int]] = {}
         self.moved_from: dict[TopicPartition, str] = {}
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
 
-    def build(self) -> Plan:
-        must_revoke = False
-        for tp, member_id in self.claims.owner.items():
-            if self.racks.near(member_id, tp):
-                self.owner[tp] = member_id
+    def build(self) -> Assigned:
+        """Return the assignment."""
+        has_far_owner = False
+        for partition, member_id in self.claims.owners.items():
+            if self.racks.is_near(member_id, partition):
+                self.owners[partition] = member_id
                 self.load[member_id] += 1
             else:
-                must_revoke = True
-        nothing_held = not any(self.load.values())
+                has_far_owner = True
+        is_first_assignment = not any(self.load.values())
         self.order = sorted((load, member_id) for member_id, load in self.load.items())
-        unowned = [tp for tp in self.all if tp not in self.owner]
-        self._place(unowned)
-        before = dict(self.owner)
+        unowned = [partition for partition in self.all if partition not in self.owners]
+        self._assign_unowned(unowned)
+        owners_before = dict(self.owners)
         score = _imbalance(self.load.values())
-        if not must_revoke:
-            self._level(unowned)
-        changed = self._level(self.all)
-        if changed and not nothing_held and _imbalance(self.load.values()) >= score:
-            self.owner = before
-        plan: Plan = {member_id: [] for member_id in self.wants}
-        for tp in self.all:
-            plan[self.owner[tp]].append(tp)
-        return plan
+        if not has_far_owner:
+            self._balance(unowned)
+        changed = self._balance(self.all)
+        if changed and not is_first_assignment and _imbalance(self.load.values()) >= score:
+            self.owners = owners_before
+        assigned: Assigned = {member_id: [] for member_id in self.topics_by_member}
+        for partition in self.all:
+            assigned[self.owners[partition]].append(partition)
+        return assigned
 
-    def _least(self, topic: str) -> str:
-        """The least loaded subscriber, by id among equals."""
+    def _least_loaded(self, topic: str) -> str:
+        """Return the least loaded subscriber, by member id among equals."""
         subscribers = self.subscribers[topic]
         if len(subscribers) ** 2 < len(self.order):
             return min(subscribers, key=lambda member_id: (self.load[member_id], member_id))
-        return next(member_id for _, member_id in self.order if topic in self.wants[member_id])
+        return next(member_id for _, member_id in self.order if topic in self.topics_by_member[member_id])
 
-    def _place(self, unowned: list[TopicPartition]) -> None:
-        """Each to the least loaded subscriber; where racks matter, first to those that are near."""
-        far = unowned
+    def _assign_unowned(self, unowned: list[TopicPartition]) -> None:
+        """Assign each partition to the least loaded subscriber, to one in a replica's rack first."""
+        remaining = unowned
         if self.racks.matter:
-            far = list[TopicPartition]()
-            for tp in unowned:
-                wanting = (m for _, m in self.order if tp.topic in self.wants[m] and self.racks.near(m, tp))
-                member_id = next(wanting, None)
-                if member_id is None:
-                    far.append(tp)
+            remaining = list[TopicPartition]()
+            for partition in unowned:
+                near_subscribers = (
+                    member_id
+                    for _, member_id in self.order
+                    if partition.topic in self.topics_by_member[member_id]
+                    and self.racks.is_near(member_id, partition)
+                )
+                nearest = next(near_subscribers, None)
+                if nearest is None:
+                    remaining.append(partition)
                 else:
-                    self._give(tp, member_id)
-        for topic, left in groupby(far, key=lambda tp: tp.topic):
+                    self._assign(partition, nearest)
+        for topic, partitions in groupby(remaining, key=lambda partition: partition.topic):
             heap = [(self.load[member_id], member_id) for member_id in self.subscribers[topic]]
             heapify(heap)
-            for tp in left:
+            for partition in partitions:
                 load, member_id = heap[0]
                 heapreplace(heap, (load + 1, member_id))
-                self._give(tp, member_id)
+                self._assign(partition, member_id)
 
-    def _level(self, partitions: list[TopicPartition]) -> bool:
-        """Move partitions to members that have at least two fewer, until a whole pass moves nothing."""
+    def _balance(self, partitions: list[TopicPartition]) -> bool:
+        """Move partitions to members with at least two less. Return whether anything was moved.
+
+        Ends after a pass over all partitions that has moved nothing.
+        """
         changed = False
-        movable = [tp for tp in partitions if len(self.subscribers[tp.topic]) > 1]
+        movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]
         while True:
             modified = False
-            for tp in movable:
-                load = self.load[self.owner[tp]]
-                if load <= self.order[0][0] + 1 or load <= self._at_least(tp.topic) + 1:
+            for partition in movable:
+                load = self.load[self.owners[partition]]
+                if load <= self.order[0][0] + 1 or load <= self._least_load_bound(partition.topic) + 1:
                     continue
-                previous = self.claims.previous.get(tp)
+                previous = self.claims.previous.get(partition)
                 if previous is not None and load > self.load[previous] + 1:
                     to = previous
                 else:
-                    to = self._least(tp.topic)
-                    self.known[tp.topic] = self.load[to], self.moved
+                    to = self._least_loaded(partition.topic)
+                    self.least_loads[partition.topic] = self.load[to], self.moved
                     if load <= self.load[to] + 1:
                         continue
-                self._move(tp, to)
+                self._move(partition, to)
                 changed = modified = True
             if not modified:
                 return changed
 
-    def _at_least(self, topic: str) -> int:
-        """No subscriber of the topic has less than this.
+    def _least_load_bound(self, topic: str) -> int:
+        """Return a lower bound of the load of the topic's subscribers.
 
-        One move makes one member's load less by one, and so the least of any topic by one at the most: mostly
-        there is nothing to look up.
+        A move reduces the load of one member by one, and so the least load of a topic by one at most. Mostly
+        this bound is enough, and the least loaded subscriber need not be looked up.
         """
-        least, moves = self.known.get(topic, (0, 0))
+        least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
 
-    def _move(self, tp: TopicPartition, to: str) -> None:
-        """Move one partition of the topic to `to`: rather back one that came from there than `tp` itself."""
-        source = self.moved_from.get(tp, self.owner[tp])
-        back = self.moves.get((tp.topic, to, source))
-        if back and self.load[source] > self.load[to] + 1:
-            # Any of them would do for the balance: best one that `source` neither held nor is near to.
-            tp = min(
-                back,
-                key=lambda one: (
-                    self._holds(source, one) - self._holds(to, one),
-                    self.racks.gain(one, source, to) if self.racks.matter else 0,
+    def _move(self, partition: TopicPartition, to: str) -> None:
+        """Move a partition of the topic to `to`: preferably one that was moved away from `to` before."""
+        source = self.moved_from.get(partition, self.owners[partition])
+        moved_back = self.moves.get((partition.topic, to, source))
+        if moved_back and self.load[source] > self.load[to] + 1:
+            # Any of them improves the balance. The best one is neither owned by `source` nor in its rack.
+            partition = min(
+                moved_back,
+                key=lambda candidate: (
+                    self._owned(source, candidate) - self._owned(to, candidate),
+                    self.racks.distance_gain(candidate, source, to) if self.racks.matter else 0,
                 ),
             )
-        came_from = self._forget_move(tp)
+        origin = self._forget_move(partition)
         self.moved += 1
-        if came_from != to:
-            self.moved_from[tp] = came_from
-            insort(self.moves.setdefault((tp.topic, came_from, to), []), tp)
-        self._give(tp, to)
+        if origin != to:
+            self.moved_from[partition] = origin
+            insort(self.moves.setdefault((partition.topic, origin, to), []), partition)
+        self._assign(partition, to)
 
-    def _holds(self, member_id: str, tp: TopicPartition) -> bool:
-        return self.claims.owner.get(tp) == member_id
+    def _owned(self, member_id: str, partition: TopicPartition) -> bool:
+        """Return whether the member owned the partition before."""
+        return self.claims.owners.get(partition) == member_id
 
-    def _forget_move(self, tp: TopicPartition) -> str:
-        """Where the partition was before all moves; its record is taken out."""
-        now = self.owner[tp]
-        came_from = self.moved_from.pop(tp, None)
-        if came_from is None:
-            return now
-        self.moves[tp.topic, came_from, now].remove(tp)
-        return came_from
+    def _forget_move(self, partition: TopicPartition) -> str:
+        """Remove the record of the partition's move; return its owner before all moves."""
+        owner = self.owners[partition]
+        origin = self.moved_from.pop(partition, None)
+        if origin is None:
+            return owner
+        self.moves[partition.topic, origin, owner].remove(partition)
+        return origin
 
-    def _give(self, tp: TopicPartition, member_id: str) -> None:
-        before = self.owner.get(tp)
-        if before is not None:
-            self._count(before, -1)
-        self.owner[tp] = member_id
-        self._count(member_id, 1)
+    def _assign(self, partition: TopicPartition, member_id: str) -> None:
+        """Assign the partition to the member."""
+        earlier = self.owners.get(partition)
+        if earlier is not None:
+            self._change_load(earlier, -1)
+        self.owners[partition] = member_id
+        self._change_load(member_id, 1)
 
-    def _count(self, member_id: str, change: int) -> None:
+    def _change_load(self, member_id: str, change: int) -> None:
+        """Change the member's load."""
         load = self.load[member_id]
         del self.order[bisect_left(self.order, (load, member_id))]
         self.load[member_id] = load + change
@@ -421,7 +454,7 @@ class _Mixed:
 
 
 def _imbalance(loads: Iterable[int]) -> int:
-    """The sum of all pairwise differences."""
+    """Return the sum of all pairwise differences."""
     total = below = 0
     for place, load in enumerate(sorted(loads)):
         total += load * place - below

@@ -13,7 +13,7 @@ import msgspec
 from ... import machine
 from ...error_codes import ErrorCode
 from ...errors import ConfigError
-from ...group.assignors import Assignor, chosen, is_cooperative
+from ...group.assignors import Assignor, is_cooperative, resolve_assignors
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import ClusterMetadata, FetchedRecords, FetchStart, negotiate_version
@@ -315,7 +315,7 @@ class JavaState:
 def new_consumer(config: ModelConfig, rules: JavaRelease) -> JavaState:
     """A consumer before its first event."""
     own = cast("tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
-    assignors = chosen(
+    assignors = resolve_assignors(
         own or (rules.assignors_2_6.get(one, one) for one in config.assignors or rules.assignors)
     )
     return JavaState(rules, config, assignors, is_cooperative(assignors))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ... import machine
-from ...group.assignors import Assignor, chosen, cooperative_sticky
+from ...group.assignors import Assignor, cooperative_sticky, resolve_assignors
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import ClusterMetadata
@@ -459,7 +459,7 @@ def start(config: ModelConfig) -> LibrdkafkaState:
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
     names = config.assignors or ("range", "roundrobin")
-    assignors = chosen(STICKY_ASSIGNOR if one == STICKY_ASSIGNOR.name else one for one in names)
+    assignors = resolve_assignors(STICKY_ASSIGNOR if one == STICKY_ASSIGNOR.name else one for one in names)
     state = LibrdkafkaState(config, assignors, is_old_release=old)
     state.versions = OLD_VERSIONS if old else VERSIONS
     return state

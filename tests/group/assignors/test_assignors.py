@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.errors import ConfigError
-from kproto.group.assignors import ASSIGNORS, Assignor, chosen, is_cooperative
-from kproto.group.assignors.members import in_order, racks_matter
+from kproto.group.assignors import ASSIGNORS, Assignor, is_cooperative, resolve_assignors
+from kproto.group.assignors.members import racks_matter, sort_members
 from kproto.group.assignors.sticky import assign as sticky
 from kproto.group.subscription import Subscription
 from kproto.testing.properties import an_assignor_is_a_function
@@ -246,18 +246,18 @@ def test_the_member_that_wants_nothing_gets_nothing_even_if_it_comes_first(name:
 
 def test_dynamic_members_stand_in_order_of_their_ids() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingWithoutGroupInstanceId."""
-    assert in_order({"b": wants(), "a": wants(), "c": wants()}) == ["a", "b", "c"]
+    assert sort_members({"b": wants(), "a": wants(), "c": wants()}) == ["a", "b", "c"]
 
 
 def test_static_members_stand_in_order_of_their_instances() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingWithAllGroupInstanceId."""
     members = {"a": wants(instance_id="z"), "b": wants(instance_id="x"), "c": wants(instance_id="y")}
-    assert in_order(members) == ["b", "c", "a"]
+    assert sort_members(members) == ["b", "c", "a"]
 
 
 def test_static_members_stand_before_dynamic_ones() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingSomeGroupInstanceId."""
-    assert in_order({"a": wants(), "b": wants(instance_id="x"), "c": wants()}) == ["b", "a", "c"]
+    assert sort_members({"a": wants(), "b": wants(instance_id="x"), "c": wants()}) == ["b", "a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -282,20 +282,20 @@ def test_racks_matter_where_some_are_near_and_not_all_are_everywhere(
 
 def test_assignors_are_chosen_by_name_in_order() -> None:
     """ConsumerPartitionAssignorTest.shouldInstantiateListOfAssignors."""
-    assert [one.name for one in chosen(["sticky", "range"])] == ["sticky", "range"]
+    assert [one.name for one in resolve_assignors(["sticky", "range"])] == ["sticky", "range"]
 
 
 @pytest.mark.parametrize("names", [["range", "range"], ["nope"], []])
 def test_unknown_and_repeated_assignors_are_refused(names: list[str]) -> None:
     """ConsumerPartitionAssignorTest.shouldThrowKafkaExceptionOnAssignorNotFound, ...WithSameName."""
     with pytest.raises(ConfigError):
-        chosen(names)
+        resolve_assignors(names)
 
 
 def test_an_assignor_of_ones_own_may_be_chosen() -> None:
     """ConsumerPartitionAssignorTest.shouldInstantiateFromClassType."""
     mine = Assignor("mine", sticky)
-    assert chosen([mine, "range"])[0] is mine
+    assert resolve_assignors([mine, "range"])[0] is mine
 
 
 def test_assignors_without_a_common_protocol_are_refused() -> None:
@@ -325,5 +325,5 @@ def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, 
 
 @pytest.mark.parametrize("name", ["", "a\ud800", "a" * 32_768, None, 5])
 def test_a_name_that_no_join_can_carry_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="an assignor's name: a text of 1 to 32767 bytes"):
+    with pytest.raises(ConfigError, match="the name of an assignor: a str of 1 to 32767 bytes"):
         Assignor(name, ASSIGNORS["range"].assign)

@@ -14,7 +14,7 @@ from .... import machine
 from ....errors import ConfigError
 from ....patterns import compiled
 from ....wire.message import Message
-from ...assignors import chosen, is_cooperative
+from ...assignors import is_cooperative, resolve_assignors
 from ...protocol import Identity, MemberAction, MemberConfig, Metadata
 from ...subscription import Assignment, Subscription, TopicPartition
 from . import leadership
@@ -115,7 +115,7 @@ class Member:
         _check(config)
         self.config = config
         self.policy = policy
-        self.assignors = chosen(config.assignors)
+        self.assignors = resolve_assignors(config.assignors)
         self.cooperative = is_cooperative(self.assignors)
         self.state = MemberState.IDLE
 

@@ -364,7 +364,9 @@ def partitions_change_hands_within_one_round(patch: Patch) -> None:
 
 
 def _at_once(partitions: Any, members: Any, racks: Any) -> Any:
-    return sticky.divide(partitions, members, racks, lambda one: Claim(one.owned, one.generation)).plan
+    return sticky.assign_sticky(
+        partitions, members, racks, lambda member: Claim(member.owned, member.generation)
+    ).assigned
 
 
 @pytest.mark.thorough
