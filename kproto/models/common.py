@@ -271,8 +271,8 @@ def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPa
 
 # -- positions --------------------------------------------------------------------------------------------
 
+# The timestamps that ask for the end and the beginning of a log.
 LATEST, EARLIEST = -1, -2
-"""The timestamps that ask for the end and the beginning of a log."""
 
 
 def list_offsets_request(
@@ -403,10 +403,10 @@ class FetchedRecords(NamedTuple):
     """What a partition's answer held from an offset on."""
 
     records: list[ModelRecord]
+    # Where to go on reading: behind the last whole batch, whatever was in it.
     position: int
-    """Where to go on reading: behind the last whole batch, whatever was in it."""
+    # The leader epoch of the last batch; -1 where there was none.
     epoch: int
-    """The leader epoch of the last batch; -1 where there was none."""
 
 
 def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> FetchedRecords:

@@ -74,13 +74,13 @@ class ModelConfig:
     metadata_ms: int | None = None
     rack: str | None = None
     isolation: str | None = None
+    # kafka-go: its partition watcher.
     watch: bool = True
-    """kafka-go: its partition watcher."""
     fetch_wait_ms: int = 100
+    # Whatever is random in an original: drawn from here, 0 <= x < 1.
     random: Callable[[], float] = lambda: 0.5
-    """Whatever is random in an original: drawn from here, 0 <= x < 1."""
+    # Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages").
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages")."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -92,6 +92,7 @@ class ModelConfig:
             raise ConfigError("isolation", self.isolation, "read_committed or read_uncommitted")
 
 
+# Of some of these options the names in `consumer.Consumer`.
 OURS: Final[Mapping[str, str]] = {
     "assignors": "partition_assignment_strategy",
     "instance": "group_instance_id",
@@ -106,7 +107,6 @@ OURS: Final[Mapping[str, str]] = {
     "isolation": "isolation_level",
     "fetch_wait_ms": "fetch_max_wait_ms",
 }
-"""Of some of these options the names in `consumer.Consumer`."""
 
 
 def make_config(given: Mapping[str, Any]) -> ModelConfig:
@@ -148,8 +148,8 @@ class AssignCalled(msgspec.Struct, frozen=True):
     """Partitions with the offset to start at; None starts where the group or the policy says."""
 
     partitions: Mapping[TopicPartition, int | None]
+    # librdkafka: incremental_assign and incremental_unassign.
     change: Literal["all", "add", "remove"] = "all"
-    """librdkafka: incremental_assign and incremental_unassign."""
 
 
 class SeekCalled(msgspec.Struct, frozen=True):
@@ -170,17 +170,16 @@ class PollCalled(msgspec.Struct, frozen=True):
 
     timeout_ms: int = 50
     limit: int = 500
+    # Java's old poll(long): what has to come before the records takes as long as it takes; when the time is
+    # over by then, the next answer of a broker ends the poll.
     patient: bool = False
-    """Java's old poll(long): what has to come before the records takes as long as it takes; when the time is
-    over by then, the next answer of a broker ends the poll.
-    """
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
     """The callback of the last unanswered `Tell` has returned; only those with `wait` are answered."""
 
+    # What it raised: name and text. Java looks at it.
     error: tuple[str, str] | None = None
-    """What it raised: name and text. Java looks at it."""
 
 
 class CommitCalled(msgspec.Struct, frozen=True):
@@ -188,8 +187,8 @@ class CommitCalled(msgspec.Struct, frozen=True):
 
     token: object
     offsets: Mapping[TopicPartition, int] | None = None
+    # commitSync; False is commitAsync.
     wait: bool = True
-    """commitSync; False is commitAsync."""
 
 
 class StoreCalled(msgspec.Struct, frozen=True):

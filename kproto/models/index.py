@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, cast
 from ..errors import ConfigError
 from .contract import ModelAction, ModelConfig, ModelEvent
 
+# Name -> module below `kproto.models`. kproto's own consumer is not a model but the package `consumer`.
 MODELS: Final[Mapping[str, str]] = {
     "java": "java",
     "java-2.6": "java.java_2_6",
@@ -24,7 +25,6 @@ MODELS: Final[Mapping[str, str]] = {
     "kafka-go": "kafka_go",
     "librdkafka": "librdkafka",
 }
-"""Name -> module below `kproto.models`. kproto's own consumer is not a model but the package `consumer`."""
 
 
 class Model(Protocol):

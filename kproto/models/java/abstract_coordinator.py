@@ -1,10 +1,10 @@
-"""AbstractCoordinator's half of a join: requests and what their answers do (M6 to M55).
+"""The requests of a join and their responses (AbstractCoordinator).
 
-* M3: an answer counts for the triple that its request was sent with.
-* M7: with JoinGroup answered the heartbeats begin, before the SyncGroup is.
-* M8, M10: an answer that finds the member reset fails the join, which is tried again.
-* M14, M15: REBALANCE_IN_PROGRESS for a heartbeat counts only in STABLE.
-* What is forgotten by which error is a matter of the release (`release.forgetful`).
+* M3: A response counts only for the generation, member id and protocol that its request was sent with.
+* M7: The JoinGroup response starts the heartbeats, before SyncGroup is answered.
+* M8, M10: If the member was reset meanwhile, the response fails the join, and the join is retried.
+* M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response counts only in STABLE.
+* What an error resets depends on the release (`JavaRelease.forgets_member_id`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
+# A code that no handler expects; it becomes a KafkaException.
 UNEXPECTED = -3
-"""A code that no handler expects: KafkaException."""
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
     E.COORDINATOR_NOT_AVAILABLE,
@@ -64,7 +64,7 @@ def request_rejoin(state: JavaState, reason: str) -> None:
 
 
 def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = False) -> None:
-    """resetStateAndRejoin."""
+    """Leave the generation and request a rejoin (resetStateAndRejoin)."""
     member_id = state.generation.member_id if keep_id and not state.release.forgets_member_id else ""
     move(state, M.UNJOINED)
     state.generation = JavaGeneration(-1, member_id) if member_id else NO_GENERATION
@@ -74,6 +74,7 @@ def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = Fal
 
 
 def reset_after_error(state: JavaState, code: int, api: str) -> None:
+    """Reset the member because of an error response, with Java's reason for it."""
     reset_state_and_rejoin(state, ENCOUNTERED.format(E(code).name, api), keep_id=code == E.ILLEGAL_GENERATION)
 
 
@@ -81,7 +82,7 @@ def reset_after_error(state: JavaState, code: int, api: str) -> None:
 
 
 def send_join_group(state: JavaState, out: Out) -> None:
-    """sendJoinGroupRequest."""
+    """Send JoinGroup (sendJoinGroupRequest). Heartbeats stop until it is answered."""
     assert state.coordinator is not None
     move(state, M.PREPARING_REBALANCE)
     state.joined_topics, state.join_in_flight = state.topics, True
@@ -95,8 +96,8 @@ def send_join_group(state: JavaState, out: Out) -> None:
         group_instance_id=state.config.instance,
         protocol_type="consumer",
         protocols=[
-            JoinGroupRequestProtocol(name=one.name, metadata=encode_subscription(state, one))
-            for one in state.assignors
+            JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(state, assignor))
+            for assignor in state.assignors
         ],
         reason=state.reason[:MAX_REASON] if state.release.reasons else None,
     )
@@ -104,7 +105,10 @@ def send_join_group(state: JavaState, out: Out) -> None:
 
 
 def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
-    """ConsumerCoordinator.metadata; 2.6 knows version 1, and writes topics as its set has them."""
+    """Encode the subscription for one assignor (ConsumerCoordinator.metadata).
+
+    2.6 writes version 1, with the topics in the order of its hash set.
+    """
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.release.subscription_version < 2:
         body = ConsumerProtocolSubscription(
@@ -128,7 +132,7 @@ def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: JavaState, entry: InFlightRequest, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """JoinGroupResponseHandler."""
+    """Handle a response, or None for a lost connection (JoinGroupResponseHandler)."""
     if not state.join_in_flight:
         return
     if response is None:
@@ -149,6 +153,7 @@ def _fail_join(state: JavaState, code: int) -> None:
 def _handle_join_error(
     state: JavaState, entry: InFlightRequest, response: JoinGroupResponse, out: Out
 ) -> None:
+    """Apply a JoinGroup error: reset the member, forget the coordinator or take the member id."""
     code = response.error_code
     if code == E.UNKNOWN_MEMBER_ID:
         if entry.generation == state.generation:
@@ -164,6 +169,7 @@ def _handle_join_error(
 
 
 def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out) -> None:
+    """Enter the generation. A leader assigns the partitions; a follower sends SyncGroup."""
     move(state, M.COMPLETING_REBALANCE)
     state.generation = JavaGeneration(response.generation_id, response.member_id, response.protocol_name)
     state.heartbeat_enabled, state.heartbeat_in_flight, state.heartbeat_failures = True, None, 0
@@ -189,11 +195,14 @@ def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out
 
 
 def lookup_assignor(state: JavaState) -> Assignor | None:
-    """lookupAssignor: the one that the coordinator chose, if it is one of ours."""
-    return next((one for one in state.assignors if one.name == state.generation.protocol), None)
+    """Return the assignor that the coordinator selected, or None if it is unknown (lookupAssignor)."""
+    return next(
+        (assignor for assignor in state.assignors if assignor.name == state.generation.protocol), None
+    )
 
 
 def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
+    """Return the exception for a protocol that this member did not offer."""
     name = state.generation.protocol
     return "IllegalStateException", f"Coordinator selected invalid assignment protocol: {name}"
 
@@ -202,13 +211,16 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
 
 
 def perform_assignment(state: JavaState, out: Out) -> None:
-    """performAssignment (onLeaderElected), and the snapshot that the leader watches from now on."""
+    """Assign as the leader, and take the snapshot that the leader compares metadata with.
+
+    performAssignment, in later releases onLeaderElected.
+    """
     state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:
         return
     assignor = lookup_assignor(state)
     assert assignor is not None
-    known = consumer_metadata.known_metadata(state, state.group_topics)
+    metadata = consumer_metadata.known_metadata(state, state.group_topics)
     state.metadata_snapshot = consumer_metadata.take_snapshot(state, state.topics | state.group_topics)
     state.assignment_snapshot = state.metadata_snapshot
     assignments: list[SyncGroupRequestAssignment] = []
@@ -216,22 +228,25 @@ def perform_assignment(state: JavaState, out: Out) -> None:
         assignments = leadership.assign(
             assignor,
             state.members,
-            known,
+            metadata,
             {},
             Assignment.encode if state.release.sorts_partitions else encode_assignment_2_6,
         )
     send_sync_group(state, assignments, out)
 
 
-def encode_assignment_2_6(given: Assignment) -> bytes:
-    """An assignment as 2.6 writes it: topics as its hash map has them, and partitions as they were given."""
-    topics = group_by_topic(given.partitions)
+def encode_assignment_2_6(assignment: Assignment) -> bytes:
+    """Encode an assignment as 2.6 does.
+
+    Topics are in the order of its hash map, partitions in the order of the assignor.
+    """
+    topics = group_by_topic(assignment.partitions)
     body = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
             for topic, partitions in topics.items()
         ],
-        user_data=given.user_data,
+        user_data=assignment.user_data,
     )
     return b"\0\1" + body.encode(1)
 
@@ -255,7 +270,7 @@ def send_sync_group(state: JavaState, assignments: list[SyncGroupRequestAssignme
 def on_sync_group_response(
     state: JavaState, entry: InFlightRequest, response: SyncGroupResponse | None, out: Out
 ) -> None:
-    """SyncGroupResponseHandler."""
+    """Handle a response, or None for a lost connection (SyncGroupResponseHandler)."""
     if not state.join_in_flight:
         return
     if response is None:

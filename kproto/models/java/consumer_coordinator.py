@@ -1,8 +1,10 @@
-"""ConsumerCoordinator's part of a rebalance: what is let go before the join, and taken over behind it.
+"""The callbacks and the assignment around a join (ConsumerCoordinator).
 
-onJoinPrepare: commit; lost (M76), or revoked of everything (EAGER, also of nothing), or of topics that left
-the subscription (COOPERATIVE, M77, M78). onJoinComplete: M82 to M91, the listener hears of revoked before
-assigned, and of assigned also when nothing is new. `kafka_consumer` goes on when the listener has returned.
+* onJoinPrepare: commit (M75). Lost partitions (M76) are reported as lost. Otherwise EAGER revokes everything,
+  even an empty assignment, and COOPERATIVE revokes the topics that left the subscription (M77, M78).
+* onJoinComplete: check the assignment, then call the listener (M82, M91). Revoked comes before assigned, and
+  assigned is called even if no partition is new.
+* The application's thread (`kafka_consumer`) continues when the listener has returned.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ MISMATCH = (
 
 
 def on_join_prepare(state: JavaState, out: Out) -> bool:
-    """Commit, then let go; False while something is open."""
+    """Commit, then revoke (onJoinPrepare). Return False while a commit or callback is pending."""
     if state.auto_commit and not _commit_before_join(state, out):
         return False
     state.needs_prepare = False
@@ -53,76 +55,90 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
 
 
 def _commit_before_join(state: JavaState, out: Out) -> bool:
-    """2.6: maybeAutoCommitOffsetsSync, and poll is blocked. 4.3: an asynchronous one, and it is not (M75)."""
-    op = state.prepare_commit
-    if op is None:
+    """Commit before the join; return whether the join may continue.
+
+    2.6 blocks poll until the commit is answered (maybeAutoCommitOffsetsSync). 4.3 commits asynchronously and
+    keeps polling (M75).
+    """
+    commit = state.prepare_commit
+    if commit is None:
         if state.prepare_until is None:
             state.prepare_until = state.now + state.max_poll_ms
         offsets = offset_commits.all_consumed(state)
         if not state.cooperative and not state.release.commits_synchronously:
-            for one in state.assigned.values():
-                one.pending_revocation = True
+            for partition in state.assigned.values():
+                partition.pending_revocation = True
         if not offsets:
             return True
-        op = state.prepare_commit = CommitOperation(offsets, synchronous=True)
-        offset_commits.send_offset_commit(state, op, out)
-    if op.open and state.release.commits_synchronously:
+        commit = state.prepare_commit = CommitOperation(offsets, synchronous=True)
+        offset_commits.send_offset_commit(state, commit, out)
+    if commit.open and state.release.commits_synchronously:
         state.blocked_on = BlockedOn.PREPARE_COMMIT
         return False
-    if op.open:
+    if commit.open:
         return state.now >= (state.prepare_until or 0)
-    if op.result == 0 or not (op.retriable or op.retry_at is not None):
+    if commit.result == 0 or not (commit.retriable or commit.retry_at is not None):
         return True
-    return _retry_commit(state, op, out)
+    return _retry_commit(state, commit, out)
 
 
-def _retry_commit(state: JavaState, op: CommitOperation, out: Out) -> bool:
-    """A retriable failure: once more after the backoff, as long as the rebalance timeout lasts."""
+def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
+    """Retry a commit after retry.backoff.ms, at most until the rebalance timeout."""
     if state.prepare_until is not None and state.now >= state.prepare_until:
         return True
-    if op.retry_at is None:
-        op.retry_at = state.now + RETRY_BACKOFF_MS
-    elif op.retry_at <= state.now:
-        offset_commits.send_offset_commit(state, op, out)
+    if commit.retry_at is None:
+        commit.retry_at = state.now + RETRY_BACKOFF_MS
+    elif commit.retry_at <= state.now:
+        offset_commits.send_offset_commit(state, commit, out)
     if state.release.commits_synchronously:
         state.blocked_on = BlockedOn.PREPARE_COMMIT
     return False
 
 
 def continue_prepare_commit(state: JavaState, out: Out) -> bool:
-    op = state.prepare_commit
-    assert op is not None
-    if op.open:
+    """Advance the commit of onJoinPrepare while poll is blocked (2.6); return whether it is done."""
+    commit = state.prepare_commit
+    assert commit is not None
+    if commit.open:
         return False
-    if op.retry_at is not None and op.retry_at > state.now and not op.retriable and state.coordinator is None:
+    if (
+        commit.retry_at is not None
+        and commit.retry_at > state.now
+        and not commit.retriable
+        and state.coordinator is None
+    ):
         coordinator_lookup.lookup_coordinator(state, out)
         return False
-    if op.result == 0 or not (op.retriable or op.retry_at is not None):
+    if commit.result == 0 or not (commit.retriable or commit.retry_at is not None):
         state.blocked_on = POLLING
         return True
-    if op.retry_at is None:
-        op.retry_at = state.now + RETRY_BACKOFF_MS
-    if op.retry_at > state.now:
+    if commit.retry_at is None:
+        commit.retry_at = state.now + RETRY_BACKOFF_MS
+    if commit.retry_at > state.now:
         return False
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
         return False
-    offset_commits.send_offset_commit(state, op, out)
-    return not op.open
+    offset_commits.send_offset_commit(state, commit, out)
+    return not commit.open
 
 
 def is_lost(state: JavaState) -> bool:
-    """Whether the membership is gone: in 2.6 neither generation nor id, since then one of them (M76)."""
+    """Return whether the membership is lost (M76).
+
+    2.6: neither generation nor member id is left. 4.3: one of them is missing.
+    """
     no_generation, no_id = state.generation.number == -1, not state.generation.member_id
     return (no_generation and no_id) if state.release.lost_needs_both else (no_generation or no_id)
 
 
 def _order_for_listener(state: JavaState, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """As a listener gets them."""
+    """Return partitions in the order in which a listener gets them."""
     return tuple(sorted(partitions) if state.release.sorts_partitions else set_order(partitions))
 
 
 def _revoke_before_join(state: JavaState, out: Out) -> None:
+    """Call the listener for the partitions that are lost or revoked before the join."""
     owned = _order_for_listener(state, state.assigned)
     if is_lost(state):
         if owned:
@@ -132,14 +148,15 @@ def _revoke_before_join(state: JavaState, out: Out) -> None:
         invoke_listener(state, "revoked", owned, Continuation.JOIN_PREPARE, out)
         return
     else:
-        going = tuple(tp for tp in owned if tp.topic not in state.topics)
-        if going:
-            invoke_listener(state, "revoked", going, Continuation.JOIN_PREPARE, out)
+        revoked = tuple(tp for tp in owned if tp.topic not in state.topics)
+        if revoked:
+            invoke_listener(state, "revoked", revoked, Continuation.JOIN_PREPARE, out)
             return
     finish_join_prepare(state)
 
 
 def finish_join_prepare(state: JavaState) -> None:
+    """Stop being the leader until the next join completes."""
     state.is_leader, state.group_topics = False, frozenset()
 
 
@@ -147,6 +164,7 @@ def finish_join_prepare(state: JavaState) -> None:
 
 
 def on_join_complete(state: JavaState, out: Out) -> None:
+    """Check the assignment, and revoke what it does not contain (onJoinComplete, COOPERATIVE only)."""
     data = state.join_result
     assert data is not None
     if state.state is not M.STABLE or state.generation == NO_GENERATION:
@@ -193,13 +211,17 @@ def on_join_complete(state: JavaState, out: Out) -> None:
 
 
 def _matches_subscription(state: JavaState, topic: str) -> bool:
+    """Return whether the subscription contains `topic`."""
     if state.pattern is not None:
         return compiled(state.pattern).fullmatch(topic) is not None
     return topic in state.topics
 
 
 def assign_from_subscribed(state: JavaState, out: Out) -> None:
-    """invokeOnAssignment, assignFromSubscribed, and onPartitionsAssigned of what is new."""
+    """Adopt the assignment and call onPartitionsAssigned with the new partitions.
+
+    invokeOnAssignment of the assignor, then assignFromSubscribed.
+    """
     assignor = abstract_coordinator.lookup_assignor(state)
     if assignor is not None:
         state.previous[assignor.name] = (state.leader_assignment, state.generation.number)
@@ -225,6 +247,7 @@ def finish_join_complete(state: JavaState) -> None:
 def invoke_listener(
     state: JavaState, kind: str, partitions: tuple[TopicPartition, ...], then: Continuation, out: Out
 ) -> None:
+    """Call the listener; `then` says what follows when it has returned."""
     state.blocked_before_callback = state.blocked_on
     state.blocked_on, state.continuation, state.callback_partitions = BlockedOn.CALLBACK, then, partitions
     out.append(c.RunCallback(kind, partitions))

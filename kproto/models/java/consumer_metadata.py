@@ -1,9 +1,9 @@
-"""Metadata and ConsumerMetadata: which topics, when, and what an answer changes (M196 to M201).
+"""Metadata and ConsumerMetadata: which topics are requested, when, and what a response changes.
 
-* One request at a time, every metadata.max.age.ms, and at once when it is wanted; after that not before
-  retry.backoff.ms. A topic that doesn't exist is wanted again and again.
-* A pattern asks for all topics. A leader asks for those of the whole group.
-* The rebalance is asked for by comparison: what the leader planned with, and what there is now.
+* M196: One request is in flight at a time, every metadata.max.age.ms. An update on request is sent
+  retry.backoff.ms after the last one. A topic that does not exist is requested again and again.
+* M201: A pattern requests all topics. A leader requests the topics of the whole group.
+* M92: A rejoin follows from comparing the snapshot that the leader assigned with and the present metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def topics_to_request(state: JavaState) -> list[str] | None:
 
 
 def deadline(state: JavaState) -> int | None:
-    """When the next request may go out; None while one is open or there is nothing to ask."""
+    """Return when the next request may be sent, or None while one is in flight or none is needed."""
     if state.metadata_open or not state.bootstrap:
         return None
     if not (state.auto_assigned or state.assigned):
@@ -36,9 +36,9 @@ def deadline(state: JavaState) -> int | None:
 
 
 def maybe_update(state: JavaState, out: Out) -> None:
-    """NetworkClient's DefaultMetadataUpdater.maybeUpdate."""
-    at = deadline(state)
-    if at is None or at > state.now:
+    """Send a Metadata request if it is due (DefaultMetadataUpdater.maybeUpdate)."""
+    deadline_ms = deadline(state)
+    if deadline_ms is None or deadline_ms > state.now:
         return
     state.metadata_open = True
     topics = topics_to_request(state)
@@ -46,19 +46,24 @@ def maybe_update(state: JavaState, out: Out) -> None:
 
 
 def request_update_for_new_topics(state: JavaState) -> None:
-    """requestUpdateForNewTopics: at once."""
+    """Request an update without waiting for the backoff (requestUpdateForNewTopics)."""
     state.metadata_wanted = True
     state.metadata_last = min(state.metadata_last, state.now - RETRY_BACKOFF_MS)
 
 
-def on_metadata_response(state: JavaState, response: MetadataResponse, asked: object, out: Out) -> None:
+def on_metadata_response(
+    state: JavaState, response: MetadataResponse, requested_topics: object, out: Out
+) -> None:
+    """Apply a response; `asked` are the requested topics, or None for all topics."""
     before = dict(state.cluster.topics)
-    state.cluster.update(response, whole=asked is None)
+    state.cluster.update(response, whole=requested_topics is None)
     state.metadata_open, state.metadata_last = False, state.now
     state.metadata_wanted = bool(state.cluster.errors.keys() & (state.topics | state.group_topics))
-    again = topics_to_request(state)
-    requested: set[object] = set(cast("list[object]", asked)) if isinstance(asked, list) else set()
-    if asked is not None and again is not None and set(again) - requested:
+    wanted_topics = topics_to_request(state)
+    requested: set[object] = (
+        set(cast("list[object]", requested_topics)) if isinstance(requested_topics, list) else set()
+    )
+    if requested_topics is not None and wanted_topics is not None and set(wanted_topics) - requested:
         request_update_for_new_topics(state)
     if state.pattern is not None:
         state.topics = state.cluster.matching_topics(state.pattern, full=True)
@@ -72,7 +77,7 @@ def on_metadata_failure(state: JavaState) -> None:
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
-    """MetadataSnapshot: partitions by topic, and their racks where the member has one."""
+    """Return the partitions of `topics`, with their racks if the member has one (MetadataSnapshot)."""
     return dict(leadership.take_snapshot(topics, known_metadata(state, topics), bool(state.config.rack)))
 
 

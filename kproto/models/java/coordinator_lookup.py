@@ -1,4 +1,4 @@
-"""The coordinator: lookups (ensureCoordinatorReady, M28), and when it is unknown (M26, M29)."""
+"""The coordinator: its lookup, and when it becomes unknown (AbstractCoordinator, M26, M28, M29)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .state import (
 
 
 def lookup_coordinator(state: JavaState, out: Out) -> None:
-    """lookupCoordinator: one lookup at a time, and a backoff after one that failed."""
+    """Send FindCoordinator unless one is in flight or in its backoff (lookupCoordinator)."""
     if state.coordinator is not None or state.find_open or state.now < state.find_retry_at:
         return
     state.find_open = True
@@ -36,13 +36,13 @@ def lookup_coordinator(state: JavaState, out: Out) -> None:
 def on_find_coordinator_response(
     state: JavaState, response: FindCoordinatorResponse | None, out: Out
 ) -> None:
-    """FindCoordinatorResponseHandler."""
+    """Handle a response, or None for a lost connection (FindCoordinatorResponseHandler)."""
     state.find_open = False
     code = DISCONNECTED if response is None else parse_find_coordinator(response).error
     if code == E.NONE and response is not None:
-        found = parse_find_coordinator(response)
-        state.coordinator = Address(found.host, found.port, COORDINATOR)
-        state.cluster.brokers.setdefault(found.node, (found.host, found.port))
+        coordinator = parse_find_coordinator(response)
+        state.coordinator = Address(coordinator.host, coordinator.port, COORDINATOR)
+        state.cluster.brokers.setdefault(coordinator.node, (coordinator.host, coordinator.port))
         state.session_deadline = state.now + state.session_ms
         state.find_failed = 0
         return
@@ -58,7 +58,10 @@ def on_find_coordinator_response(
 
 
 def mark_coordinator_unknown(state: JavaState, out: Out, *, disconnected: bool = False) -> None:
-    """markCoordinatorUnknown: what is open on it fails."""
+    """Forget the coordinator, and close its connection unless it is gone already.
+
+    markCoordinatorUnknown.
+    """
     if state.coordinator is None:
         return
     address, state.coordinator = state.coordinator, None

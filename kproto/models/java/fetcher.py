@@ -1,4 +1,11 @@
-"""Fetching: sessions by node (KIP-227), one request each, and what a poll takes out (M156 to M173)."""
+"""Fetching (Fetcher, FetchSessionHandler): one request per node, in sessions (KIP-227), and what a poll
+returns.
+
+* M156: A partition is fetched while it is assigned, not paused, has a position and has nothing buffered.
+* M160: A fetch session has an id and an epoch; a request names only the partitions that changed.
+* M173: Most errors of a partition request metadata and are retried; authorization errors are thrown from
+  poll.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +43,24 @@ _LEADER_ERRORS = {
 
 
 def send_fetches(state: JavaState, out: Out) -> None:
-    """sendFetches: for each node that has none open, what can be fetched and isn't buffered."""
+    """Send one Fetch to each node that has none in flight (sendFetches)."""
     if len(state.pending_fetch_nodes) >= len(state.cluster.brokers):
         return
-    buffered = {one.tp for one in state.buffer}
+    buffered = {partition.tp for partition in state.buffer}
     wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
-    for tp, one in state.assigned.items():
-        if one.fetch_state is not FETCHING or one.paused or one.pending_revocation or tp in buffered:
+    for tp, partition in state.assigned.items():
+        if (
+            partition.fetch_state is not FETCHING
+            or partition.paused
+            or partition.pending_revocation
+            or tp in buffered
+        ):
             continue
-        found = state.cluster.leader(tp)
-        if found is None:
+        leader = state.cluster.leader(tp)
+        if leader is None:
             state.metadata_wanted = True
-        elif found.node not in state.pending_fetch_nodes:
-            wanted.setdefault(found.node, {})[tp] = FetchStart(one.offset, found.epoch)
+        elif leader.node not in state.pending_fetch_nodes:
+            wanted.setdefault(leader.node, {})[tp] = FetchStart(partition.offset, leader.epoch)
     for number, partitions in wanted.items():
         _send_fetch(state, number, partitions, out)
 
@@ -57,18 +69,18 @@ def _send_fetch(
     state: JavaState, number: int, partitions: dict[TopicPartition, FetchStart], out: Out
 ) -> None:
     session = state.sessions.get(number) or state.sessions.setdefault(number, FetchSessionHandler())
-    full, known = session.epoch <= 0, session.partitions
-    said, gone = partitions, []
+    full, session_partitions = session.epoch <= 0, session.partitions
+    included, forgotten = partitions, []
     if not full:
-        said = {tp: one for tp, one in partitions.items() if known.get(tp) != one}
-        gone = [tp for tp in known if tp not in partitions]
+        included = {tp: one for tp, one in partitions.items() if session_partitions.get(tp) != one}
+        forgotten = [tp for tp in session_partitions if tp not in partitions]
     request = fetch_request(
-        said,
+        included,
         state.cluster,
         wait_ms=state.config.fetch_wait_ms,
         isolation=state.isolation,
         session=(session.id, session.epoch),
-        forgotten=gone,
+        forgotten=forgotten,
         rack=state.config.rack or "",
     )
     session.partitions = partitions
@@ -79,8 +91,11 @@ def _send_fetch(
 def on_fetch_response(
     state: JavaState, entry: InFlightRequest, response: FetchResponse | None, out: Out
 ) -> None:
-    """FetchSessionHandler.handleResponse, then each partition into the buffer."""
-    number, full, asked = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
+    """Update the fetch session, then buffer the records of each partition.
+
+    FetchSessionHandler.handleResponse. `response` is None for a lost connection.
+    """
+    number, full, fetched_from = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
     state.pending_fetch_nodes.discard(number)
     session = state.sessions.setdefault(number, FetchSessionHandler())
     if response is None:
@@ -95,16 +110,16 @@ def on_fetch_response(
     else:
         session.id, session.epoch = response.session_id, 1 if full else session.epoch + 1
     for tp, data in parse_fetch(response, state.cluster):
-        if tp not in asked:
+        if tp not in fetched_from:
             continue
-        offset = asked[tp].offset
-        got = (
+        offset = fetched_from[tp].offset
+        fetched = (
             FetchedRecords([], offset, -1)
             if data.error_code
             else read_records(tp, data, offset, committed=state.isolation == 1)
         )
-        if data.error_code or got.position > offset:
-            state.buffer.append(JavaCompletedFetch(tp, offset, got, data.error_code))
+        if data.error_code or fetched.position > offset:
+            state.buffer.append(JavaCompletedFetch(tp, offset, fetched, data.error_code))
 
 
 def has_buffered(state: JavaState) -> bool:
@@ -112,62 +127,66 @@ def has_buffered(state: JavaState) -> bool:
 
 
 def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
-    """fetchedRecords: up to max.poll.records; what isn't at its position any more is dropped."""
-    found: list[ModelRecord] = []
+    """Return up to `limit` buffered records; data that is not at its partition's position is dropped."""
+    records: list[ModelRecord] = []
     keep: list[JavaCompletedFetch] = []
-    while state.buffer and len(found) < limit:
-        one = state.buffer.popleft()
-        here = state.assigned.get(one.tp)
+    while state.buffer and len(records) < limit:
+        completed = state.buffer.popleft()
+        partition = state.assigned.get(completed.tp)
         if (
-            here is None
-            or here.fetch_state is not FETCHING
-            or here.pending_revocation
-            or here.offset != one.offset
+            partition is None
+            or partition.fetch_state is not FETCHING
+            or partition.pending_revocation
+            or partition.offset != completed.offset
         ):
             continue
-        if here.paused:
-            keep.append(one)
-        elif one.error:
-            _handle_fetch_error(state, one)
+        if partition.paused:
+            keep.append(completed)
+        elif completed.error:
+            _handle_fetch_error(state, completed)
         else:
-            given = one.fetched.records[: limit - len(found)]
-            rest = one.fetched.records[len(given) :]
-            found += given
-            here.offset = rest[0].offset if rest else one.fetched.position
-            here.epoch = one.fetched.epoch if one.fetched.epoch >= 0 else here.epoch
-            if rest:
+            returned = completed.fetched.records[: limit - len(records)]
+            remaining = completed.fetched.records[len(returned) :]
+            records += returned
+            partition.offset = remaining[0].offset if remaining else completed.fetched.position
+            partition.epoch = completed.fetched.epoch if completed.fetched.epoch >= 0 else partition.epoch
+            if remaining:
                 state.buffer.appendleft(
                     JavaCompletedFetch(
-                        one.tp, here.offset, FetchedRecords(rest, one.fetched.position, one.fetched.epoch)
+                        completed.tp,
+                        partition.offset,
+                        FetchedRecords(remaining, completed.fetched.position, completed.fetched.epoch),
                     )
                 )
             elif (
                 not state.release.sorts_partitions
-            ):  # movePartitionToEnd: what was read is what it gives up first
-                state.assigned[one.tp] = state.assigned.pop(one.tp)
+            ):  # 2.6 moves the partition to the end (movePartitionToEnd): it is revoked first.
+                state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
-    return tuple(found)
+    return tuple(records)
 
 
-def _handle_fetch_error(state: JavaState, one: JavaCompletedFetch) -> None:
-    if one.error == E.OFFSET_OUT_OF_RANGE:
-        reset_by_policy(state, one.tp)
-    elif one.error in _LEADER_ERRORS:
+def _handle_fetch_error(state: JavaState, completed: JavaCompletedFetch) -> None:
+    if completed.error == E.OFFSET_OUT_OF_RANGE:
+        reset_by_policy(state, completed.tp)
+    elif completed.error in _LEADER_ERRORS:
         state.metadata_wanted = True
-    elif one.error != E.UNKNOWN_SERVER_ERROR:
+    elif completed.error != E.UNKNOWN_SERVER_ERROR:
         state.pending_exception = (
-            exception_name(one.error),
-            f"fetching {one.tp}: {exception_name(one.error)}",
+            exception_name(completed.error),
+            f"fetching {completed.tp}: {exception_name(completed.error)}",
         )
 
 
 def clear_unassigned_data(state: JavaState) -> None:
-    """clearBufferedDataForUnassignedPartitions."""
-    state.buffer = type(state.buffer)(one for one in state.buffer if one.tp in state.assigned)
+    """Drop buffered data of partitions that are not assigned (clearBufferedDataForUnassignedPartitions)."""
+    state.buffer = type(state.buffer)(
+        completed for completed in state.buffer if completed.tp in state.assigned
+    )
 
 
 def maybe_close_fetch_sessions(state: JavaState, out: Out) -> None:
-    """maybeCloseFetchSessions: one last Fetch with the final epoch."""
+    """Close each fetch session with a last Fetch of the final epoch (maybeCloseFetchSessions)."""
     for number, session in state.sessions.items():
         if session.id and number in state.cluster.brokers:
             request: FetchRequest = fetch_request({}, state.cluster, wait_ms=0, session=(session.id, -1))

@@ -1,6 +1,7 @@
-"""The order in which Java's hash tables are walked: 2.6 keeps and writes topics and partitions in it.
+"""The iteration order of Java's hash tables, in which 2.6 keeps and writes topics and partitions.
 
-It decides which partitions move: a leader leaves a member the first ones of those that it says it owns.
+The order decides which partitions move: a leader leaves each member the first partitions that the member
+claims.
 """
 
 from __future__ import annotations
@@ -15,51 +16,57 @@ _DEFAULT_CAPACITY = 16
 
 
 def hash_code(text: str) -> int:
-    """String.hashCode, over UTF-16 units, as an unsigned int."""
-    found = 0
+    """Return String.hashCode, computed over UTF-16 units, as an unsigned int."""
+    code = 0
     units = text.encode("utf-16-be")
-    for at in range(0, len(units), 2):
-        found = (31 * found + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return found
+    for index in range(0, len(units), 2):
+        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return code
 
 
 def hash_order(names: Iterable[str]) -> list[str]:
-    """As `new HashSet<>(names)` is walked: by bucket, and within one as they came (here: sorted)."""
+    """Return `names` in the iteration order of `new HashSet<>(names)`.
+
+    Names of one bucket come in the order of insertion, which is sorted here.
+    """
     return _hash_table_order(sorted(set(names)), hash_code, _DEFAULT_CAPACITY)
 
 
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """As SubscriptionState keeps what it is assigned: from a set into a table of its size, by topic."""
+    """Return partitions in the order of SubscriptionState: hash set, then a table of that size, by topic."""
     topics: dict[str, list[TopicPartition]] = {}
-    for one in _hash_table_order(set_order(partitions), _partition_hash_code, 1):
-        topics.setdefault(one.topic, []).append(one)
-    return [one for several in topics.values() for one in several]
+    for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):
+        topics.setdefault(partition.topic, []).append(partition)
+    return [partition for several in topics.values() for partition in several]
 
 
 def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """As `new HashSet<>(partitions)` is walked, which listeners get."""
+    """Return partitions in the iteration order of `new HashSet<>(partitions)`, which listeners get."""
     return _hash_table_order(list(dict.fromkeys(partitions)), _partition_hash_code, _DEFAULT_CAPACITY)
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """As CollectionUtils.groupPartitionsByTopic: topics as a hash map has them, partitions as they come."""
-    found: dict[str, list[int]] = {}
+    """Group partitions by topic as CollectionUtils.groupPartitionsByTopic does.
+
+    Topics are in the order of a hash map, partitions in the given order.
+    """
+    topics: dict[str, list[int]] = {}
     for tp in partitions:
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return {topic: found[topic] for topic in hash_order(found)}
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return {topic: topics[topic] for topic in hash_order(topics)}
 
 
 def _partition_hash_code(partition: TopicPartition) -> int:
-    """TopicPartition.hashCode."""
+    """Return TopicPartition.hashCode."""
     return (31 * (31 + partition.partition) + hash_code(partition.topic)) & 0xFFFFFFFF
 
 
-def _hash_table_order(found: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
-    while size * 3 // 4 < len(found):
+def _hash_table_order(items: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
+    while size * 3 // 4 < len(items):
         size *= 2
 
-    def bucket(one: T) -> int:
-        code = code_of(one)
+    def bucket(item: T) -> int:
+        code = code_of(item)
         return (code ^ code >> 16) & (size - 1)
 
-    return sorted(found, key=bucket)
+    return sorted(items, key=bucket)

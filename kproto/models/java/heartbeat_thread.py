@@ -1,9 +1,13 @@
-"""The heartbeat thread (M105 to M118), and leaving.
+"""The heartbeat thread and leaving the group (AbstractCoordinator.HeartbeatThread).
 
-* It beats from the answered JoinGroup on, also while the SyncGroup is open, never while a JoinGroup is.
-* It looks an unknown coordinator up; a session without answers only makes it unknown.
-* max.poll.interval.ms is over: it leaves and forgets the membership; lost is told by the next poll.
-* FENCED_INSTANCE_ID ends it: the next poll throws, and the one after that joins again.
+* M6, M7: Heartbeats start with the JoinGroup response, before SyncGroup is answered. None is sent while a
+  JoinGroup is in flight.
+* M28: The thread looks up an unknown coordinator.
+* A session without responses only marks the coordinator unknown; the member stays in its generation.
+* When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll
+  calls onPartitionsLost.
+* FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after that joins again.
+* M118: A heartbeat response that arrives after the member left its generation changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ FENCED = (
 
 
 def deadline(state: JavaState) -> int | None:
-    """When the thread wakes next."""
+    """Return the time at which the thread wakes next, or None while it has nothing to wait for."""
     if not state.heartbeat_enabled or state.heartbeat_exception is not None:
         return None
     if state.coordinator is None:
@@ -50,7 +54,7 @@ def deadline(state: JavaState) -> int | None:
 
 
 def run(state: JavaState, out: Out) -> None:
-    """One turn of HeartbeatThread.run."""
+    """Run the thread once (HeartbeatThread.run)."""
     if not state.heartbeat_enabled or state.heartbeat_exception is not None or state.state in NOT_YET:
         return
     if state.coordinator is None:
@@ -82,7 +86,7 @@ def _send_heartbeat(state: JavaState, out: Out) -> None:
 def on_heartbeat_response(
     state: JavaState, entry: InFlightRequest, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """HeartbeatResponseHandler, and the thread's listener."""
+    """Handle a response, or None for a lost connection (HeartbeatResponseHandler)."""
     if entry.send.request is state.heartbeat_in_flight:
         state.heartbeat_in_flight = None
     unchanged = entry.generation == state.generation
@@ -119,7 +123,10 @@ def _back_off(state: JavaState) -> None:
 
 
 def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
-    """maybeLeaveGroup: only a dynamic member that is one (M60); True when something is sent."""
+    """Send LeaveGroup if this is a dynamic member of a generation (maybeLeaveGroup, M60).
+
+    Returns whether a request was sent. The generation is reset in any case.
+    """
     sent = False
     may = state.config.instance is None and state.coordinator is not None
     if may and state.state is not M.UNJOINED and state.generation.member_id:

@@ -1,13 +1,14 @@
-"""Java's consumer 2.6.2 (kafka-clients), the one of the second seed document, as a machine.
+"""Java's consumer 2.6.2 (kafka-clients), as a machine.
 
-It runs the code of `kproto.models.java` with `release.JAVA_2_6`. What differs from 4.3.1:
+It runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
 
-* onJoinPrepare commits synchronously: poll is blocked until that is answered, or for the rebalance timeout.
-* Lost is a membership without generation *and* member id. A reset that comes in the middle of a join doesn't
-  prepare again: cooperative members then keep what they own, claim it under a new id, and let go of what they
-  didn't get only after the SyncGroup; the listener never hears of lost.
-* ILLEGAL_GENERATION, and a JoinGroup that is tried again, forget the member id.
-* No reasons, no generation in the subscription, no skipAssignment; the fetch session is left to the broker.
+* onJoinPrepare commits synchronously: poll is blocked until the response, or for the rebalance timeout.
+* A membership is lost only without generation *and* member id. A reset during a join does not run
+  onJoinPrepare again. Cooperative members then keep their partitions, claim them under a new member id, and
+  revoke what they did not get after SyncGroup. onPartitionsLost is never called.
+* ILLEGAL_GENERATION and the retry of a JoinGroup forget the member id.
+* There are no reasons, no generation in the subscription and no skipAssignment. Fetch sessions are left to
+  expire at the broker.
 """
 
 from __future__ import annotations
@@ -24,5 +25,5 @@ __all__ = ["HEARS_DISCONNECTS", "VERSIONS", "JavaState", "next_deadline", "start
 
 
 def start(config: ModelConfig) -> JavaState:
-    """A consumer before its first event."""
+    """Return the state of a consumer before its first event."""
     return new_consumer(config, JAVA_2_6)

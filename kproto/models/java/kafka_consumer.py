@@ -1,11 +1,13 @@
-"""KafkaConsumer's calls, as its application's thread makes them: poll with the join in it, commit, close.
+"""KafkaConsumer's calls on the application's thread: poll, subscribe, assign, seek, close.
 
-poll (M119 to M121): coordinator, join, the timer's commit, positions, then records; with records the next
-fetches go out before they are returned. What is open is not waited for longer than the call has time, but:
+One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
+positions, return records. If there are records, the next fetches are sent before poll returns. A poll does
+not wait beyond its timeout, with these exceptions:
 
-* ensureCoordinatorReady waits in the poll for a coordinator, and nothing is returned meanwhile.
-* onJoinPrepare of 2.6 waits for its commit however long poll's time was (S2-25). 4.3 polls on (M75).
-* A join goes on over several polls; its JoinGroup is never sent twice (M21).
+* ensureCoordinatorReady waits for a coordinator inside the poll, which returns nothing meanwhile.
+* onJoinPrepare of 2.6 waits for its commit even beyond the timeout (S2-25). In 4.3 polls continue meanwhile
+  (M75).
+* A join may span several polls. Its JoinGroup is sent once (M21).
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ CONCURRENT = (
 
 
 def run_application_thread(state: JavaState, out: Out) -> None:
-    """Let the application's thread go on as far as it can."""
+    """Run the application's thread until it has to wait."""
     while state.blocked_on is not NOTHING and BLOCKS[state.blocked_on](state, out):
         pass
 
@@ -74,7 +76,8 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    if state.blocked_on is not NOTHING:  # the application's thread is in a call: this is another one
+    # The application's thread is inside a call, so this call comes from another thread.
+    if state.blocked_on is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return
     state.metrics.record_poll_start(state.now)
@@ -89,6 +92,7 @@ def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
 def _return_from_poll(
     state: JavaState, out: Out, records: tuple[c.ModelRecord, ...] = (), error: tuple[str, str] | None = None
 ) -> None:
+    """End the poll with records or an exception, and restart the timer of max.poll.interval.ms."""
     state.blocked_on = NOTHING
     state.max_poll_deadline = state.now + state.max_poll_ms
     if records:
@@ -98,6 +102,7 @@ def _return_from_poll(
 
 
 def _continue_poll(state: JavaState, out: Out) -> bool:
+    """Run one round of poll's loop; return whether another round may follow at once."""
     if state.wakeup_pending:
         state.wakeup_pending = False
         _return_from_poll(state, out, error=offset_commits.WAKEUP)
@@ -130,7 +135,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
 
 
 def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
-    """Poll throws what is oldest: the heartbeat thread's failure first."""
+    """Throw one pending exception from poll; that of the heartbeat thread comes first."""
     if state.heartbeat_exception is not None:
         state.heartbeat_exception = None
     elif state.pending_exception is not None:
@@ -144,37 +149,40 @@ def _is_waiting_for_coordinator(state: JavaState) -> bool:
     return state.auto_assigned and state.coordinator is None and state.now < state.poll_deadline
 
 
-def _is_waiting_for_metadata(state: JavaState, patience: LegacyPoll, ready: bool) -> bool:
-    """poll(long): updateAssignmentMetadataIfNeeded takes as long as it takes (S2-11).
+def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: bool) -> bool:
+    """Return whether the old poll(long) still waits for metadata or positions (S2-11).
 
-    Its timer isn't looked at meanwhile. When it was over by then, one call of the network client is left, as
-    long as that timer still says; whatever that receives first is the end.
+    updateAssignmentMetadataIfNeeded ignores poll's timeout. If the timeout has expired by then, poll makes
+    one more call of the network client, for the length of the timeout. The next response ends that call.
     """
-    if not ready or any(one.fetch_state is FetchStates.INITIALIZING for one in state.assigned.values()):
+    if not ready or any(
+        partition.fetch_state is FetchStates.INITIALIZING for partition in state.assigned.values()
+    ):
         state.poll_deadline = FOREVER
         return True
     if state.poll_deadline == FOREVER:
-        late = state.now >= patience.deadline
-        state.poll_deadline = state.now + patience.timeout_ms if late else patience.deadline
-        patience.ends_with_next_event = late
-    elif patience.ends_with_next_event:
+        late = state.now >= legacy_poll.deadline
+        state.poll_deadline = state.now + legacy_poll.timeout_ms if late else legacy_poll.deadline
+        legacy_poll.ends_with_next_event = late
+    elif legacy_poll.ends_with_next_event:
         state.poll_deadline = state.now
     return False
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """ConsumerNetworkClient.wakeup: whatever waits throws, else the next call that would wait.
+    """Make the waiting call throw WakeupException, or else the next call that would wait.
 
-    In onJoinPrepare it finds a join that is marked as prepared, and isn't: the commit has no result, nobody
-    is told of revoked, and the join goes on with the next poll.
+    A wakeup inside onJoinPrepare leaves the join marked as prepared although it is not. The commit has no
+    result, onPartitionsRevoked is not called, and the next poll continues the join
+    (ConsumerNetworkClient.wakeup).
     """
-    waiting = [one for one in state.commits if one.synchronous]
+    waiting = [commit for commit in state.commits if commit.synchronous]
     if state.closing:
         return
     if waiting:
-        for op in waiting:
-            state.commits.remove(op)
-            out.append(c.FinishCommit(op.token, offset_commits.WAKEUP))
+        for commit in waiting:
+            state.commits.remove(commit)
+            out.append(c.FinishCommit(commit.token, offset_commits.WAKEUP))
         return
     state.wakeup_pending = True
     if state.prepare_commit is not None and state.blocked_on is not NOTHING:
@@ -183,7 +191,7 @@ def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
 
 
 def _poll_coordinator(state: JavaState, out: Out) -> bool:
-    """ConsumerCoordinator.poll: whether the member is in its group with nothing pending."""
+    """Return whether the member is in its group and no join is pending (ConsumerCoordinator.poll)."""
     if not state.auto_assigned:
         return True
     if state.coordinator is None:
@@ -197,7 +205,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _pattern_is_fresh(state: JavaState) -> bool:
-    """A pattern is matched anew before each join (M201)."""
+    """Return whether metadata has been refreshed since this join began, if there is a pattern (M201)."""
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
     if state.pattern_refresh_since is None:
@@ -208,7 +216,7 @@ def _pattern_is_fresh(state: JavaState) -> bool:
 
 
 def rejoin_needed_or_pending(state: JavaState) -> bool:
-    """rejoinNeededOrPending (M92)."""
+    """Return whether a join is needed or in progress (rejoinNeededOrPending, M92)."""
     if not state.auto_assigned:
         return False
     if (
@@ -228,7 +236,7 @@ def rejoin_needed_or_pending(state: JavaState) -> bool:
 
 
 def _join_group_if_needed(state: JavaState, out: Out) -> bool:
-    """One turn of joinGroupIfNeeded; False when it has to wait for something."""
+    """Advance the join by one step (joinGroupIfNeeded). Return False if it has to wait."""
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
         return False
@@ -250,6 +258,7 @@ def _join_group_if_needed(state: JavaState, out: Out) -> bool:
 
 
 def _handle_join_failure(state: JavaState) -> bool:
+    """Decide by the error of a failed join whether to retry it or to throw."""
     code, state.join_error = state.join_error, None
     assert code is not None
     name = "DisconnectException" if code == DISCONNECTED else exception_name(code)
@@ -275,13 +284,13 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
-    """The listener has returned, or raised: the assignment changes only now (M79), and in either case."""
-    then, going = state.continuation, state.callback_partitions
-    if then is None:
+    """Continue after the listener returned or raised. Only now the assignment changes (M79)."""
+    continuation, partitions = state.continuation, state.callback_partitions
+    if continuation is None:
         return
     state.callback_exception = state.callback_exception or error
     state.blocked_on, state.continuation, state.callback_partitions = state.blocked_before_callback, None, ()
-    CONTINUATIONS[then](state, going, out)
+    CONTINUATIONS[continuation](state, partitions, out)
 
 
 def _remove_partitions(state: JavaState, partitions: Iterable[TopicPartition]) -> None:
@@ -289,8 +298,9 @@ def _remove_partitions(state: JavaState, partitions: Iterable[TopicPartition]) -
         state.assigned.pop(tp, None)
 
 
-def _finish_join_prepare(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
-    _remove_partitions(state, going)
+def _finish_join_prepare(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """Drop the partitions that were revoked or lost before the join."""
+    _remove_partitions(state, partitions)
     consumer_coordinator.finish_join_prepare(state)
     if state.callback_exception is not None:
         state.pending_exception, state.callback_exception = (
@@ -299,28 +309,30 @@ def _finish_join_prepare(state: JavaState, going: tuple[TopicPartition, ...], ou
         )
 
 
-def _finish_revocation(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
+def _finish_revocation(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """Adopt the new assignment after the revocation of the cooperative protocol, and rejoin."""
     abstract_coordinator.request_rejoin(state, REVOKED_SOME)
     consumer_coordinator.assign_from_subscribed(state, out)
 
 
-def _finish_join_complete(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
-    """With an exception the join isn't done: the next poll completes it once more, with nothing to add."""
+def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """Finish onJoinComplete. After an exception the next poll completes the join again, adding nothing."""
     if state.callback_exception is None:
         consumer_coordinator.finish_join_complete(state)
     else:
         state.pending_exception, state.callback_exception = callback_exception(state.callback_exception), None
 
 
-def _finish_unsubscribe_callback(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
-    _remove_partitions(state, going)
+def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """Finish unsubscribe unless the listener raised."""
+    _remove_partitions(state, partitions)
     if not _report_callback_error(state, out):
         _finish_unsubscribe(state, out)
 
 
-def _finish_close_callback(state: JavaState, going: tuple[TopicPartition, ...], out: Out) -> None:
-    """A listener that raises keeps the consumer from leaving: the group waits for the session's end."""
-    _remove_partitions(state, going)
+def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
+    """Leave and close. If the listener raised, close without leaving: the session has to expire."""
+    _remove_partitions(state, partitions)
     if _report_callback_error(state, out):
         _finish_close(state, out)
     else:
@@ -328,6 +340,7 @@ def _finish_close_callback(state: JavaState, going: tuple[TopicPartition, ...], 
 
 
 def _report_callback_error(state: JavaState, out: Out) -> bool:
+    """Report the listener's exception, if it raised one, and return whether it did."""
     cause, state.callback_exception = state.callback_exception, None
     if cause is not None:
         out.append(c.Notify("error", *wrap_callback_error(cause)))
@@ -369,15 +382,20 @@ def unsubscribe(state: JavaState, out: Out) -> None:
 
 
 def _on_leave_prepare(
-    state: JavaState, then: Continuation, go_on: Callable[[JavaState, Out], None], out: Out
+    state: JavaState, continuation: Continuation, proceed: Callable[[JavaState, Out], None], out: Out
 ) -> None:
-    """onLeavePrepare (M97): lost without a generation and in the middle of a rebalance, else revoked."""
+    """Call onPartitionsLost or onPartitionsRevoked before leaving (onLeavePrepare, M97).
+
+    Partitions are lost if there is no generation or a rebalance is in progress.
+    """
     owned = tuple(sorted(state.assigned))
     if state.auto_assigned and owned:
-        gone = state.generation == NO_GENERATION or state.rebalancing
-        consumer_coordinator.invoke_listener(state, "lost" if gone else "revoked", owned, then, out)
+        is_lost = state.generation == NO_GENERATION or state.rebalancing
+        consumer_coordinator.invoke_listener(
+            state, "lost" if is_lost else "revoked", owned, continuation, out
+        )
     else:
-        go_on(state, out)
+        proceed(state, out)
 
 
 def _finish_unsubscribe(state: JavaState, out: Out) -> None:
@@ -404,12 +422,12 @@ def assign(state: JavaState, event: c.AssignCalled, out: Out) -> None:
 
 
 def seek(state: JavaState, event: c.SeekCalled, out: Out) -> None:
-    one = state.assigned.get(event.partition)
-    if one is None:
+    partition = state.assigned.get(event.partition)
+    if partition is None:
         text = f"No current assignment for partition {event.partition}"
         out.append(c.Notify("error", "IllegalStateException", text))
     else:
-        offset_fetcher.seek_partition(one, event.offset)
+        offset_fetcher.seek_partition(partition, event.offset)
         state.positions_settled = False
 
 
@@ -417,35 +435,36 @@ def seek(state: JavaState, event: c.SeekCalled, out: Out) -> None:
 
 
 def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
-    """ConsumerCoordinator.close, then AbstractCoordinator.close (M98)."""
+    """Close the consumer: commit, call the listener, leave (ConsumerCoordinator.close, M98)."""
     if state.blocked_on is POLLING:
         _return_from_poll(state, out)
     state.closing, state.stay_in_group, state.close_until = True, event.stay, state.now + CLOSE_MS
-    op = state.prepare_commit = None
+    commit = state.prepare_commit = None
     offset_commits.invoke_completed_callbacks(state, out)
     offsets = offset_commits.all_consumed(state) if state.auto_commit and not state.commit_fenced else {}
     if offsets:
-        op = state.close_commit = CommitOperation(offsets, synchronous=True)
+        commit = state.close_commit = CommitOperation(offsets, synchronous=True)
         state.blocked_on = BlockedOn.CLOSE_COMMIT
-        offset_commits.send_offset_commit(state, op, out)
+        offset_commits.send_offset_commit(state, commit, out)
     else:
         _finish_close_commit(state, out)
 
 
 def _continue_close_commit(state: JavaState, out: Out) -> bool:
-    op = state.close_commit
-    assert op is not None
+    """Advance the commit of close; return whether the thread may continue."""
+    commit = state.close_commit
+    assert commit is not None
     over = state.now >= state.close_until
-    if not over and (op.open or (op.retry_at is not None and op.retry_at > state.now)):
+    if not over and (commit.open or (commit.retry_at is not None and commit.retry_at > state.now)):
         return False
-    if not over and op.retry_at is not None:
+    if not over and commit.retry_at is not None:
         if state.coordinator is None:
             coordinator_lookup.lookup_coordinator(state, out)
             return False
-        offset_commits.send_offset_commit(state, op, out)
-        return not op.open
-    if not over and op.retriable:
-        op.retry_at = state.now + RETRY_BACKOFF_MS
+        offset_commits.send_offset_commit(state, commit, out)
+        return not commit.open
+    if not over and commit.retriable:
+        commit.retry_at = state.now + RETRY_BACKOFF_MS
         return False
     state.close_commit = None
     _finish_close_commit(state, out)
@@ -453,6 +472,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
+    """Continue close after its commit: leave the group, or keep the membership if told to stay."""
     state.blocked_on = NOTHING
     if state.stay_in_group:
         _finish_close(state, out)
@@ -468,6 +488,7 @@ def _leave_and_close(state: JavaState, out: Out) -> None:
 
 
 def _continue_close_leave(state: JavaState, out: Out) -> bool:
+    """Wait for LeaveGroup's response, at most until the timeout of close."""
     if not _is_leave_open(state) or state.now >= state.close_until:
         _finish_close(state, out)
     return False
@@ -478,6 +499,7 @@ def _is_leave_open(state: JavaState) -> bool:
 
 
 def _finish_close(state: JavaState, out: Out) -> None:
+    """Close fetch sessions, run pending commit callbacks and end the consumer."""
     if state.closed:
         return
     if state.release.closes_sessions:

@@ -1,10 +1,10 @@
-"""When poll was called, and how long it took: KafkaConsumerMetrics, and the samples behind its averages.
+"""The metrics of poll (KafkaConsumerMetrics) and the samples behind their averages.
 
-* last-poll-seconds-ago counts from the beginning of the last poll; -1 before the first.
-* time-between-poll is from beginning to beginning; the first poll counts as 0.
-* poll-idle-ratio is the part of the time that poll took: near 1 the application waits for records, near 0
-  the records wait for the application. A first poll that takes no time is 0 of 0, which is no number, and
-  neither is the average until that sample is over.
+* last-poll-seconds-ago counts from the start of the last poll; it is -1 before the first poll.
+* time-between-poll is measured from start to start; the first poll counts as 0.
+* poll-idle-ratio is the share of time inside poll. Near 1 the application waits for records, near 0 the
+  records wait for the application. A first poll that takes no time is 0/0, that is NaN, and so is the average
+  until that sample expires.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from math import nan
 
 SAMPLES = 2
+# metrics.num.samples and metrics.sample.window.ms.
 SAMPLE_MS = 30_000
-"""metrics.num.samples and metrics.sample.window.ms."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Sample:
 
 @dataclass(slots=True)
 class SampledStat:
-    """SampledStat: what was recorded in the last samples; older ones are forgotten."""
+    """Values of the last samples; older samples are dropped (SampledStat)."""
 
     samples: list[Sample] = field(default_factory=list[Sample])
 
@@ -42,20 +42,20 @@ class SampledStat:
         last.total += value
 
     def average(self, now: int) -> float:
-        found = self._recent(now)
-        count = sum(one.count for one in found)
-        return sum(one.total for one in found) / count if count else nan
+        samples = self._recent(now)
+        count = sum(sample.count for sample in samples)
+        return sum(sample.total for sample in samples) / count if count else nan
 
     def most(self, now: int) -> float:
-        return max((one.most for one in self._recent(now)), default=nan)
+        return max((sample.most for sample in self._recent(now)), default=nan)
 
     def _recent(self, now: int) -> list[Sample]:
-        return [one for one in self.samples if now - one.begun < SAMPLES * SAMPLE_MS]
+        return [sample for sample in self.samples if now - sample.begun < SAMPLES * SAMPLE_MS]
 
 
 @dataclass(slots=True)
 class KafkaConsumerMetrics:
-    """KafkaConsumerMetrics. `begun` and `ended` are recordPollStart and recordPollEnd; times are ms."""
+    """The times of all polls, in milliseconds (KafkaConsumerMetrics)."""
 
     between: SampledStat = field(default_factory=SampledStat)
     idle: SampledStat = field(default_factory=SampledStat)
@@ -74,7 +74,7 @@ class KafkaConsumerMetrics:
             self.idle.record(took / whole if whole else nan, now)
 
     def values(self, now: int) -> dict[str, float]:
-        """The metrics of poll, by Java's names."""
+        """Return the metrics of poll by Java's names."""
         return {
             "last-poll-seconds-ago": -1 if self.last is None else (now - self.last) // 1000,
             "time-between-poll-avg": self.between.average(now),

@@ -1,4 +1,4 @@
-"""The dispatch: an event, then the heartbeat thread has a look, then the application's goes on."""
+"""The machine: applies an event, then runs the heartbeat thread and the application's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .state import FETCHING, FOREVER, NOTHING, POLLING, InFlightRequest, JavaSta
 
 
 def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
-    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    """Apply `event` at `now` (milliseconds) and return the actions to perform, in order."""
     out: Out = []
     state.now = now
     if state.closed:
@@ -29,15 +29,15 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
     HANDLERS.dispatch(state, event, now, out)
     if state.closed:
         return out
-    said = len(out)
+    action_count = len(out)
     _run_threads(state, out)
-    if len(out) != said and state.blocked_on is not NOTHING:
+    if len(out) != action_count and state.blocked_on is not NOTHING:
         _run_threads(state, out)
     return out
 
 
 def _run_threads(state: JavaState, out: Out) -> None:
-    """Both threads go on as far as they can."""
+    """Run both threads until they have to wait."""
     heartbeat_thread.run(state, out)
     if state.blocked_on is not NOTHING or state.heartbeat_enabled:
         consumer_metadata.maybe_update(state, out)
@@ -47,33 +47,37 @@ def _run_threads(state: JavaState, out: Out) -> None:
 
 
 def next_deadline(state: JavaState) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    """Return when to send the next `DeadlineReached` (milliseconds), or None to wait for an event."""
     if state.closed or not state.bootstrap:
         return None
     now, block = state.now, state.blocked_on
-    found = [heartbeat_thread.deadline(state)]
+    deadlines = [heartbeat_thread.deadline(state)]
     if block is not NOTHING or state.heartbeat_enabled:
-        found.append(consumer_metadata.deadline(state))
+        deadlines.append(consumer_metadata.deadline(state))
     if block is POLLING:
-        found.append(state.poll_deadline)
+        deadlines.append(state.poll_deadline)
         if state.rejoin_needed:
-            found += (state.join_retry_at, state.prepare_until)
+            deadlines += (state.join_retry_at, state.prepare_until)
         if state.coordinator is None:
-            found.append(state.find_retry_at)
+            deadlines.append(state.find_retry_at)
         if state.auto_commit:
-            found.append(state.auto_commit_at)
+            deadlines.append(state.auto_commit_at)
         if not state.positions_settled:
-            found += [one.retry_at for one in state.assigned.values() if one.fetch_state is not FETCHING]
+            deadlines += [
+                partition.retry_at
+                for partition in state.assigned.values()
+                if partition.fetch_state is not FETCHING
+            ]
     if state.closing:
-        found += (state.close_until, state.find_retry_at)
+        deadlines += (state.close_until, state.find_retry_at)
     if state.commits or state.prepare_commit is not None or state.close_commit is not None:
-        for op in (*state.commits, state.prepare_commit, state.close_commit):
-            if op is not None:
-                found += (op.retry_at, state.find_retry_at, op.deadline)
+        for commit in (*state.commits, state.prepare_commit, state.close_commit):
+            if commit is not None:
+                deadlines += (commit.retry_at, state.find_retry_at, commit.deadline)
     soonest = FOREVER
-    for at in found:
-        if at is not None and now < at < soonest:
-            soonest = at
+    for deadline in deadlines:
+        if deadline is not None and now < deadline < soonest:
+            soonest = deadline
     return soonest if soonest < FOREVER else None
 
 
@@ -94,7 +98,7 @@ def _on_find_coordinator_response(state: JavaState, entry: InFlightRequest, resp
 
 
 def _on_leave_group_response(state: JavaState, entry: InFlightRequest, response: Any, out: Out) -> None:
-    """Its answer is only logged."""
+    """Do nothing: Java only logs this response."""
 
 
 RESPONSES: Final[dict[str, Callable[[JavaState, InFlightRequest, Any, Out], None]]] = {
@@ -116,7 +120,7 @@ RESPONSES: Final[dict[str, Callable[[JavaState, InFlightRequest, Any, Out], None
 
 
 class JavaHandlers(EventHandlers[JavaState]):
-    """The consumer's calls, and what arrives from the brokers."""
+    """Handle the application's calls and what arrives from the brokers."""
 
     UNSUPPORTED = ("UnsupportedOperationException", "KafkaConsumer has no {}")
 

@@ -1,13 +1,12 @@
-"""Commits (M122 to M133): by the timer, in onJoinPrepare, by the application, on close.
+"""Offset commits: auto commit, onJoinPrepare, commitSync, commitAsync, close (ConsumerCoordinator).
 
-* doAutoCommitOffsetsAsync has three results: done; failed and retriable, then the timer is set to
-  retry.backoff.ms; failed for good, then the next interval tries again. It commits at each interval, also
-  what is committed already, and only when the application polls.
-* commitSync tries again what is retriable until its time is over; without a generation it fails at once.
-* M95: while a rebalance is under way a commit is RebalanceInProgressException, before a join
+* M122: Auto commit runs inside poll, at every interval, even if nothing changed. After a retriable failure it
+  retries after retry.backoff.ms, after any other failure at the next interval (doAutoCommitOffsetsAsync).
+* commitSync retries retriable errors until its timeout; without a generation it fails immediately.
+* M95: During a rebalance a commit fails with RebalanceInProgressException, before a join with
   CommitFailedException.
-* FENCED_INSTANCE_ID for an asynchronous one is thrown by every poll and commit from then on (M130).
-* M61: which error resets what, and asks for which rejoin.
+* M130: FENCED_INSTANCE_ID of an asynchronous commit is thrown by every later poll and commit.
+* M61: Which error resets what, and which requests a rejoin.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ _RETRIABLE_ERRORS = {E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_TOPIC_OR_PARTITIO
 
 
 def all_consumed(state: JavaState) -> dict[TopicPartition, tuple[int, int]]:
-    """SubscriptionState.allConsumed: every valid position."""
+    """Return every valid position (SubscriptionState.allConsumed)."""
     valid = (
         (FetchStates.FETCHING, FetchStates.AWAIT_VALIDATION)
         if state.release.commits_synchronously
         else (FetchStates.FETCHING,)
     )
     return {
-        tp: (one.offset, one.epoch)
-        for tp, one in state.assigned.items()
-        if one.fetch_state in valid and one.offset >= 0
+        tp: (partition.offset, partition.epoch)
+        for tp, partition in state.assigned.items()
+        if partition.fetch_state in valid and partition.offset >= 0
     }
 
 
 def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
-    """maybeAutoCommitOffsetsAsync."""
+    """Commit all positions if the interval has passed (maybeAutoCommitOffsetsAsync)."""
     if state.auto_commit and state.now >= state.auto_commit_at:
         state.auto_commit_at = state.now + state.auto_commit_ms
         offsets = all_consumed(state)
@@ -75,26 +74,26 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
             send_offset_commit(state, CommitOperation(offsets, auto=True), out)
 
 
-def send_offset_commit(state: JavaState, op: CommitOperation, out: Out) -> None:
-    """sendOffsetCommitRequest: sent, or failed at once."""
-    op.result, op.exception, op.retry_at = None, None, None
-    if not op.offsets:
-        op.result = 0
-        _complete_commit(state, op)
+def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> None:
+    """Send an OffsetCommit, or fail the commit without sending it (sendOffsetCommitRequest)."""
+    commit.result, commit.exception, commit.retry_at = None, None, None
+    if not commit.offsets:
+        commit.result = 0
+        _complete_commit(state, commit)
         return
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
-        op.retry_at = state.now + RETRY_BACKOFF_MS
-        if op.auto:
-            op.result, op.retriable = DISCONNECTED, True
-            _complete_commit(state, op)
+        commit.retry_at = state.now + RETRY_BACKOFF_MS
+        if commit.auto:
+            commit.result, commit.retriable = DISCONNECTED, True
+            _complete_commit(state, commit)
         return
     generation = JavaGeneration()
     if state.auto_assigned:
         if state.state is not M.STABLE:
-            op.exception = REBALANCE_IN_PROGRESS if state.rebalancing else COMMIT_FAILED
-            op.result = DISCONNECTED
-            _complete_commit(state, op)
+            commit.exception = REBALANCE_IN_PROGRESS if state.rebalancing else COMMIT_FAILED
+            commit.result = DISCONNECTED
+            _complete_commit(state, commit)
             return
         generation = state.generation
     request = offset_commit_request(
@@ -102,69 +101,74 @@ def send_offset_commit(state: JavaState, op: CommitOperation, out: Out) -> None:
         generation.number,
         generation.member_id,
         state.config.instance if state.auto_assigned else None,
-        {tp: Wire(offset, epoch, "") for tp, (offset, epoch) in op.offsets.items()},
+        {tp: Wire(offset, epoch, "") for tp, (offset, epoch) in commit.offsets.items()},
     )
-    op.open = True
-    send_request(state, state.coordinator, request, out, op)
+    commit.open = True
+    send_request(state, state.coordinator, request, out, commit)
 
 
 def on_offset_commit_response(
     state: JavaState, entry: InFlightRequest, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """OffsetCommitResponseHandler: the first error decides."""
-    op = entry.context
-    assert isinstance(op, CommitOperation)
-    op.open = False
+    """Handle a response, or None for a lost connection. The first error counts (M61).
+
+    OffsetCommitResponseHandler.
+    """
+    commit = entry.context
+    assert isinstance(commit, CommitOperation)
+    commit.open = False
     errors = commit_errors(response) if response is not None else {}
-    code = DISCONNECTED if response is None else next((one for one in errors.values() if one), 0)
+    code = DISCONNECTED if response is None else next((error for error in errors.values() if error), 0)
     unchanged = entry.generation == state.generation
-    op.result, op.retriable = code, False
+    commit.result, commit.retriable = code, False
     if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
-        op.retriable = True
+        commit.retriable = True
     elif code in _COORDINATOR_ERRORS:
         coordinator_lookup.mark_coordinator_unknown(state, out)
-        op.retriable = True
+        commit.retriable = True
     elif code in _RETRIABLE_ERRORS:
-        op.retriable = True
+        commit.retriable = True
     elif code:
-        _handle_commit_error(state, op, code, unchanged)
+        _handle_commit_error(state, commit, code, unchanged)
     else:
-        taken = {tp: offset for tp, (offset, _) in op.offsets.items()}
-        plugins.on_commit(state.interceptors, taken, out)
-    _complete_commit(state, op)
+        committed = {tp: offset for tp, (offset, _) in commit.offsets.items()}
+        plugins.on_commit(state.interceptors, committed, out)
+    _complete_commit(state, commit)
 
 
-def _handle_commit_error(state: JavaState, op: CommitOperation, code: int, unchanged: bool) -> None:
-    op.exception = (exception_name(code), f"Unexpected error in commit: {exception_name(code)}")
+def _handle_commit_error(state: JavaState, commit: CommitOperation, code: int, unchanged: bool) -> None:
+    commit.exception = (exception_name(code), f"Unexpected error in commit: {exception_name(code)}")
     if code == E.REBALANCE_IN_PROGRESS:
         request_rejoin(state, COMMIT_WHILE_REBALANCING)
-        op.exception = REBALANCE_IN_PROGRESS
+        commit.exception = REBALANCE_IN_PROGRESS
     elif code == E.FENCED_INSTANCE_ID:
-        op.fenced = unchanged and not op.synchronous
+        commit.fenced = unchanged and not commit.synchronous
         if not unchanged:
-            op.exception = REBALANCE_IN_PROGRESS if state.state is M.PREPARING_REBALANCE else COMMIT_FAILED
+            commit.exception = (
+                REBALANCE_IN_PROGRESS if state.state is M.PREPARING_REBALANCE else COMMIT_FAILED
+            )
     elif code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):
         if not unchanged and state.state is M.PREPARING_REBALANCE:
-            op.exception = REBALANCE_IN_PROGRESS
+            commit.exception = REBALANCE_IN_PROGRESS
         else:
             if unchanged or state.release.forgets_member_id:
                 reset_after_error(state, code, "OFFSET_COMMIT")
-            op.exception = COMMIT_FAILED
+            commit.exception = COMMIT_FAILED
 
 
-def _complete_commit(state: JavaState, op: CommitOperation) -> None:
-    """An asynchronous one waits until the application's thread asks what became of it."""
-    if op.auto or not op.synchronous:
-        state.completed_commits.append(op)
+def _complete_commit(state: JavaState, commit: CommitOperation) -> None:
+    """Queue an asynchronous commit until the application's thread runs its callback."""
+    if commit.auto or not commit.synchronous:
+        state.completed_commits.append(commit)
 
 
-def commit_error(op: CommitOperation) -> tuple[str, str] | None:
-    if op.result == 0:
+def commit_error(commit: CommitOperation) -> tuple[str, str] | None:
+    if commit.result == 0:
         return None
-    if op.exception is not None:
-        return op.exception
-    name = "RetriableCommitFailedException" if op.retriable else exception_name(op.result or 0)
+    if commit.exception is not None:
+        return commit.exception
+    name = "RetriableCommitFailedException" if commit.retriable else exception_name(commit.result or 0)
     return (name, "Offset commit failed with a retriable exception. You should retry committing.")
 
 
@@ -172,53 +176,57 @@ def commit_error(op: CommitOperation) -> tuple[str, str] | None:
 
 
 def invoke_completed_callbacks(state: JavaState, out: Out) -> None:
-    """invokeCompletedOffsetCommitCallbacks."""
+    """Run the callbacks of completed asynchronous commits (invokeCompletedOffsetCommitCallbacks)."""
     while state.completed_commits:
-        op = state.completed_commits.popleft()
-        state.commit_fenced = state.commit_fenced or op.fenced
-        if op.auto:
-            if op.retriable:
+        commit = state.completed_commits.popleft()
+        state.commit_fenced = state.commit_fenced or commit.fenced
+        if commit.auto:
+            if commit.retriable:
                 state.auto_commit_at = state.now + RETRY_BACKOFF_MS
         else:
-            out.append(c.FinishCommit(op.token, commit_error(op)))
+            out.append(c.FinishCommit(commit.token, commit_error(commit)))
 
 
 def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
     offsets = all_consumed(state)
     if event.offsets is not None:
         offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
-    op = CommitOperation(offsets, event.token, synchronous=event.wait, deadline=state.now + 60_000)
+    operation = CommitOperation(offsets, event.token, synchronous=event.wait, deadline=state.now + 60_000)
     invoke_completed_callbacks(state, out)
     if state.commit_fenced:
         out.append(c.FinishCommit(event.token, COMMIT_FENCED))
         return
-    send_offset_commit(state, op, out)
+    send_offset_commit(state, operation, out)
     if event.wait and state.wakeup_pending:
         state.wakeup_pending = False
         out.append(c.FinishCommit(event.token, WAKEUP))
         return
     if event.wait:
-        state.commits.append(op)
-    if not event.wait and op.retry_at is not None:
-        state.commits.append(op)
+        state.commits.append(operation)
+    if not event.wait and operation.retry_at is not None:
+        state.commits.append(operation)
 
 
 def continue_commits(state: JavaState, out: Out) -> None:
-    """commitSync's loop: again what is retriable, until its time is over."""
-    for op in list(state.commits):
-        if op.open:
+    """Advance the application's commits: retry retriable errors until their timeout."""
+    for operation in list(state.commits):
+        if operation.open:
             continue
-        waits = op.retry_at is not None or op.retriable
-        if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.deadline:
-            state.commits.remove(op)
-            if op.synchronous:
+        waits = operation.retry_at is not None or operation.retriable
+        if (
+            operation.result == 0
+            or (operation.result is not None and not operation.retriable)
+            or state.now >= operation.deadline
+        ):
+            state.commits.remove(operation)
+            if operation.synchronous:
                 invoke_completed_callbacks(state, out)
-                out.append(c.FinishCommit(op.token, commit_error(op)))
-        elif not op.synchronous and op.retriable:
-            state.commits.remove(op)
-        elif waits and op.retry_at is None:
-            op.retry_at = state.now + RETRY_BACKOFF_MS
+                out.append(c.FinishCommit(operation.token, commit_error(operation)))
+        elif not operation.synchronous and operation.retriable:
+            state.commits.remove(operation)
+        elif waits and operation.retry_at is None:
+            operation.retry_at = state.now + RETRY_BACKOFF_MS
         elif state.coordinator is None:
             coordinator_lookup.lookup_coordinator(state, out)
-        elif op.retry_at is not None and op.retry_at <= state.now:
-            send_offset_commit(state, op, out)
+        elif operation.retry_at is not None and operation.retry_at <= state.now:
+            send_offset_commit(state, operation, out)

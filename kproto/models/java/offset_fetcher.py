@@ -1,4 +1,10 @@
-"""Positions: committed offsets, resets, validation (M138 to M152)."""
+"""Positions: committed offsets, resets and validation (OffsetFetcher, SubscriptionState).
+
+* M138: A position is unknown, fetching, waiting for a reset, or waiting for validation.
+* M139: Each poll validates positions, fetches committed offsets, then applies the reset policy.
+* M140, M149: A position with an epoch is validated before it is read from, and again after a leader change.
+* M150: A log that ends before the position was truncated: reading continues where the logs diverge.
+"""
 
 from __future__ import annotations
 
@@ -37,38 +43,52 @@ from .state import (
 )
 
 REQUEST_MS = 30_000
+# Errors of a whole OffsetFetch that 2.6 retries. 4.3 retries every retriable error.
 _RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
-"""What 2.6 expects as the error of a whole OffsetFetch, and tries again; 4.3 whatever is retriable."""
 
 
 def update_fetch_positions(state: JavaState, out: Out) -> None:
-    """updateFetchPositions, in its order: validate, committed offsets, default reset, ListOffsets."""
+    """Advance all positions: validation, committed offsets, default reset, ListOffsets (M139).
+
+    updateFetchPositions.
+    """
     if (
         state.committed_refreshed
-    ):  # the same call goes on behind the committed offsets; validation is the next one's
+    ):  # The same call continues after the committed offsets; the next call validates.
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)
-    new = [tp for tp, one in state.assigned.items() if one.fetch_state is FetchStates.INITIALIZING]
+    new = [
+        tp for tp, partition in state.assigned.items() if partition.fetch_state is FetchStates.INITIALIZING
+    ]
     if new:
         _fetch_committed_offsets(state, new, out)
         return
     _reset_offsets(state, out)
-    state.positions_settled = all(one.fetch_state is FetchStates.FETCHING for one in state.assigned.values())
+    state.positions_settled = all(
+        partition.fetch_state is FetchStates.FETCHING for partition in state.assigned.values()
+    )
 
 
-def seek_partition(one: TopicPartitionState, offset: int, epoch: int = -1) -> None:
-    one.offset, one.epoch, one.request_open, one.retry_at = offset, epoch, False, 0
-    one.fetch_state = FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING
+def seek_partition(partition: TopicPartitionState, offset: int, epoch: int = -1) -> None:
+    """Set the position; with an epoch it has to be validated first."""
+    partition.offset, partition.epoch, partition.request_open, partition.retry_at = offset, epoch, False, 0
+    partition.fetch_state = FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING
 
 
-def request_offset_reset(one: TopicPartitionState, timestamp: int) -> None:
-    one.fetch_state, one.timestamp, one.offset, one.epoch = FetchStates.AWAIT_RESET, timestamp, -1, -1
-    one.request_open, one.retry_at = False, 0
+def request_offset_reset(partition: TopicPartitionState, timestamp: int) -> None:
+    """Make the partition wait for ListOffsets with `timestamp`."""
+    partition.fetch_state, partition.timestamp, partition.offset, partition.epoch = (
+        FetchStates.AWAIT_RESET,
+        timestamp,
+        -1,
+        -1,
+    )
+    partition.request_open, partition.retry_at = False, 0
 
 
 def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
-    """resetInitializingPositions, and what is out of range."""
+    """Apply auto.offset.reset to a partition (resetInitializingPositions, and offsets out of range)."""
     policy = state.config.reset or "latest"
     state.positions_settled = False
     if policy == "none":
@@ -82,38 +102,41 @@ def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
 # -- what the group committed
 
 
-def _fetch_committed_offsets(state: JavaState, new: list[TopicPartition], out: Out) -> None:
+def _fetch_committed_offsets(state: JavaState, partitions: list[TopicPartition], out: Out) -> None:
     if state.offset_fetch_in_flight:
         return
     coordinator_lookup.lookup_coordinator(state, out)
     if state.coordinator is None:
         return
-    if state.now < min(state.assigned[tp].retry_at for tp in new):
+    if state.now < min(state.assigned[tp].retry_at for tp in partitions):
         return
     state.offset_fetch_in_flight = True
-    request = offset_fetch_request(state.config.group_id, new, request_version(state, 9), stable=True)
-    send_request(state, state.coordinator, request, out, tuple(new))
+    request = offset_fetch_request(state.config.group_id, partitions, request_version(state, 9), stable=True)
+    send_request(state, state.coordinator, request, out, tuple(partitions))
 
 
 def on_offset_fetch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetFetchResponse | None, out: Out
 ) -> None:
-    """OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded."""
+    """Handle a response, or None for a lost connection: set positions or apply the reset policy.
+
+    OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded.
+    """
     state.offset_fetch_in_flight = False
-    asked = cast("tuple[TopicPartition, ...]", entry.context)
+    requested = cast("tuple[TopicPartition, ...]", entry.context)
     if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
-        _retry_later(state, asked)
+        _retry_later(state, requested)
         return
     error, offsets = parse_offset_fetch(response)
-    inner = next((one.error for one in offsets.values() if one.error), 0)
+    inner = next((committed.error for committed in offsets.values() if committed.error), 0)
     passes = error in _RETRIABLE_IN_2_6 if state.release.commits_synchronously else error in RETRIABLE
     if error and passes:
         if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
             coordinator_lookup.mark_coordinator_unknown(state, out)
-        _retry_later(state, asked)
+        _retry_later(state, requested)
     elif inner == E.UNSTABLE_OFFSET_COMMIT and not error:
-        _retry_later(state, asked)
+        _retry_later(state, requested)
     elif error or inner:
         unexpected = error != E.GROUP_AUTHORIZATION_FAILED
         name = "KafkaException" if unexpected else exception_name(error)
@@ -123,14 +146,14 @@ def on_offset_fetch_response(
         )
     else:
         state.committed_refreshed = True
-        for tp, one in offsets.items():
-            found = state.assigned.get(tp)
-            if found is None or found.fetch_state is not FetchStates.INITIALIZING:
+        for tp, committed in offsets.items():
+            partition = state.assigned.get(tp)
+            if partition is None or partition.fetch_state is not FetchStates.INITIALIZING:
                 continue
-            if one.offset < 0:
+            if committed.offset < 0:
                 reset_by_policy(state, tp)
             else:
-                seek_partition(found, one.offset, one.epoch)
+                seek_partition(partition, committed.offset, committed.epoch)
 
 
 def _retry_later(state: JavaState, partitions: tuple[TopicPartition, ...]) -> None:
@@ -143,59 +166,71 @@ def _retry_later(state: JavaState, partitions: tuple[TopicPartition, ...]) -> No
 
 
 def _reset_offsets(state: JavaState, out: Out) -> None:
-    """resetOffsetsIfNeeded: one ListOffsets for each leader."""
-    asked: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-    for tp, one in sorted(state.assigned.items()):
-        if one.fetch_state is not FetchStates.AWAIT_RESET or one.request_open or one.retry_at > state.now:
+    """Send one ListOffsets to each leader (resetOffsetsIfNeeded)."""
+    requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+    for tp, partition in sorted(state.assigned.items()):
+        if (
+            partition.fetch_state is not FetchStates.AWAIT_RESET
+            or partition.request_open
+            or partition.retry_at > state.now
+        ):
             continue
-        found = state.cluster.leader(tp)
-        if found is None:
+        leader = state.cluster.leader(tp)
+        if leader is None:
             state.metadata_wanted = True
             continue
-        asked.setdefault(found.node, {})[tp] = (one.timestamp, found.epoch)
-        one.request_open = True
-    for number, partitions in asked.items():
+        requests.setdefault(leader.node, {})[tp] = (partition.timestamp, leader.epoch)
+        partition.request_open = True
+    for number, partitions in requests.items():
         request = list_offsets_request(partitions, isolation=state.isolation, timeout_ms=REQUEST_MS)
         send_request(
-            state, node_address(state, number), request, out, {tp: at for tp, (at, _) in partitions.items()}
+            state,
+            node_address(state, number),
+            request,
+            out,
+            {tp: timestamp for tp, (timestamp, _) in partitions.items()},
         )
 
 
 def on_list_offsets_response(
     state: JavaState, entry: InFlightRequest, response: ListOffsetsResponse | None, out: Out
 ) -> None:
-    asked = cast("dict[TopicPartition, int]", entry.context)
-    got = parse_list_offsets(response) if response is not None else {}
-    for tp, timestamp in asked.items():
-        one = state.assigned.get(tp)
-        if one is None or one.fetch_state is not FetchStates.AWAIT_RESET or one.timestamp != timestamp:
+    requested = cast("dict[TopicPartition, int]", entry.context)
+    listed = parse_list_offsets(response) if response is not None else {}
+    for tp, timestamp in requested.items():
+        partition = state.assigned.get(tp)
+        if (
+            partition is None
+            or partition.fetch_state is not FetchStates.AWAIT_RESET
+            or partition.timestamp != timestamp
+        ):
             continue
-        one.request_open = False
-        answered = got.get(tp)
+        partition.request_open = False
+        answered = listed.get(tp)
         if answered is None or answered.error:
-            one.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
+            partition.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
         else:
-            seek_partition(one, answered.offset)
+            seek_partition(partition, answered.offset)
 
 
 # -- validation
 
 
 def _validate_offsets(state: JavaState, out: Out) -> None:
-    """validateOffsetsIfNeeded: OffsetForLeaderEpoch for positions that came with an epoch (M140)."""
-    asked: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-    for tp, one in sorted(state.assigned.items()):
+    """Send OffsetForLeaderEpoch for positions that have an epoch (validateOffsetsIfNeeded, M140)."""
+    requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+    for tp, partition in sorted(state.assigned.items()):
         if (
-            one.fetch_state is not FetchStates.AWAIT_VALIDATION
-            or one.request_open
-            or one.retry_at > state.now
+            partition.fetch_state is not FetchStates.AWAIT_VALIDATION
+            or partition.request_open
+            or partition.retry_at > state.now
         ):
             continue
-        found = state.cluster.leader(tp)
-        if found is not None:
-            asked.setdefault(found.node, {})[tp] = (one.epoch, found.epoch)
-            one.request_open = True
-    for number, partitions in asked.items():
+        leader = state.cluster.leader(tp)
+        if leader is not None:
+            requests.setdefault(leader.node, {})[tp] = (partition.epoch, leader.epoch)
+            partition.request_open = True
+    for number, partitions in requests.items():
         positions = {tp: state.assigned[tp].offset for tp in partitions}
         send_request(
             state, node_address(state, number), offset_for_leader_epoch_request(partitions), out, positions
@@ -205,33 +240,40 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 def on_offset_for_epoch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """OffsetForEpochHandler (M150)."""
-    asked = cast("dict[TopicPartition, int]", entry.context)
-    got = parse_offset_for_leader_epoch(response) if response is not None else {}
-    for tp, offset in asked.items():
-        one = state.assigned.get(tp)
-        if one is None or one.fetch_state is not FetchStates.AWAIT_VALIDATION or one.offset != offset:
+    """Handle a response: keep the position, or seek to where the logs diverge (M150).
+
+    OffsetForEpochHandler.
+    """
+    requested = cast("dict[TopicPartition, int]", entry.context)
+    epoch_ends = parse_offset_for_leader_epoch(response) if response is not None else {}
+    for tp, offset in requested.items():
+        partition = state.assigned.get(tp)
+        if (
+            partition is None
+            or partition.fetch_state is not FetchStates.AWAIT_VALIDATION
+            or partition.offset != offset
+        ):
             continue
-        one.request_open = False
-        found = got.get(tp)
-        if found is None or found.error:
-            one.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
-        elif found.offset < 0 or found.epoch < 0:
+        partition.request_open = False
+        epoch_end = epoch_ends.get(tp)
+        if epoch_end is None or epoch_end.error:
+            partition.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
+        elif epoch_end.offset < 0 or epoch_end.epoch < 0:
             reset_by_policy(state, tp)
-        elif found.offset < one.offset:
-            seek_partition(one, found.offset, found.epoch)
+        elif epoch_end.offset < partition.offset:
+            seek_partition(partition, epoch_end.offset, epoch_end.epoch)
         else:
-            one.fetch_state = FetchStates.FETCHING
+            partition.fetch_state = FetchStates.FETCHING
 
 
 def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
-    """A newer leader epoch: positions that have one are validated again (M149)."""
-    for tp, one in state.assigned.items():
+    """Validate positions that have an epoch again if their leader's epoch is newer (M149)."""
+    for tp, partition in state.assigned.items():
         was = before.get(tp.topic, {}).get(tp.partition)
         now = state.cluster.leader(tp)
         changed = was is not None and now is not None and now.epoch > was.epoch
-        if changed and one.fetch_state is FetchStates.FETCHING and one.epoch >= 0:
-            one.fetch_state, one.request_open, state.positions_settled = (
+        if changed and partition.fetch_state is FetchStates.FETCHING and partition.epoch >= 0:
+            partition.fetch_state, partition.request_open, state.positions_settled = (
                 FetchStates.AWAIT_VALIDATION,
                 False,
                 False,

@@ -1,11 +1,11 @@
-"""What an application brings into a KafkaConsumer beside a listener: interceptors, assignors of its own.
+"""The application's plugins: interceptors and custom assignors.
 
-`Config.extra` holds them under Java's names, "interceptor.classes" and "partition.assignment.strategy".
+`ModelConfig.extra` holds them by Java's names, "interceptor.classes" and "partition.assignment.strategy".
 
-* onConsume comes last in poll: positions stand behind the records already, so what it takes away is
-  committed like what was read.
-* onCommit hears of commits that were taken, before whoever asked for them does.
-* An interceptor that raises is logged, and passed over.
+* onConsume runs last in poll, after the positions have advanced. Records that it removes are committed as if
+  they had been read.
+* onCommit runs for successful commits, before the commit's own callback.
+* An exception of an interceptor is logged and ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..contract import ModelAction, ModelRecord, Notify
 
 
 class Interceptor(Protocol):
-    """ConsumerInterceptor."""
+    """The methods of ConsumerInterceptor."""
 
     def on_consume(self, records: tuple[ModelRecord, ...]) -> tuple[ModelRecord, ...]: ...
 
@@ -27,11 +27,11 @@ class Interceptor(Protocol):
 
 
 def _ignore_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
-    """What Kafka's own assignors do with it is kept by the machine."""
+    """Do nothing; the model itself remembers the last assignment."""
 
 
 class CustomAssignor(Assignor, frozen=True):
-    """ConsumerPartitionAssignor with an onAssignment of its own; what that raises, poll throws."""
+    """A ConsumerPartitionAssignor with its own onAssignment. Poll throws what onAssignment raises."""
 
     on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = _ignore_assignment
 
@@ -39,10 +39,10 @@ class CustomAssignor(Assignor, frozen=True):
 def on_consume(
     interceptors: tuple[Interceptor, ...], records: tuple[ModelRecord, ...], out: list[ModelAction]
 ) -> tuple[ModelRecord, ...]:
-    """ConsumerInterceptors.onConsume: each gets what the one before it left."""
-    for one in interceptors:
+    """Pass records through all interceptors in turn (ConsumerInterceptors.onConsume)."""
+    for interceptor in interceptors:
         try:
-            records = one.on_consume(records)
+            records = interceptor.on_consume(records)
         except Exception as error:
             out.append(Notify("log", "WARN", f"Error executing interceptor onConsume callback: {error}"))
     return records
@@ -51,9 +51,9 @@ def on_consume(
 def on_commit(
     interceptors: tuple[Interceptor, ...], offsets: Mapping[TopicPartition, int], out: list[ModelAction]
 ) -> None:
-    """ConsumerInterceptors.onCommit."""
-    for one in interceptors:
+    """Report committed offsets to all interceptors (ConsumerInterceptors.onCommit)."""
+    for interceptor in interceptors:
         try:
-            one.on_commit(offsets)
+            interceptor.on_commit(offsets)
         except Exception as error:
             out.append(Notify("log", "WARN", f"Error executing interceptor onCommit callback: {error}"))

@@ -1,4 +1,4 @@
-"""Where 2.6.2 and 4.3.1 differ. What isn't here, they do alike."""
+"""The differences between 2.6.2 and 4.3.1. Everything else is common to both."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from .sticky_assignor_2_6 import COOPERATIVE_STICKY_2_6, STICKY_2_6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaRelease:
-    """One release."""
+    """How one release behaves."""
 
     versions: Mapping[int, int]
+    # Default of partition.assignment.strategy.
     assignors: tuple[str, ...]
-    """partition.assignment.strategy where nobody says one."""
+    # 2.6 writes version 1, without generation, and no user data of the cooperative assignor. KIP-792 brought
+    # version 3.
     subscription_version: int
-    """2.6: v1, no generation and no user data of the cooperative assignor. From KIP-792 on: v3."""
+    # onJoinPrepare commits synchronously and blocks poll (maybeAutoCommitOffsetsSync). 4.3 keeps polling.
     commits_synchronously: bool
-    """onJoinPrepare commits with poll blocked (maybeAutoCommitOffsetsSync). 4.3: polls go on meanwhile."""
+    # A membership is lost if generation and member id are both missing. In 4.3 one is enough (KAFKA-10122).
     lost_needs_both: bool
-    """Lost is what has neither generation nor member id. 4.3: one of them missing is enough (KAFKA-10122)."""
+    # ILLEGAL_GENERATION and the retry of a JoinGroup forget the member id as well.
     forgets_member_id: bool
-    """ILLEGAL_GENERATION forgets the member id too, and so does a JoinGroup that is tried again."""
+    # The retry of a JoinGroup waits for retry.backoff.ms. In 2.6 its timer is 0.
     backs_off: bool
-    """A JoinGroup that is tried again waits for retry.backoff.ms; in 2.6 its timer is 0."""
+    # JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
-    """KIP-800."""
+    # A JoinGroup answered with REBALANCE_IN_PROGRESS is retried. 2.6 does not expect this error and throws.
     retries_join_rebalance: bool
-    """REBALANCE_IN_PROGRESS for a JoinGroup is tried again; 2.6 doesn't expect it and throws."""
+    # Closing the consumer closes its fetch sessions.
     closes_sessions: bool
-    """Fetch sessions end with the consumer."""
+    # Assignors that differ from the current ones of kproto.
     assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
-    """Assignors that are not today's."""
+    # Assignments are kept and written in sorted order. 2.6 uses the order of its hash tables.
     sorts_partitions: bool
-    """What is assigned is kept, and written, in order; in 2.6 as hash tables have it."""
 
 
 JAVA_2_6 = JavaRelease(
@@ -91,6 +92,7 @@ EXCEPTIONS: dict[int, str] = {
 
 
 CALLBACK = "User rebalance callback throws an error"
+# Names of subclasses of KafkaException. Poll wraps all other exceptions.
 _KAFKA_EXCEPTIONS = {
     *EXCEPTIONS.values(),
     "KafkaException",
@@ -102,19 +104,18 @@ _KAFKA_EXCEPTIONS = {
     "NoOffsetForPartitionException",
     "OffsetOutOfRangeException",
 }
-"""Names of what extends KafkaException; others are wrapped before poll throws them."""
 
 
 def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
-    """KafkaException around what the application raised."""
+    """Wrap what the application's callback raised in a KafkaException."""
     return "KafkaException", f"{CALLBACK}; caused by {cause[0]}: {cause[1]}"
 
 
 def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
-    """What onJoinComplete throws: Kafka's own as they are, others wrapped."""
+    """Return what onJoinComplete throws: Kafka's own exceptions as they are, others wrapped."""
     return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 
 def exception_name(code: int) -> str:
-    """The name of Java's exception class; KafkaException where it expects no such code."""
+    """Return the name of Java's exception for `code`, or KafkaException if there is none."""
     return EXCEPTIONS.get(code, "KafkaException")

@@ -1,4 +1,4 @@
-"""What a KafkaConsumer knows: its subscription and positions, its group, its buffers, its open call."""
+"""The state of a KafkaConsumer: subscription, positions, membership, buffers and the call in progress."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class JavaMemberState(Enum):
     """AbstractCoordinator.MemberState (M1)."""
 
     UNJOINED = "unjoined"
-    PREPARING_REBALANCE = "preparing"  # JoinGroup is open
-    COMPLETING_REBALANCE = "completing"  # JoinGroup is answered, SyncGroup open
+    PREPARING_REBALANCE = "preparing"  # JoinGroup is in flight.
+    COMPLETING_REBALANCE = "completing"  # JoinGroup is answered, SyncGroup in flight.
     STABLE = "stable"
 
 
@@ -47,24 +47,24 @@ EDGES: Final[machine.Edges[JavaMemberState]] = {
 
 
 class BlockedOn(Enum):
-    """What the application's thread waits for inside of its call."""
+    """What the application's thread waits for inside its call."""
 
-    NOTHING = "nothing"  # it isn't in a call
-    POLL = "polling"  # poll: for records, a join, a coordinator, until its time is over
-    PREPARE_COMMIT = "prepare commit"  # 2.6: the commit in onJoinPrepare
-    CALLBACK = "callback"  # the listener runs
+    NOTHING = "nothing"  # The application is in no call.
+    POLL = "polling"  # poll waits for records, a join or a coordinator, until its timeout.
+    PREPARE_COMMIT = "prepare commit"  # 2.6: the commit of onJoinPrepare.
+    CALLBACK = "callback"  # The rebalance listener is running.
     CLOSE_COMMIT = "close commit"
     CLOSE_LEAVE = "close leave"
 
     __hash__ = object.__hash__
 
 
+# Aliases of states that are compared on every event: Enum attributes are slow before Python 3.12.
 NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
-"""What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 class Continuation(Enum):
-    """What goes on when the listener has returned."""
+    """What follows when the rebalance listener has returned."""
 
     JOIN_PREPARE = "prepare"
     JOIN_COMPLETE_REVOKED = "complete revoked"
@@ -74,7 +74,7 @@ class Continuation(Enum):
 
 
 class FetchStates(Enum):
-    """SubscriptionState.FetchStates (M138)."""
+    """The states of a position (SubscriptionState.FetchStates, M138)."""
 
     INITIALIZING = "initializing"
     AWAIT_RESET = "awaiting reset"
@@ -87,7 +87,7 @@ FETCHING = FetchStates.FETCHING
 
 @dataclass(frozen=True, slots=True)
 class JavaGeneration:
-    """The triple that every group request is sent with (M3)."""
+    """Generation, member id and protocol that a group request is sent with (M3)."""
 
     number: int = -1
     member_id: str = ""
@@ -99,22 +99,22 @@ NO_GENERATION = JavaGeneration()
 
 @dataclass(slots=True)
 class TopicPartitionState:
-    """TopicPartitionState."""
+    """Position and state of one assigned partition (SubscriptionState.TopicPartitionState)."""
 
     fetch_state: FetchStates = FetchStates.INITIALIZING
     offset: int = -1
     epoch: int = -1
+    # The timestamp that a reset sends in ListOffsets.
     timestamp: int = -2
-    """What a reset asks ListOffsets for."""
     retry_at: int = 0
     request_open: bool = False
     paused: bool = False
+    # pendingRevocation: the partition is neither fetched nor returned any more.
     pending_revocation: bool = False
-    """pendingRevocation: nothing of it is fetched or returned any more."""
 
 
 class JavaCompletedFetch(msgspec.Struct):
-    """CompletedFetch: what one partition's answer held."""
+    """The records of one partition in a Fetch response (CompletedFetch)."""
 
     tp: TopicPartition
     offset: int
@@ -124,7 +124,7 @@ class JavaCompletedFetch(msgspec.Struct):
 
 @dataclass(slots=True)
 class FetchSessionHandler:
-    """FetchSessionHandler of one node (M160)."""
+    """The fetch session of one node (FetchSessionHandler, M160)."""
 
     id: int = 0
     epoch: int = 0
@@ -132,7 +132,7 @@ class FetchSessionHandler:
 
 
 class InFlightRequest(msgspec.Struct):
-    """A request without an answer, and the triple that it was sent with."""
+    """A request without a response yet, and the generation that it was sent with."""
 
     send: SendRequest
     generation: JavaGeneration = NO_GENERATION
@@ -141,14 +141,14 @@ class InFlightRequest(msgspec.Struct):
 
 @dataclass(slots=True)
 class CommitOperation:
-    """One commit of the application or of the consumer itself."""
+    """One commit, of the application or of the consumer itself."""
 
     offsets: dict[TopicPartition, tuple[int, int]]
     token: object = None
     synchronous: bool = False
     auto: bool = False
+    # Error code of the response; -2 is a failure without a response.
     result: int | None = None
-    """The answer's code; -2 is a failure without one."""
     exception: tuple[str, str] | None = None
     retriable: bool = False
     fenced: bool = False
@@ -159,17 +159,17 @@ class CommitOperation:
 
 @dataclass(slots=True)
 class LegacyPoll:
-    """Of a poll(long): until when its time was meant to be, and how long that is."""
+    """The timeout of the old poll(long)."""
 
     deadline: int
     timeout_ms: int
+    # The next event ends the poll.
     ends_with_next_event: bool = False
-    """The next thing that comes ends it."""
 
 
 @dataclass(slots=True)
 class JavaState:
-    """One consumer. Only `step` changes it; read what you like."""
+    """The state of one consumer. Only `step` changes it; reading it is safe."""
 
     release: JavaRelease
     config: ModelConfig
@@ -233,30 +233,30 @@ class JavaState:
 
     # ConsumerCoordinator
     is_leader: bool = False
+    # What groupMetadata() returns: the last completed join, even if the membership was lost since.
     group_metadata: JavaGeneration = NO_GENERATION
-    """What groupMetadata() says: of the last join that was completed, also when it has been lost since."""
+    # The first exception of the listener or the assignor in this rebalance.
     callback_exception: tuple[str, str] | None = None
-    """The first exception of the listener, or of the assignor, in this rebalance."""
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False
     awaiting_metadata: bool = False
     metadata_snapshot: dict[str, object] | None = None
     assignment_snapshot: dict[str, object] | None = None
     joined_topics: frozenset[str] | None = None
+    # Assignor name -> the last assignment given to its onAssignment, and the generation.
     previous: dict[str, tuple[tuple[TopicPartition, ...], int]] = field(
         default_factory=dict[str, "tuple[tuple[TopicPartition, ...], int]"]
     )
-    """What onAssignment told each assignor last: only the one that the group chose."""
     auto_commit_at: int = 0
     prepare_commit: CommitOperation | None = None
     prepare_until: int | None = None
     new_assignment: tuple[TopicPartition, ...] = ()
+    # The new assignment in the leader's order, as onAssignment gets it.
     leader_assignment: tuple[TopicPartition, ...] = ()
-    """The same, as the leader wrote it: what onAssignment is told."""
     added_partitions: tuple[TopicPartition, ...] = ()
     completed_commits: deque[CommitOperation] = field(default_factory=deque[CommitOperation])
+    # asyncCommitFenced: every later poll and commit throws.
     commit_fenced: bool = False
-    """asyncCommitFenced: from now on every call that hears of commits throws."""
     offset_fetch_in_flight: bool = False
     pending_exception: tuple[str, str] | None = None
 
@@ -268,11 +268,11 @@ class JavaState:
     # The application's thread
     blocked_on: BlockedOn = BlockedOn.NOTHING
     continuation: Continuation | None = None
+    # What the thread was blocked on when the callback began.
     blocked_before_callback: BlockedOn = BlockedOn.NOTHING
-    """The call that the callback runs in."""
     poll_deadline: int = 0
+    # poll(long): its timeout does not run while the call waits for anything except records.
     legacy_poll: LegacyPoll | None = None
-    """poll(long): what is left of its time, which doesn't pass while it waits for anything but records."""
     poll_limit: int = 500
     metrics: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)
     wakeup_pending: bool = False
@@ -282,18 +282,18 @@ class JavaState:
     close_until: int = FOREVER
     closed: bool = False
     callback_partitions: tuple[TopicPartition, ...] = ()
+    # Calls of commitSync and commitAsync that are not complete.
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
-    """commitSync and commitAsync of the application."""
     pattern_refresh_since: int | None = None
     committed_refreshed: bool = False
+    # Every assigned partition has a position and may be fetched.
     positions_settled: bool = False
-    """Every assigned partition has a position that can be fetched from."""
 
     def __post_init__(self) -> None:
-        """What the configuration says, or else the release's own default."""
+        """Apply the configuration, or the release's defaults."""
 
-        def ms(said: int | None, default: int) -> int:
-            return default if said is None else said
+        def ms(configured: int | None, default: int) -> int:
+            return default if configured is None else configured
 
         config = self.config
         if config.reset not in (None, "earliest", "latest", "none"):
@@ -312,13 +312,13 @@ class JavaState:
         return self.state in (M.PREPARING_REBALANCE, M.COMPLETING_REBALANCE)
 
 
-def new_consumer(config: ModelConfig, rules: JavaRelease) -> JavaState:
-    """A consumer before its first event."""
+def new_consumer(config: ModelConfig, release: JavaRelease) -> JavaState:
+    """Return the state of a consumer before its first event."""
     own = cast("tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
     assignors = resolve_assignors(
-        own or (rules.assignors_2_6.get(one, one) for one in config.assignors or rules.assignors)
+        own or (release.assignors_2_6.get(name, name) for name in config.assignors or release.assignors)
     )
-    return JavaState(rules, config, assignors, is_cooperative(assignors))
+    return JavaState(release, config, assignors, is_cooperative(assignors))
 
 
 def move(state: JavaState, to: JavaMemberState) -> None:
@@ -328,13 +328,18 @@ def move(state: JavaState, to: JavaMemberState) -> None:
 
 
 def send_request(
-    state: JavaState, to: Address, request: Message, out: Out, about: object = None, timeout_ms: int = 30_000
+    state: JavaState,
+    to: Address,
+    request: Message,
+    out: Out,
+    context: object = None,
+    timeout_ms: int = 30_000,
 ) -> InFlightRequest:
-    """Send `request` in the newest version that both sides know."""
+    """Send `request` in the highest version that both sides support."""
     api_key = type(request).__api_key__
     assert api_key is not None
     version = negotiate_version(state.release.versions, state.offered, api_key)
-    entry = InFlightRequest(SendRequest(to, request, version, timeout_ms), state.generation, about)
+    entry = InFlightRequest(SendRequest(to, request, version, timeout_ms), state.generation, context)
     state.open[id(request)] = entry
     out.append(entry.send)
     return entry
@@ -345,7 +350,7 @@ def request_version(state: JavaState, api_key: int) -> int:
 
 
 def least_loaded_node(state: JavaState) -> Address:
-    """NetworkClient.leastLoadedNode: a connection that is there before one that isn't."""
+    """Return a node with an open connection, or else a bootstrap address (leastLoadedNode)."""
     if state.connected and state.cluster.brokers:
         return node_address(state, min(state.cluster.brokers))
     host, port = state.bootstrap[0]
@@ -368,5 +373,5 @@ RETRIABLE = {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
+# The request got no response (DisconnectException); retriable.
 DISCONNECTED = -2
-"""The request got no answer (DisconnectException): retriable."""

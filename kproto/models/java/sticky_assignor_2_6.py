@@ -1,10 +1,12 @@
-"""The sticky assignors as 2.6 has them: members keep the first partitions that they say they own.
+"""The sticky assignors of 2.6: members keep the first partitions that they claim.
 
-Follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2, for members that want the same topics; where they
-don't, the general way is today's. Today's sorts what a member owns before it keeps the first ones, and lets
-only as many members keep the larger share as there are such shares; here whoever owns it keeps it, and it is
-taken away again where somebody would have too few. Of the eager one's members those of the newest generation
-are believed, the others own nothing; one that says no generation is believed until one does.
+Follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2 for members with equal subscriptions. Other groups
+use the current general algorithm.
+
+The current release sorts a member's claims first, and limits how many members keep the larger share. 2.6 lets
+every member keep its claims, and takes partitions away again if another member would have too few. The eager
+assignor believes the claims of the newest generation only; a claim without a generation counts until a claim
+with one appears.
 """
 
 from __future__ import annotations
@@ -29,17 +31,19 @@ Plan = dict[str, list[TopicPartition]]
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Divide; what changes hands is withheld until it was given back."""
+    """Assign the partitions. A partition that changes owners is withheld until it has been revoked."""
     if _subscriptions_differ(members):
         return cooperative_sticky.assign(partitions, members, racks)
-    plan, moving = _constrained_assign(partitions, {one: members[one].owned for one in hash_order(members)})
+    plan, moving = _constrained_assign(
+        partitions, {name: members[name].owned for name in hash_order(members)}
+    )
     return {member: [tp for tp in plan[member] if moving.get(tp) != member] for member in members}
 
 
 def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Divide; what a member owned is in its user data."""
+    """Assign the partitions; what each member owned is in its user data."""
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
@@ -59,17 +63,20 @@ def assign_eager(
 
 
 def _subscriptions_differ(members: Mapping[str, Subscription]) -> bool:
-    return len({frozenset(one.topics) for one in members.values()}) != 1
+    return len({frozenset(subscription.topics) for subscription in members.values()}) != 1
 
 
 def _constrained_assign(
     partitions: Mapping[str, int], claims: Mapping[str, Sequence[TopicPartition]]
 ) -> tuple[Plan, dict[TopicPartition, str]]:
-    """The plan by what each owns, in the order of Java's hash table; and who gets what another one has."""
-    left = dict.fromkeys(
+    """Return the assignment, and partition -> new owner for partitions that another member claims.
+
+    Members are visited in the order of Java's hash table.
+    """
+    unassigned = dict.fromkeys(
         TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])
     )
-    least, more = divmod(len(left), len(claims))
+    least, more = divmod(len(unassigned), len(claims))
     most = least + (more > 0)
     plan: Plan = {}
     given_up: set[TopicPartition] = set()
@@ -78,11 +85,11 @@ def _constrained_assign(
         plan[member] = owned[:most]
         given_up.update(owned[most:])
         for tp in plan[member]:
-            left.pop(tp, None)
+            unassigned.pop(tp, None)
     under = sorted(member for member in plan if len(plan[member]) < least)
-    exact = deque(one for one in plan if one not in under and len(plan[one]) == least)
-    full = deque(one for one in plan if one not in under and len(plan[one]) == most)
-    moving = _assign_unowned(plan, under, exact, deque(left), least, given_up)
+    exact = deque(name for name in plan if name not in under and len(plan[name]) == least)
+    full = deque(name for name in plan if name not in under and len(plan[name]) == most)
+    moving = _assign_unowned(plan, under, exact, deque(unassigned), least, given_up)
     moving |= _take_from_full(plan, under, exact, full, least)
     return plan, moving
 
@@ -91,26 +98,26 @@ def _assign_unowned(
     plan: Plan,
     under: list[str],
     exact: deque[str],
-    left: deque[TopicPartition],
+    unassigned: deque[TopicPartition],
     least: int,
     given_up: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """What nobody has to those that have too little, in turn; what is left then to those that have enough."""
+    """Give unclaimed partitions to members below the minimum in turn, then to members at the minimum."""
     moving: dict[TopicPartition, str] = {}
 
     def give(member: str) -> None:
-        tp = left.popleft()
+        tp = unassigned.popleft()
         plan[member].append(tp)
         if tp in given_up:
             moving[tp] = member
 
-    while under and left:
-        for member in under[: len(left)]:
+    while under and unassigned:
+        for member in under[: len(unassigned)]:
             give(member)
             if len(plan[member]) == least:
                 exact.append(member)
-        under[:] = [one for one in under if len(plan[one]) < least]
-    while left:
+        under[:] = [name for name in under if len(plan[name]) < least]
+    while unassigned:
         give(exact.popleft())
     return moving
 
@@ -118,7 +125,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Those that still have too little get the first partition of those that have most."""
+    """Give each member that is still below the minimum the first partition of a member with the most."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:
@@ -130,7 +137,7 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """What the last assignment was, in its order: the first ones are kept."""
+    """Encode the last assignment in its order, as the first partitions are kept."""
     if previous is None:
         return None
     topics = [

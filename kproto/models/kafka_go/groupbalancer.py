@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+# Member id -> topic -> partitions.
 Plan = dict[str, dict[str, list[int]]]
-"""Member id -> topic -> partitions."""
 
 
 def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]) -> Plan:

@@ -101,6 +101,7 @@ HANDLERS: Final = KafkaGoHandlers()
 
 ResponseHandler = Callable[[KafkaGoState, "Message | None", str, int, Out], None]
 
+# What the answer to the loop's own request means, by phase. The answer is None where there was none.
 RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
     P.FINDING: consumergroup.on_coordinator_found,
     P.JOINING: consumergroup.on_join_group_response,
@@ -110,7 +111,6 @@ RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
     P.FINDING_TO_LEAVE: consumergroup.on_coordinator_found,
     P.LEAVING: consumergroup.on_leave_group_response,
 }
-"""What the answer to the loop's own request means, by phase. The answer is None where there was none."""
 
 
 def _complete_request(

@@ -56,8 +56,8 @@ LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Dialer.LookupPartition
 OFFSETS_TIMEOUT_MS = 10_000  # reader.readOffsets
 RTT_MS = 1_000  # time.go: defaultRTT
 
+# What a fetch needs to know of the cluster: nothing, as its versions have no ids of topics.
 NO_METADATA = ClusterMetadata()
-"""What a fetch needs to know of the cluster: nothing, as its versions have no ids of topics."""
 
 _TIMESTAMPS = {
     W.FIRST_OFFSET: EARLIEST,

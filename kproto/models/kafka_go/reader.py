@@ -38,8 +38,8 @@ from .state import (
     send_request,
 )
 
+# How long CommitMessages waits: the context that the application gives it.
 COMMIT_TIMEOUT_MS = 5_000
-"""How long CommitMessages waits: the context that the application gives it."""
 CLOSED = ("errors.errorString", "io: read/write on closed pipe")
 DEADLINE_EXCEEDED = ("context.deadlineExceededError", "context deadline exceeded")
 RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000

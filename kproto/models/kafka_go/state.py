@@ -24,17 +24,16 @@ from ..contract import (
     SendRequest,
 )
 
+# consumergroup.go and conn.go name them one by one; only Fetch and Metadata look at what the broker offers.
 VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
-"""consumergroup.go and conn.go name them one by one; only Fetch and Metadata look at what the broker offers.
-"""
 
 TIMEOUT_MS = 5_000  # consumergroup.go: defaultTimeout
 COMMIT_RETRIES = 3  # reader.go: defaultCommitRetries
 MAX_ATTEMPTS = 3  # ReaderConfig.MaxAttempts
 FIRST_OFFSET, LAST_OFFSET = -2, -1
 
+# An error's name as Go prints its type, and its text.
 Error = tuple[str, str]
-"""An error's name as Go prints its type, and its text."""
 
 
 class ConsumerGroupPhase(Enum):
@@ -55,8 +54,8 @@ class ConsumerGroupPhase(Enum):
 
 
 P = ConsumerGroupPhase
+# Where an error leads: to the next try, by LeaveGroup where there is a member id.
 _AFTER_ERROR = {P.FINDING, P.FINDING_TO_LEAVE, P.BACKING_OFF, P.CLOSED}
-"""Where an error leads: to the next try, by LeaveGroup where there is a member id."""
 
 EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
     P.IDLE: frozenset({P.FINDING, P.CLOSED}),
@@ -118,8 +117,8 @@ class ReaderPhase(Enum):
     __hash__ = object.__hash__
 
 
+# What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear.
 PUSHING, READING, RUNNING = ReaderPhase.PUSHING, ReaderPhase.READING, ConsumerGroupPhase.RUNNING
-"""What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 @dataclass(slots=True)
@@ -132,8 +131,8 @@ class PartitionReader:
     phase: ReaderPhase = ReaderPhase.LOOKING_UP
     attempt: int = 0
     errors: int = 0
+    # Until when it waits, before it starts or reads.
     at: int | None = None
-    """Until when it waits, before it starts or reads."""
     address: Address | None = None
     open: Message | None = None
     first_offset: int = 0
@@ -187,8 +186,8 @@ class KafkaGoGeneration:
     commits: ReaderCommitLoop
     readers: list[PartitionReader]
     heartbeat_in_flight: Message | None = None
+    # When the first of the readers that wait goes on.
     next_reader_wakeup: int | None = None
-    """When the first of the readers that wait goes on."""
 
 
 @dataclass(slots=True)

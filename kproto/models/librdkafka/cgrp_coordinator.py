@@ -16,8 +16,8 @@ from .state import UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, Req
 
 QUERY_MS = 500
 RECONNECT_MS = 100
+# coordinator.query.interval.ms.
 RELAXED_MS = 600_000
-"""coordinator.query.interval.ms."""
 
 
 def coord_query(state: LibrdkafkaState, out: Out) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import ConfigError
 from ..contract import ModelConfig
 
+# The contexts of "debug"; telemetry came with 2.5.
 DEBUG: Final = (
     "generic",
     "broker",
@@ -40,15 +41,14 @@ DEBUG: Final = (
     "telemetry",
     "all",
 )
-"""The contexts of "debug"; telemetry came with 2.5."""
 
 ALIASES: Final[Mapping[str, str]] = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanism": "sasl.mechanisms",
 }
 
+# Where 0 or -1 switches an interval off.
 NEVER_MS: Final = 2**31 - 1
-"""Where 0 or -1 switches an interval off."""
 
 Validator = Callable[[str, object], object]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 
+# RD_KAFKA_OFFSET_BEGINNING: the log's first offset.
 BEGINNING = -2
-"""RD_KAFKA_OFFSET_BEGINNING: the log's first offset."""
+# RD_KAFKA_OFFSET_END: the offset behind the log's last.
 END = -1
-"""RD_KAFKA_OFFSET_END: the offset behind the log's last."""
+# RD_KAFKA_OFFSET_STORED: what the group committed.
 STORED = -1000
-"""RD_KAFKA_OFFSET_STORED: what the group committed."""
+# RD_KAFKA_OFFSET_INVALID: not set.
 INVALID = -1001
-"""RD_KAFKA_OFFSET_INVALID: not set."""
+# RD_KAFKA_OFFSET_TAIL_BASE: this minus n is n records before the end.
 TAIL_BASE = -2000
-"""RD_KAFKA_OFFSET_TAIL_BASE: this minus n is n records before the end."""
 
 _OFFSET_NAMES = {BEGINNING: "BEGINNING", END: "END", STORED: "STORED", INVALID: "INVALID"}
 

@@ -168,6 +168,7 @@ def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
     """This state waits for an answer."""
 
 
+# rd_kafka_cgrp_join_state_serve.
 SERVE: dict[CgrpJoinState, Callable[[LibrdkafkaState, Out], None]] = {
     J.INIT: _serve_init,
     J.WAIT_JOIN: _do_nothing,
@@ -179,7 +180,6 @@ SERVE: dict[CgrpJoinState, Callable[[LibrdkafkaState, Out], None]] = {
     J.WAIT_INCR_UNASSIGN_TO_COMPLETE: _do_nothing,
     J.STEADY: _serve_member,
 }
-"""rd_kafka_cgrp_join_state_serve."""
 
 INTERNAL_OPS: dict[InternalOp, Callable[[LibrdkafkaState, Out], None]] = {
     InternalOp.SERVE_ASSIGNMENT: assignment.serve,

@@ -16,8 +16,8 @@ from .state import LibrdkafkaState, Out, RequestBuf
 
 RETRY_BACKOFF_MS = 100
 MAX_RETRIES = 2
+# RD_KAFKA_RESP_ERR__TRANSPORT: the connection broke.
 TRANSPORT = -195
-"""RD_KAFKA_RESP_ERR__TRANSPORT: the connection broke."""
 
 
 class ErrAction(Flag):

@@ -20,6 +20,7 @@ from .constants import BEGINNING, END, INVALID, err2name
 
 Out = list[ModelAction]
 
+# librdkafka 2.16: rdkafka_request.c and rdkafka_fetcher.c.
 VERSIONS: dict[int, int] = {
     1: 16,  # Fetch
     2: 7,  # ListOffsets
@@ -33,10 +34,9 @@ VERSIONS: dict[int, int] = {
     14: 3,  # SyncGroup
     23: 2,  # OffsetForLeaderEpoch
 }
-"""librdkafka 2.16: rdkafka_request.c and rdkafka_fetcher.c."""
 
+# librdkafka 1.9 and 2.0: rdkafka_request.c as it was then; OffsetForLeaderEpoch is not asked.
 OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
-"""librdkafka 1.9 and 2.0: rdkafka_request.c as it was then; OffsetForLeaderEpoch is not asked."""
 
 
 class CgrpJoinState(IntEnum):
@@ -78,8 +78,8 @@ class CgrpState(Enum):
     TERM = "term"  # the group is closed
 
 
+# What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear.
 UP = CgrpState.UP
-"""What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 class TopparFetchState(Enum):
@@ -110,8 +110,8 @@ class Toppar:
     """rd_kafka_toppar_t: one partition, whether it is assigned or not."""
 
     tp: TopicPartition
+    # The barrier: what was fetched or queued under an older version is dropped.
     version: int = 0
-    """The barrier: what was fetched or queued under an older version is dropped."""
     fetch_state: TopparFetchState = TopparFetchState.NONE
     started: bool = False
     assigned: bool = False
@@ -125,10 +125,10 @@ class Toppar:
     log_start_offset: int = INVALID
     eof_offset: int = INVALID
     reported_eof_offset: int = INVALID
+    # Reading it was refused, and that was told: once, until a Fetch brings something again.
     authorization_failed: bool = False
-    """Reading it was refused, and that was told: once, until a Fetch brings something again."""
+    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: started at STORED itself, as only a consumer without a group is.
     stores_offset_at_stop: bool = False
-    """RD_KAFKA_TOPPAR_F_OFFSET_STORE: started at STORED itself, as only a consumer without a group is."""
     paused_by_library: bool = False
     paused_by_application: bool = False
     queued: int = 0
@@ -209,8 +209,8 @@ class InternalOp(Enum):
     ASSIGNMENT_DONE = "assignment done"
     QUERY_COORDINATOR = "query coordinator"
     COORDINATOR_DEAD = "coordinator dead"
+    # Revoke everything as lost and join again, unless a rebalance is under way.
     REVOKE_AS_LOST = "lose"
-    """Revoke everything as lost and join again, unless a rebalance is under way."""
 
 
 @dataclass(slots=True)
@@ -228,10 +228,10 @@ class OffsetCommitOp:
 
     offsets: dict[TopicPartition, FetchPos]
     token: object = None
+    # The application waits for its result.
     reply_to_application: bool = False
-    """The application waits for its result."""
+    # Deferred until there is a coordinator, at most to here.
     deferred_until: int | None = None
-    """Deferred until there is a coordinator, at most to here."""
 
 
 @dataclass(slots=True)
@@ -242,8 +242,8 @@ class OpenPoll:
     limit: int
     records: list[ModelRecord] = field(default_factory=list[ModelRecord])
     errors: list[ErrorOp] = field(default_factory=list[ErrorOp])
+    # A rebalance was answered in it: Go's Poll is over then, with nothing.
     rebalance_answered: bool = False
-    """A rebalance was answered in it: Go's Poll is over then, with nothing."""
 
 
 @dataclass(slots=True)
@@ -253,8 +253,8 @@ class LibrdkafkaState:
     config: ModelConfig
     assignors: tuple[Assignor, ...]
     now: int = 0
+    # 1.9 or 2.0.
     is_old_release: bool = False
-    """1.9 or 2.0."""
     versions: Mapping[int, int] = field(default_factory=lambda: VERSIONS)
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     bootstrap: tuple[tuple[str, int], ...] = ()
@@ -284,10 +284,10 @@ class LibrdkafkaState:
     previous_assignment: tuple[TopicPartition, ...] | None = None
     previous_generation: int = -1
     group_assignment: tuple[TopicPartition, ...] | None = None
+    # rkcg_rebalance_incr_assignment: what a cooperative assign adds after the revoke before it.
     incr_assignment: tuple[TopicPartition, ...] | None = None
-    """rkcg_rebalance_incr_assignment: what a cooperative assign adds after the revoke before it."""
+    # rkcg_rebalance_rejoin: join again once the open assign or unassign is done.
     rebalance_rejoin: bool = False
-    """rkcg_rebalance_rejoin: join again once the open assign or unassign is done."""
     assignment_lost: bool = False
     terminating: bool = False
     leave_on_unassign_done: bool = False
@@ -298,14 +298,14 @@ class LibrdkafkaState:
 
     # The subscription.
     subscription: tuple[str, ...] | None = None
+    # rkcg_subscribed_topics: those of the subscription that exist, and their partitions.
     subscribed_topics: dict[str, int] = field(default_factory=dict[str, int])
-    """rkcg_subscribed_topics: those of the subscription that exist, and their partitions."""
     next_subscription: tuple[str, ...] | None = None
     next_unsubscribe: bool = False
     errored_topics: dict[str, int] = field(default_factory=dict[str, int])
     local_topics: set[str] = field(default_factory=set[str])
+    # All topics of the cluster are known.
     full_metadata: bool = False
-    """All topics of the cluster are known."""
 
     # The assignment (rk_consumer.assignment).
     assignment: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
@@ -320,32 +320,32 @@ class LibrdkafkaState:
     )
     internal_ops: deque[InternalOp] = field(default_factory=deque[InternalOp])
     partitions: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
+    # Those that wait for a time: `query_at` or `retry_at`.
     waiting_toppars: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
-    """Those that wait for a time: `query_at` or `retry_at`."""
 
     # Timers; None where one isn't running.
     commit_at: int | None = None
     metadata_at: int | None = None
     max_poll_at: int | None = None
     loop_at: int = 0
+    # When the main thread was awake last: what was due by then is done.
     last_wakeup: int = -1
-    """When the main thread was awake last: what was due by then is done."""
+    # When it wakes next.
     next_wakeup: int | None = None
-    """When it wakes next."""
 
     # Between library and application.
     queue: deque[QueuedOp] = field(default_factory=deque[QueuedOp])
     open_poll: OpenPoll | None = None
     rebalance_in_callback: RebalanceOp | None = None
+    # The application has answered the rebalance event in its callback by itself.
     rebalance_answered: bool = False
-    """The application has answered the rebalance event in its callback by itself."""
     last_poll: int = 0
     closing: bool = False
     closed: bool = False
 
     fetching_brokers: set[int] = field(default_factory=set[int])
+    # Brokers whose connection broke: positions are validated when they are back.
     broken_brokers: set[int] = field(default_factory=set[int])
-    """Brokers whose connection broke: positions are validated when they are back."""
 
     # -- what the configuration means
 
@@ -443,10 +443,10 @@ _RESETS = {
 }
 
 
+# rdkafka_sticky_assignor.c: always the general way, which moves partitions one by one from the first on.
 STICKY_ASSIGNOR = Assignor(
     "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
 )
-"""rdkafka_sticky_assignor.c: always the general way, which moves partitions one by one from the first on."""
 
 
 def start(config: ModelConfig) -> LibrdkafkaState:
