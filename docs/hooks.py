@@ -145,7 +145,10 @@ def _signature(function: Any) -> str:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return "(...)"
-    parameters = [part for name, part in signature.parameters.items() if name != "self"]
+    # `**unknown: Never` only produces a helpful error for names of other libraries.
+    parameters = [
+        part for name, part in signature.parameters.items() if name != "self" and part.annotation != "Never"
+    ]
     return str(signature.replace(parameters=parameters)).replace("'", "")
 
 
