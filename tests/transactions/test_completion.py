@@ -7,9 +7,11 @@ import pytest
 from kproto.error_codes import ErrorCode as E
 from kproto.transactions import MarkersWritten, TransactionSettings
 from kproto.transactions.state import LAST_EPOCH
+from tests.rules import rule
 from tests.transactions.stage import Identity, Stage
 
 
+@rule("X2", "X3")
 @pytest.mark.parametrize("committed", [True, False])
 def test_an_end_is_answered_with_the_decision_and_complete_with_the_markers(
     stage: Stage, committed: bool
@@ -28,6 +30,7 @@ def test_an_end_is_answered_with_the_decision_and_complete_with_the_markers(
     assert stage.end(Identity(77, 0)).error_code == E.INVALID_PRODUCER_ID_MAPPING
 
 
+@rule("X2")
 def test_an_end_is_retried_with_the_old_epoch(stage: Stage) -> None:
     before = stage.take_id()
     stage.add(before)
@@ -38,6 +41,7 @@ def test_an_end_is_retried_with_the_old_epoch(stage: Stage) -> None:
     assert stage.end(Identity(before.producer_id, 5)).error_code == E.PRODUCER_FENCED
 
 
+@rule("X4")
 def test_an_abort_without_a_transaction_starts_a_new_epoch(stage: Stage) -> None:
     before = stage.take_id()
     assert stage.end(before).error_code == E.INVALID_TXN_STATE
@@ -78,6 +82,7 @@ def test_a_transaction_in_the_last_epoch_ends_with_a_new_producer_id(stage: Stag
     assert stage.add(after) == [E.NONE]
 
 
+@rule("X2", "X4")
 def test_a_transaction_is_aborted_in_a_new_epoch_after_its_timeout(stage: Stage) -> None:
     producer = stage.take_id(timeout=5_000)
     stage.add(producer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kproto.error_codes import ErrorCode as E
 from kproto.transactions.state import S
+from tests.rules import rule
 from tests.transactions.stage import Identity, Stage
 
 
@@ -33,6 +34,7 @@ def test_a_partition_that_does_not_exist_rejects_all(stage: Stage) -> None:
     assert stage.transaction().state is S.EMPTY
 
 
+@rule("X1")
 def test_only_the_owner_of_the_id_adds_partitions(stage: Stage) -> None:
     producer = stage.take_id()
     newer = Identity(producer.producer_id, 1)
@@ -45,6 +47,7 @@ def test_only_the_owner_of_the_id_adds_partitions(stage: Stage) -> None:
     assert stage.add_offsets(producer, transactional_id="") is E.INVALID_REQUEST
 
 
+@rule("X6")
 def test_a_broker_verifies_that_a_partition_takes_part(stage: Stage) -> None:
     producer = stage.take_id()
     assert stage.add(producer, version=4, verify=True) == [E.TRANSACTION_ABORTABLE]

@@ -6,9 +6,11 @@ import pytest
 
 from kproto.error_codes import ErrorCode as E
 from kproto.transactions.state import LAST_EPOCH, S
+from tests.rules import rule
 from tests.transactions.stage import Identity, Stage
 
 
+@rule("X4")
 def test_an_id_begins_with_epoch_0_and_each_producer_gets_the_next_one(stage: Stage) -> None:
     first = stage.take_id()
     assert first.epoch == 0
@@ -41,6 +43,7 @@ def test_a_producer_continues_with_its_identity_and_a_retry_gets_the_same_respon
     assert stage.init(first, version=3).error_code == E.INVALID_PRODUCER_EPOCH
 
 
+@rule("X1")
 def test_a_producer_whose_id_was_taken_cannot_continue(stage: Stage) -> None:
     first = stage.take_id()
     stage.take_id()
@@ -48,6 +51,7 @@ def test_a_producer_whose_id_was_taken_cannot_continue(stage: Stage) -> None:
     assert stage.init(Identity(first.producer_id + 9, 1)).error_code == E.PRODUCER_FENCED
 
 
+@rule("X2", "X4")
 def test_a_new_producer_aborts_an_open_transaction_and_retries(stage: Stage) -> None:
     first = stage.take_id()
     stage.add(first)
@@ -65,6 +69,7 @@ def test_a_producer_with_an_unknown_identity_does_not_abort_an_open_transaction(
     assert stage.transaction().state is S.ONGOING
 
 
+@rule("X3")
 def test_an_id_cannot_be_taken_while_markers_are_written(stage: Stage) -> None:
     stage.hold_markers = True
     first = stage.take_id()

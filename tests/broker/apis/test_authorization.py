@@ -9,6 +9,7 @@ import pytest
 from kproto.broker.machine import Connected, CreateTopic
 from kproto.broker.security.acls import Acl, Pattern, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
+from kproto.machine import RequestReceived
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -25,6 +26,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
 from tests.broker.security.stage import RANDOM, LoginStage
@@ -75,6 +77,21 @@ def test_what_is_not_allowed_is_told_beside_what_is() -> None:
     answer = stage.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 5)
     found = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
     assert found == {"t": 0, "u": 29}
+
+
+@pytest.mark.rule("R103")
+def test_offsets_of_a_forbidden_topic_are_an_error_if_named_and_left_out_otherwise() -> None:
+    stage = stage_of(rule(), rule("g", resource=Resource.GROUP))
+    partition = [OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
+    topics = [OffsetCommitRequestTopic(name=name, partitions=partition) for name in ("t", "u")]
+    commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+    stage.broker.coordinator.step(RequestReceived(None, commit, 5), 0)
+    named = [OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in ("t", "u")]
+    answer = stage.ask(OffsetFetchRequest(group_id="g", topics=named), 5)
+    errors = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+    assert errors == {"t": 0, "u": 29}
+    answer = stage.ask(OffsetFetchRequest(group_id="g", topics=None), 5)
+    assert [topic.name for topic in answer.topics] == ["t"]
 
 
 @pytest.mark.rule("R18")

@@ -102,6 +102,7 @@ def test_what_was_aborted_is_told_to_those_who_need_it(
     assert [one.first_offset for one in small.aborted_transactions] == [0]
 
 
+@pytest.mark.rule("X5")
 def test_the_oldest_open_transaction_bounds_what_is_read(stage: Stage, client: Client) -> None:
     first, second = TransactionalProducer(stage, "x"), TransactionalProducer(stage, "y")
     first.write(b"x")

@@ -372,3 +372,31 @@ def test_an_empty_group_always_accepts_a_member() -> None:
     (member,) = stage.stable()
     stage.leave(member)
     assert stage.join(version=3).waits
+
+
+@rule("R8")
+def test_a_new_group_is_empty_in_generation_zero_without_a_protocol() -> None:
+    stage = Stage()
+    stage.join()
+    group = stage.group()
+    assert (group.state, group.generation) == (ClassicGroupState.EMPTY, 0)
+    assert (group.protocol_type, group.protocol_name, group.leader) == (None, None, None)
+
+
+@rule("R29")
+def test_the_first_member_sets_the_protocol_type_of_a_group_that_became_empty() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    newcomer, _ = stage.enter(protocol_type="connect", protocols=[("default", b"")])
+    assert (stage.group().protocol_type, stage.group().leader) == ("connect", newcomer)
+
+
+@rule("R21")
+def test_a_member_that_a_full_group_rejects_receives_no_member_id() -> None:
+    stage = Stage(group_max_size=1)
+    first, second = stage.join().member_id, stage.join().member_id
+    stage.join(first)
+    answer = stage.join(second)
+    assert (answer.code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert list(stage.group().members) == [first]

@@ -537,3 +537,11 @@ def test_the_offsets_of_a_deleted_topic_are_dropped() -> None:
     stage.step(TransactionEnded(1, committed=True))
     stage.step(TransactionEnded(2, committed=True))
     assert stage.committed(P0, P1, ("other", 0), ("other", 1)) == [-1, -1, 2, 4]
+
+
+@rule("R128")
+@pytest.mark.parametrize("metadata", [b"\0", b"\0\0\0\0\0\1"])
+def test_one_subscription_that_cannot_be_decoded_counts_for_every_topic(metadata: bytes) -> None:
+    stage = Stage()
+    stage.stable({"protocols": [("range", subscription("flights"))]}, {"protocols": [("range", metadata)]})
+    assert stage.delete_offsets(("other", 0)).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]

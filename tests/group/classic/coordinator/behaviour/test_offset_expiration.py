@@ -146,3 +146,13 @@ def test_a_wrong_setting_is_rejected_with_the_allowed_values(name: str, value: s
     with pytest.raises(ConfigError) as caught:
         GroupSettings.from_properties({name: value})
     assert name in str(caught.value)
+
+
+@rule("R156")
+def test_an_empty_group_with_pending_offsets_is_not_deleted() -> None:
+    stage = quick()
+    stage.commit_in_transaction()
+    stage.wait(10 * MINUTE)
+    assert stage.coordinator.groups
+    stage.step(TransactionEnded(1, committed=True))
+    assert stage.committed() == [42]

@@ -301,3 +301,52 @@ def test_a_static_member_is_removed_after_its_session_timeout() -> None:
     stage.wait(SESSION)
     assert stage.heartbeat(member, instance="a") is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.group().instances == {}
+
+
+@rule("R42")
+def test_a_restart_keeps_the_client_id_and_host_of_the_former_incarnation() -> None:
+    stage = Stage()
+    stage.stable({**A, "client": "first"})
+    stage.join(instance="a", client="second")
+    (member,) = stage.describe().members
+    assert (member.client_id, member.client_host) == ("first", "/127.0.0.1")
+
+
+@rule("R42", "R133")
+def test_a_restart_restarts_the_session() -> None:
+    stage = Stage()
+    stage.stable({**A, "session": 10_000})
+    stage.wait(9_000)
+    restarted = stage.join(instance="a", session=10_000)
+    stage.wait(9_000)
+    assert stage.heartbeat(restarted.member_id) is ErrorCode.NONE
+
+
+@rule("R42", "R133")
+def test_after_a_restart_a_longer_session_timeout_does_not_count_yet() -> None:
+    stage = Stage()
+    stage.stable({**A, "session": 6_000})
+    stage.join(instance="a", session=20_000)
+    stage.wait(6_000)
+    assert stage.state is ClassicGroupState.EMPTY
+
+
+@rule("R160")
+def test_a_leader_stays_the_leader_if_another_member_is_first_in_the_list() -> None:
+    stage = Stage()
+    first, second = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    stage.join(second, instance="b", protocols=[("range", b"new")], session=1_800_000)
+    stage.wait(REBALANCE)
+    assert stage.group().leader == second
+    rejoined = stage.join(first, instance="a", protocols=[("range", b"new")], session=1_800_000)
+    stage.join(second, instance="b", protocols=[("range", b"new")], session=1_800_000)
+    assert list(stage.group().members) == [first, second]
+    assert rejoined.response.leader == second
+
+
+@rule("R163")
+def test_a_member_that_restarts_is_the_last_in_the_list() -> None:
+    stage = Stage()
+    _, second = stage.stable(A, B)
+    restarted = stage.join(instance="a", version=9)
+    assert [member.member_id for member in restarted.response.members] == [second, restarted.member_id]

@@ -292,3 +292,23 @@ def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
     stage.gathered(*[{"session": 600_000}] * 5)
     stage.wait(REBALANCE)
     assert stage.group().rebalance_reason.endswith("and 2 more")
+
+
+@rule("R54", "R60")
+def test_a_group_that_became_empty_has_no_protocol_name() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.leave(member)
+    newcomer, _ = stage.enter()
+    assert stage.sync(newcomer, protocol_name="other").code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@rule("R62")
+def test_a_sync_in_preparing_rebalance_does_not_restart_the_session() -> None:
+    stage = Stage()
+    (member,) = stage.stable()
+    stage.wait(SESSION - 1_000)
+    stage.enter()
+    assert stage.sync(member).code is ErrorCode.REBALANCE_IN_PROGRESS
+    stage.wait(1_000)
+    assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
