@@ -1,14 +1,14 @@
-"""What brokers answer: every error code of Kafka 4.3, and which of them are worth a second try.
+"""The error codes of Kafka 4.3, which of them are retriable, and which need new metadata.
 
 Messages carry error codes as plain ints, because a broker may be newer than this list:
 
     code = response.error_code
     if code in RETRIABLE: ...
-    ErrorCode(code).name          # raises ValueError for a code that is not here
+    ErrorCode(code).name          # raises ValueError for an unknown code
     describe(code)                # never raises: "REBALANCE_IN_PROGRESS (27)"
 
-The names and both sets are those of Kafka's ``Errors``: retriable is what maps to a RetriableException, and
-metadata wants a refresh for what maps to an InvalidMetadataException.
+Names and sets follow Kafka's ``Errors``: RETRIABLE has the codes of a RetriableException, REFRESH_METADATA
+the codes of an InvalidMetadataException.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """One error code of Kafka's protocol, under Kafka's name."""
 
-    UNKNOWN_SERVER_ERROR = -1  # the broker itself failed; its log says why
+    UNKNOWN_SERVER_ERROR = -1  # The broker failed; its log has the reason.
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
@@ -34,20 +34,20 @@ class ErrorCode(IntEnum):
     STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14  # the right broker, but it still reads __consumer_offsets
+    COORDINATOR_LOAD_IN_PROGRESS = 14  # The right broker, but it is still reading __consumer_offsets.
     COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16  # another broker coordinates this group now
+    NOT_COORDINATOR = 16  # Another broker coordinates this group now.
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22  # the group has moved on to another generation
-    INCONSISTENT_GROUP_PROTOCOL = 23  # no assignor in common with the group, or another protocol type
+    ILLEGAL_GENERATION = 22  # The group has another generation now.
+    INCONSISTENT_GROUP_PROTOCOL = 23  # No assignor in common with the group, or another protocol type.
     INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25  # removed, or never a member: join again with an empty id
+    UNKNOWN_MEMBER_ID = 25  # The member was removed or never existed: rejoin with an empty id.
     INVALID_SESSION_TIMEOUT = 26
-    REBALANCE_IN_PROGRESS = 27  # join again, with the id that you have
+    REBALANCE_IN_PROGRESS = 27  # Rejoin with the same member id.
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
@@ -90,26 +90,27 @@ class ErrorCode(IntEnum):
     INVALID_PRINCIPAL_TYPE = 67
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70  # (KIP-227)
-    INVALID_FETCH_SESSION_EPOCH = 71  # (KIP-227)
+    # The broker does not know the fetch session: send a full fetch (KIP-227).
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71  # The epoch of the fetch session is wrong: send a full fetch (KIP-227).
     LISTENER_NOT_FOUND = 72
     TOPIC_DELETION_DISABLED = 73
-    FENCED_LEADER_EPOCH = 74  # the client knows less than the broker (KIP-320)
-    UNKNOWN_LEADER_EPOCH = 75  # the broker knows less than the client (KIP-320)
+    FENCED_LEADER_EPOCH = 74  # The client's leader epoch is older than the broker's (KIP-320).
+    UNKNOWN_LEADER_EPOCH = 75  # The client's leader epoch is newer than the broker's (KIP-320).
     UNSUPPORTED_COMPRESSION_TYPE = 76
     STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78  # (KIP-207)
-    MEMBER_ID_REQUIRED = 79  # come back with the member id in this answer (KIP-394)
+    OFFSET_NOT_AVAILABLE = 78  # The leader is new and does not know its high watermark yet (KIP-207).
+    MEMBER_ID_REQUIRED = 79  # Rejoin with the member id of this response (KIP-394).
     PREFERRED_LEADER_NOT_AVAILABLE = 80
-    GROUP_MAX_SIZE_REACHED = 81  # group.max.size (KIP-389)
-    FENCED_INSTANCE_ID = 82  # another process has this group.instance.id now (KIP-345)
+    GROUP_MAX_SIZE_REACHED = 81  # The group has group.max.size members (KIP-389).
+    FENCED_INSTANCE_ID = 82  # Another process uses this group.instance.id now (KIP-345).
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88  # a transaction over these offsets is still open (KIP-447)
-    THROTTLING_QUOTA_EXCEEDED = 89  # (KIP-599)
+    UNSTABLE_OFFSET_COMMIT = 88  # A transaction with these offsets is still open (KIP-447).
+    THROTTLING_QUOTA_EXCEEDED = 89  # A quota of topic operations is exceeded (KIP-599).
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
@@ -120,27 +121,27 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97
     SNAPSHOT_NOT_FOUND = 98
     POSITION_OUT_OF_RANGE = 99
-    UNKNOWN_TOPIC_ID = 100  # (KIP-516)
+    UNKNOWN_TOPIC_ID = 100  # The broker does not host the topic id (KIP-516).
     DUPLICATE_BROKER_REGISTRATION = 101
     BROKER_ID_NOT_REGISTERED = 102
-    INCONSISTENT_TOPIC_ID = 103  # (KIP-516)
+    INCONSISTENT_TOPIC_ID = 103  # The topic id is not the one of the log (KIP-516).
     INCONSISTENT_CLUSTER_ID = 104
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109  # (KIP-405)
-    FENCED_MEMBER_EPOCH = 110  # new consumer protocol: let go of everything and join again (KIP-848)
-    UNRELEASED_INSTANCE_ID = 111  # (KIP-848)
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109  # The offset is in remote storage only (KIP-405).
+    FENCED_MEMBER_EPOCH = 110  # The member is fenced: release all partitions and rejoin (KIP-848).
+    UNRELEASED_INSTANCE_ID = 111  # The previous member with this instance id has not left yet (KIP-848).
     UNSUPPORTED_ASSIGNOR = 112
-    STALE_MEMBER_EPOCH = 113  # (KIP-848)
+    STALE_MEMBER_EPOCH = 113  # The member epoch is old: retry after the next heartbeat (KIP-848).
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
     UNKNOWN_CONTROLLER_ID = 116
     UNKNOWN_SUBSCRIPTION_ID = 117
     TELEMETRY_TOO_LARGE = 118
     INVALID_REGISTRATION = 119
-    TRANSACTION_ABORTABLE = 120  # (KIP-890)
+    TRANSACTION_ABORTABLE = 120  # The transaction can only be aborted (KIP-890).
     INVALID_RECORD_STATE = 121
     SHARE_SESSION_NOT_FOUND = 122
     INVALID_SHARE_SESSION_EPOCH = 123
@@ -149,7 +150,7 @@ class ErrorCode(IntEnum):
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
     INVALID_REGULAR_EXPRESSION = 128
-    REBOOTSTRAP_REQUIRED = 129  # start again from bootstrap.servers (KIP-1102)
+    REBOOTSTRAP_REQUIRED = 129  # Bootstrap again from bootstrap.servers (KIP-1102).
     STREAMS_INVALID_TOPOLOGY = 130
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
@@ -184,7 +185,7 @@ REFRESH_METADATA: frozenset[int] = frozenset(
     }
 )
 
-# Kafka counts every error that wants fresh metadata as retriable.
+# In Kafka, every error that needs new metadata is retriable.
 RETRIABLE: frozenset[int] = REFRESH_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -209,7 +210,7 @@ RETRIABLE: frozenset[int] = REFRESH_METADATA | {
 
 
 def describe(code: int) -> str:
-    """Name and number of an error code, for logs and messages; also of codes that nobody here knows."""
+    """Return name and number of an error code for logs and messages; unknown codes too."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:

@@ -43,7 +43,7 @@ else:  # a type checker would accept any attribute
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
-_MOST_TOLD = 200  # The most characters shown of a wrong value or a long word.
+_MAX_SHOWN = 200  # The most characters shown of a wrong value or a long word.
 
 
 def brief(value: object) -> str:
@@ -56,15 +56,15 @@ def brief(value: object) -> str:
 
 def without_long_words(text: str) -> str:
     """Shorten the long words and quotations in a text that repeats user input."""
-    return _LONG.sub(lambda found: _cut(found[0]), text)
+    return _LONG.sub(lambda match: _cut(match[0]), text)
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}... ({len(text)} characters)"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
 # Longer than any text that was already shortened, with its name in front.
-_LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MOST_TOLD},}}'(?!\w)|\S{{{3 * _MOST_TOLD},}}")
+_LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
 class KprotoError(Exception):
@@ -89,8 +89,8 @@ class DecodeError(KprotoError):
 
     def __str__(self) -> str:
         where = f"{self.message} v{self.version}" if self.version >= 0 else self.message
-        what = self.detail or "the bytes end too early"
-        return f"{where}: field {self.field or '(none)'} at offset {self.offset}: {what}"
+        reason = self.detail or "the bytes end too early"
+        return f"{where}: field {self.field or '(none)'} at offset {self.offset}: {reason}"
 
 
 class FrameError(DecodeError):
@@ -163,8 +163,8 @@ class ConfigError(KprotoError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        said = without_long_words(self.option), without_long_words(self.allowed)
-        return f"{said[0]}={brief(self.value)} is not allowed; {said[1]}"
+        shortened = without_long_words(self.option), without_long_words(self.allowed)
+        return f"{shortened[0]}={brief(self.value)} is not allowed; {shortened[1]}"
 
 
 class MissingExtra(KprotoError, ImportError):

@@ -1,8 +1,8 @@
-"""What all tests share: Hypothesis profiles, and when the outside judges are asked.
+"""What all tests share: Hypothesis profiles, and when the outside judges run.
 
-pytest                        quick: our own tests; the judges in tests/conformance show as skipped
+pytest                        quick: our own tests; the judges in tests/conformance are skipped
 KPROTO_JUDGES=available       also every judge that this machine has
-KPROTO_JUDGES=required        also every judge, and a missing one is a failure (what CI says)
+KPROTO_JUDGES=required        also every judge, and a missing one is a failure (as in CI)
 KPROTO_PROFILE=quick|ci|soak  how many examples Hypothesis draws
 """
 

@@ -1,4 +1,4 @@
-"""The seeds of random stories: drawn anew in each run, and told by the one that fails.
+"""Seeds of random schedules: new ones in each run, reported by the test that fails.
 
 for seed in seeds(3):
     with repeatable(seed, "KPROTO_STORIES=1"):

@@ -80,8 +80,8 @@ _ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 @cache
 def json_name(name: str) -> str:
     """Return the JSON key of a field: ``k_raft_version`` is ``kRaftVersion``."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    first, *other_words = name.split("_")
+    return first + "".join(part.capitalize() for part in other_words)
 
 
 # To JSON

@@ -34,10 +34,10 @@ def gather(
         pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
     )
     indices = pa.Array.from_buffers(pa.int32(), size, [None, pa.py_buffer(wanted)])
-    taken = pc.take(every, indices, boundscheck=False)
+    chosen = pc.take(every, indices, boundscheck=False)
     if nulls == 0 or null is None:
-        return taken
-    _, offsets, content = taken.buffers()
+        return chosen
+    _, offsets, content = chosen.buffers()
     valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), size, [valid, offsets, content], nulls)
 

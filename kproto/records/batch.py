@@ -209,7 +209,9 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         )
     append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     try:
-        found, at = parse_records(data, at, batch.count, batch.base_offset, batch.base_timestamp, append_time)
+        records, at = parse_records(
+            data, at, batch.count, batch.base_offset, batch.base_timestamp, append_time
+        )
     except MalformedRecord as error:
         raise RecordError(
             "RecordBatch", 2, f"records.{error.field}", before + error.at, _where(error.detail, batch)
@@ -220,7 +222,7 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         more, less = f"take {at - stop} bytes more than there are", f"leave {stop - at} bytes behind them"
         detail = f"{batch.count} records {more if at > stop else less}"
         raise RecordError("RecordBatch", 2, "count", before + min(at, stop), _where(detail, batch))
-    return found
+    return records
 
 
 def _where(detail: str, batch: Batch) -> str:

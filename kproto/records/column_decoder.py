@@ -84,7 +84,7 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """Find the starts of all records; None if a record is irregular."""
     first = np.cumsum(batches.count) - batches.count
-    found = np.empty(int(batches.count.sum()), np.int64)
+    starts = np.empty(int(batches.count.sum()), np.int64)
     at, stop, count, place, owner = _cut(windows, batches, first)
     order = np.argsort(-count, kind="stable")
     position, remaining, spot = at[order], count[order], place[order]
@@ -97,7 +97,7 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
         if lanes < _FEW_LANES:
             break
         now, into = position[:lanes], spot[:lanes]
-        found[into] = now
+        starts[into] = now
         into += _ONE
         now += sizes.take(pairs[now])
     else:
@@ -108,15 +108,15 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
         count_left = int(remaining[lane]) - step
         begin = int(spot[lane])
         places, position[lane] = _walk(view, int(position[lane]), count_left, limit)
-        found[begin : begin + len(places)] = places
+        starts[begin : begin + len(places)] = places
     wrong = owner[order[position != stop[order]]]
     for index in sorted(set(wrong.tolist())):
         total, begin = int(batches.count[index]), int(first[index])
         places, end = _walk(view, int(batches.at[index]), total, limit)
         if end != batches.stop[index]:
             return None
-        found[begin : begin + total] = places
-    return found
+        starts[begin : begin + total] = places
+    return starts
 
 
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
@@ -261,10 +261,10 @@ def _guess(
     zero, which = zero[few], which[few]
     zero += (end - upto)[which]
     last = data[zero - 1]
-    one = last < 128
-    two = one & (data[zero - 2] >= 128)
-    place = np.concatenate((zero[one] - 1, zero[two] - 2))
-    which = np.concatenate((which[one], which[two]))
+    one_byte = last < 128
+    two = one_byte & (data[zero - 2] >= 128)
+    place = np.concatenate((zero[one_byte] - 1, zero[two] - 2))
+    which = np.concatenate((which[one_byte], which[two]))
     size = sizes[windows.twos(place)]
     behind = place + size
     good = (size > 6) & (behind < batches.stop[owner[which]] - 16)

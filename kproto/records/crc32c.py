@@ -32,5 +32,5 @@ def preload() -> None:
 def _package() -> Callable[[Any, int], int]:
     from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]
 
-    found: Callable[[Any, int], int] = crc32c
-    return found
+    function: Callable[[Any, int], int] = crc32c
+    return function

@@ -178,23 +178,23 @@ def _slice(
     alike = int(count.min()) == most
     for step in range(most):
         active: Any = slice(None) if alike else np.flatnonzero(count > step)
-        here, stop = at[active], end[active]
+        position, stop = at[active], end[active]
         into: Any = slice(first[0] + step, first[0] + most * len(at), most) if alike else first[active] + step
-        entry = table[windows.twos(here)]
+        entry = table[windows.twos(position)]
         width, size = entry & 3, entry >> 2
-        key = here + width
+        key = position + width
         key_end = key + size
         if int(width.max()) > 2 or int(size.min()) < 0 or (key_end >= stop).any():
             return False
         entry = table[windows.twos(key_end)]
         width, size = entry & 3, entry >> 2
         value = key_end + width
-        gone = size < 0
-        value_end = value + size + gone
+        is_null = size < 0
+        value_end = value + size + is_null
         if int(width.max()) > 2 or int(size.min()) < -1 or (value_end > stop).any():
             return False
         for column, place in enumerate((key, key_end, value, value_end)):
             places[into, column] = place
-        null[into] = gone
+        null[into] = is_null
         at[active] = value_end
     return bool((at == end).all())

@@ -53,10 +53,10 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
     """
     window = np.arange(65536)
     low, high = window & 255, window >> 8
-    one, two = low < 128, (low >= 128) & (high < 128)
-    raw = np.where(one, low, low & 127 | (high & 127) << 7)
+    one_byte, two = low < 128, (low >= 128) & (high < 128)
+    raw = np.where(one_byte, low, low & 127 | (high & 127) << 7)
     value = (raw >> 1) ^ -(raw & 1)
-    width = np.where(one, 1, np.where(two, 2, 3))
+    width = np.where(one_byte, 1, np.where(two, 2, 3))
     varint = (np.where(width < 3, value, raw) << 2 | width).astype(np.int32)
     size = np.where((width < 3) & (value >= 0), value + width, 0)
     return varint, size

@@ -22,7 +22,7 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 
 
 def is_final_success(mechanism: str, answer: bytes) -> bool:
-    """Return whether this response, which is no error, is a broker's final success.
+    """Return whether this successful response is a broker's last in the exchange.
 
     SCRAM's final response proves that the broker knows the user too.
     """
@@ -37,10 +37,10 @@ def _by_plain(first: bytes) -> str | None:
 def _by_oauthbearer(first: bytes) -> str | None:
     _, _, token = first.partition(b"auth=Bearer ")
     try:
-        found: object = payload(token.partition(b"\x01")[0].decode(errors="replace")).get("sub")
+        subject: object = payload(token.partition(b"\x01")[0].decode(errors="replace")).get("sub")
     except TokenRejected:
         return None
-    return found if isinstance(found, str) and found else None
+    return subject if isinstance(subject, str) and subject else None
 
 
 _NAMED: Final[Mapping[str, Callable[[bytes], str | None]]] = {

@@ -97,12 +97,12 @@ class OAuthBearerServer:
         if self._reason:
             return Rejected(_INVALID, self._reason)
         try:
-            found = _FIRST.fullmatch(response.decode())
+            match = _FIRST.fullmatch(response.decode())
         except UnicodeDecodeError:
-            found = None
-        if found is None:
+            match = None
+        if match is None:
             return Rejected("Invalid OAUTHBEARER client first message", "the first message is malformed")
-        pairs = dict(pair.split("=", 1) for pair in found["pairs"].split(_SEPARATOR) if pair)
+        pairs = dict(pair.split("=", 1) for pair in match["pairs"].split(_SEPARATOR) if pair)
         scheme, _, token = pairs.pop("auth", "").partition(" ")
         if scheme.lower() != "bearer" or not is_token(token.strip()):
             return Rejected(_NO_TOKEN, "the token is not a bearer token")
@@ -110,7 +110,7 @@ class OAuthBearerServer:
             claims = self._check(token.strip())
         except TokenRejected as error:
             return self._reject_token(str(error))
-        if found["authzid"] and found["authzid"] != claims.principal:
+        if match["authzid"] and match["authzid"] != claims.principal:
             message = (
                 "Authentication failed: Client requested an authorization id that is different from the "
                 "token's principal name"
@@ -129,24 +129,24 @@ def payload(token: str) -> dict[str, Any]:
     try:
         if len(parts) != 3:
             raise ValueError
-        found: object = json.loads(unbase64(parts[1]))
+        claims: object = json.loads(unbase64(parts[1]))
     except (ValueError, binascii.Error, RecursionError):
         raise TokenRejected("the token is not a JWT") from None
-    if not isinstance(found, dict):
+    if not isinstance(claims, dict):
         raise TokenRejected("the token's claims are not a JSON object")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", claims)
 
 
 def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
     """Return a check that accepts unexpired tokens with `"alg": "none"`; for tests only."""
 
     def check(token: str) -> Claims:
-        header, _, rest = token.partition(".")
+        header, _, signed_part = token.partition(".")
         try:
             algorithm: object = json.loads(unbase64(header))["alg"]
         except (ValueError, binascii.Error, KeyError, TypeError, RecursionError):
             raise TokenRejected("the token is not a JWT") from None
-        if algorithm != "none" or not rest.endswith("."):
+        if algorithm != "none" or not signed_part.endswith("."):
             raise TokenRejected("the token is signed, but this broker only accepts unsecured tokens")
         return claims_of(payload(token), now_ms(), allowed_skew_ms)
 
@@ -174,13 +174,13 @@ def unsecured_token(
     subject: str, issued_ms: int, lifetime_ms: int, claims: Mapping[str, Any] | None = None
 ) -> str:
     """Make a token that `unsecured` accepts; times are in ms."""
-    said = {
+    payload_claims = {
         "sub": subject,
         "iat": issued_ms / 1000,
         "exp": (issued_ms + lifetime_ms) / 1000,
         **(claims or {}),
     }
-    return f"{_base64({'alg': 'none'})}.{_base64(said)}."
+    return f"{_base64({'alg': 'none'})}.{_base64(payload_claims)}."
 
 
 def _base64(value: object) -> str:

@@ -104,10 +104,10 @@ class ScramClient:
         return self._state(challenge)
 
     def _first(self, challenge: bytes) -> bytes | None:
-        found = _FIRST.fullmatch(_text(challenge))
-        if found is None:
+        match = _FIRST.fullmatch(_text(challenge))
+        if match is None:
             raise SaslFailed("the broker's first SCRAM message is malformed")
-        nonce, iterations = found[1], int(found[3])
+        nonce, iterations = match[1], int(match[3])
         if challenge.startswith(b"m="):
             raise SaslFailed("the broker requires an unknown SCRAM extension")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
@@ -115,7 +115,7 @@ class ScramClient:
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             allowed = f"allowed are {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
             raise SaslFailed(f"the broker asks for {iterations} SCRAM iterations; {allowed}")
-        salt = _unbase64(found[2])
+        salt = _unbase64(match[2])
         if not salt:
             raise SaslFailed("the broker's SCRAM salt is empty or not base64")
         password = self._salt(salt, iterations)
@@ -128,13 +128,13 @@ class ScramClient:
         return f"{bare},p={_base64(_xor(client_key, signature))}".encode()
 
     def _final(self, challenge: bytes) -> bytes | None:
-        found = _FINAL.fullmatch(_text(challenge))
-        if found is None:
+        match = _FINAL.fullmatch(_text(challenge))
+        if match is None:
             raise SaslFailed("the broker's last SCRAM message is malformed")
-        if found[1] is not None:
-            raise SaslFailed(f"the broker says {found[1]!r}")
+        if match[1] is not None:
+            raise SaslFailed(f"the broker says {match[1]!r}")
         expected = _hmac(self._hash, self._server_key, self._transcript)
-        if not hmac.compare_digest(expected, _unbase64(found[2]) or b""):
+        if not hmac.compare_digest(expected, _unbase64(match[2]) or b""):
             raise SaslFailed("the broker can't prove that it knows the password: is it the one you mean?")
         self._state = self._after_end
         return None
@@ -193,39 +193,39 @@ class ScramServer:
         return Rejected(message or self._message, reason)
 
     def _begin(self, response: bytes) -> Challenge | Accepted | Rejected:
-        found = _CLIENT_FIRST.fullmatch(_text(response))
-        if found is None:
+        match = _CLIENT_FIRST.fullmatch(_text(response))
+        if match is None:
             return self._reject("the first SCRAM message is malformed")
-        name = _name(found["name"])
-        if found["authzid"] and found["authzid"] != name:
+        name = _name(match["name"])
+        if match["authzid"] and match["authzid"] != name:
             return self._reject(f"{name!r} requested another authorization id", OTHER_AUTHZID)
-        if ",tokenauth=true" in found["rest"]:
+        if ",tokenauth=true" in match["rest"]:
             return self._reject("delegation tokens are not supported")
         self._name = name
         # Always both, so that the time does not reveal which users exist.
         looked_up, decoy = self._look_up(name), self._decoy(name)
         self._real = looked_up is not None
         known = self._known = looked_up or decoy
-        self._nonce = found["nonce"] + self._nonce
+        self._nonce = match["nonce"] + self._nonce
         challenge = f"r={self._nonce},s={_base64(known.salt)},i={known.iterations}".encode()
-        self._first = found["bare"].encode() + b"," + challenge
+        self._first = match["bare"].encode() + b"," + challenge
         self._state = self._end
         return Challenge(challenge)
 
     def _end(self, response: bytes) -> Challenge | Accepted | Rejected:
-        found = _CLIENT_FINAL.fullmatch(_text(response))
-        if found is None:
+        match = _CLIENT_FINAL.fullmatch(_text(response))
+        if match is None:
             return self._reject("the last SCRAM message is malformed")
         known = self._known
         assert known is not None
-        transcript = self._first + b"," + found["bare"].encode()
+        transcript = self._first + b"," + match["bare"].encode()
         signature = _hmac(self._hash, known.stored_key, transcript)
-        proof = _unbase64(found["proof"]) or b""
+        proof = _unbase64(match["proof"]) or b""
         key = _xor(proof, signature) if len(proof) == len(signature) else bytes(len(signature))
         right = hmac.compare_digest(hashlib.new(self._hash, key).digest(), known.stored_key)
-        if found["nonce"] != self._nonce:
+        if match["nonce"] != self._nonce:
             return self._reject("the SCRAM nonce is not the one of this exchange")
-        if (_unbase64(found["binding"]) or b"")[:2] != b"n,":
+        if (_unbase64(match["binding"]) or b"")[:2] != b"n,":
             return self._reject("channel binding was requested, but is not supported")
         if not self._real:
             return self._reject(f"user {self._name!r} has no {self.mechanism} credential")
@@ -270,5 +270,5 @@ def _name(text: str) -> str:
 
 def scram_name(first: bytes) -> str | None:
     """Return the name in a client's first message, or None if the message is malformed."""
-    found = _CLIENT_FIRST.fullmatch(_text(first))
-    return None if found is None else _name(found["name"])
+    match = _CLIENT_FIRST.fullmatch(_text(first))
+    return None if match is None else _name(match["name"])

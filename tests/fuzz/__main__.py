@@ -1,10 +1,10 @@
-"""Let libFuzzer look for bytes that break a promise, with coverage as its guide; needs the package atheris.
+"""Run libFuzzer on a target, guided by coverage; needs the package atheris.
 
     python -m tests.fuzz messages -max_total_time=60
 
-Targets are those of `targets.TARGETS`; what follows is libFuzzer's (``-help=1`` shows it), maybe a directory
-of inputs in front. It ends with exit code 0 when nothing was found. A crash is left as a file: put its bytes,
-as hex, into tests/data/fuzz, where the quick tests find them.
+The first argument is one of `targets.TARGETS`; the others are libFuzzer's (``-help=1`` lists them),
+optionally starting with a directory of inputs. The exit code is 0 if nothing was found. A crash is written to
+a file: put its bytes, as hex, into tests/data/fuzz, where the quick tests read them.
 """
 
 from __future__ import annotations

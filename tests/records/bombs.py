@@ -1,10 +1,10 @@
-"""Small bytes that say they are large, and what each costs in a process of its own.
+"""Small inputs that claim to be large, and what each costs in a process of its own.
 
     python -m tests.records.bombs rows DIRECTORY
 
-reads every file of the directory by one of `ENTRANCES`, each in a fork of its own, and prints as JSON for
-each the outcome, the lines of Python that it took (the least of three times), and by how many bytes the
-fork's memory ever grew.
+reads every file of the directory by one of `ENTRANCES`, each in its own fork. As JSON it prints for each file
+the outcome, the lines of Python executed (the least of three runs), and by how many bytes the memory of the
+fork grew.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""One meaningful message per declaration and version, where in its bytes the lengths are, and how they break.
+"""Sample messages of every declaration and version, their lengths, and corruptions of them.
 
-Not a test.
-
-`sample(cls, version)` sets every field that the version has to something that is neither zero, empty nor its
-default, fills every list, and gives every struct a tagged field that nobody knows where the version is
-flexible. Two calls make equal messages, and no two numbers in one message are the same.
+Not a test. `sample(cls, version)` sets every field of the version to a value that is not zero, empty or its
+default, fills every list, and gives every struct of a flexible version an unknown tagged field. Two calls
+return equal messages, and no two numbers in one message are equal.
 """
 
 from __future__ import annotations
@@ -75,10 +73,10 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 
 
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
-    """`data` with one byte replaced, at every place: by that many values.
+    """Yield `data` with one byte replaced, at every place by `values` values.
 
-    They begin with those that mean something (null, empty, one more, negative, long). Where that many are
-    fewer than these, the next place gets the next ones.
+    The meaningful values come first: null, empty, one more, negative, long. If `values` is smaller than their
+    number, the next place gets the next ones.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

@@ -43,9 +43,9 @@ def _is_one_frame(data: memoryview, at: int) -> bool:
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
-    package, found = _zstandard(), header_of(data)
-    if package is not None and found is not None:
-        at, size = found
+    package, header = _zstandard(), header_of(data)
+    if package is not None and header is not None:
+        at, size = header
         if size <= len(out) and _is_one_frame(data, at):
             try:
                 context = _contexts.pop()

@@ -115,7 +115,7 @@ MUTANTS = {
         "columns", "if table[APPENDED].any():", "if False:", claims.columns_are_the_rows
     ),
     "headers at once: null values are empty": Mutant(
-        "header_decoder", "null[into] = gone", "pass", claims.columns_are_the_rows
+        "header_decoder", "null[into] = is_null", "pass", claims.columns_are_the_rows
     ),
     "headers at once: the value is the key": Mutant(
         "header_decoder",
