@@ -1,115 +1,125 @@
-"""What `help` says of a client: its docstring, and each option with its default and the comment beside it.
+"""Descriptions of the options:
 
-The comments in `options.py` and `security/names.py` are the only place where an option is explained. Without
-the source (a frozen application) names, types and defaults are told all the same.
+for the docstrings of the clients, and for docs/reference/client-options.md.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import cleandoc
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from .security.option_names import SecurityConfig
+from .options import (
+    CONSUMER,
+    PRODUCER,
+    ConsumerConfig,
+    ConsumerOptions,
+    Option,
+    ProducerConfig,
+    ProducerOptions,
+)
+from .security.option_names import SECURITY, SecurityConfig
 
 C = TypeVar("C", bound=type)
 
 _INDENT = "    "
 _WIDTH = 96
 
+# Chapter of the page -> its table, what users may pass, and the defaults.
+_CHAPTERS: Mapping[str, tuple[Mapping[str, Option], type[Any], msgspec.Struct]] = {
+    "A consumer": (CONSUMER, ConsumerConfig, ConsumerOptions()),
+    "A producer": (PRODUCER, ProducerConfig, ProducerOptions()),
+}
 
-def with_options(
-    given: type[Any] | None = None, options: type[msgspec.Struct] | None = None
-) -> Callable[[C], C]:
-    """For a client's class: `given` declares what may be given, `options` the defaults and why."""
+
+class OptionDoc(NamedTuple):
+    """An option as people read it."""
+
+    name: str
+    type: str
+    default: str  # as Python; empty if the description says it
+    description: str
+
+
+def consumer_docs() -> list[OptionDoc]:
+    """Return the options of a consumer, except those of TLS and SASL."""
+    return _docs("A consumer")
+
+
+def producer_docs() -> list[OptionDoc]:
+    """Return the options of a producer, except those of TLS and SASL."""
+    return _docs("A producer")
+
+
+def security_docs() -> list[OptionDoc]:
+    """Return the options of TLS and SASL, which every client takes."""
+    types = _types(SecurityConfig)
+    return [OptionDoc(name, types[name], "", description) for name, description in SECURITY.items()]
+
+
+def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
+    """Decorate a client's class: list its options, and those of TLS and SASL, in its docstring."""
 
     def decorate(client: C) -> C:
-        client.__doc__ = Described(client.__doc__ or "", given, options)
+        lines = [cleandoc(client.__doc__ or "")]
+        if options is not None:
+            lines += ["", "Options and their defaults:"]
+            for option in options:
+                lines += _lines(f"{option.name}: {option.type} = {option.default}", option.description)
+        lines += ["", "For TLS and SASL:"]
+        for option in security_docs():
+            lines += _lines(f"{option.name}: {option.type}", option.description)
+        client.__doc__ = "\n".join(lines)
         return client
 
     return decorate
 
 
-class Described(str):
-    """A docstring that is made when somebody asks, as reading the source takes time.
-
-    Asked through the class it is a descriptor. pydoc looks into the class's dict for a text, and expands the
-    tabs of what it finds there.
-    """
-
-    _given: type[Any] | None
-    _options: type[msgspec.Struct] | None
-
-    def __new__(cls, own: str, given: type[Any] | None, options: type[msgspec.Struct] | None) -> Described:
-        made = super().__new__(cls, own)
-        made._given, made._options = given, options
-        return made
-
-    def __get__(self, instance: object, owner: type) -> str:
-        return described(str.__str__(self), self._given, self._options)
-
-    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
-        return self.__get__(None, str)
+def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
+    """Yield each section of a chapter of docs/reference/client-options.md, and its table as Markdown."""
+    if chapter == "TLS and SASL":
+        yield "", _markdown(security_docs(), ("option", "meaning"))
+        return
+    table = _CHAPTERS[chapter][0]
+    docs = {option.name: option for option in _docs(chapter)}
+    for section in dict.fromkeys(option.section for option in table.values()):
+        rows = [docs[name] for name, option in table.items() if option.section == section]
+        yield section, _markdown(rows, ("option", "default", "meaning"))
 
 
-def described(own: str, given: type[Any] | None, options: type[msgspec.Struct] | None) -> str:
-    """The docstring `own`, and below it all options."""
-    lines = [cleandoc(own)]
-    if given is not None and options is not None:
-        lines += ["", "Options, and what they are unless given:"]
-        for one in options_of(given, options):
-            lines += _option(f"{one.name}: {one.kind} = {one.default}", one.text)
-    lines += ["", "For TLS and SASL:"]
-    for one in security_options():
-        lines += _option(f"{one.name}: {one.kind}", one.text)
-    return "\n".join(lines)
-
-
-class Option(NamedTuple):
-    """An option as a person may read it."""
-
-    name: str
-    kind: str  # its type
-    default: str  # as Python; empty where the text says it
-    text: str
-
-
-def options_of(given: type[Any], options: type[msgspec.Struct]) -> list[Option]:
-    """What a client takes beside TLS and SASL; docs/reference/client-options.md has the same."""
-    defaults = msgspec.structs.asdict(options())
-    said = _comments(options)
+def _docs(chapter: str) -> list[OptionDoc]:
+    table, config, options = _CHAPTERS[chapter]
+    types, defaults = _types(config), msgspec.structs.asdict(options)
     return [
-        Option(name, kind, _shown(defaults[name]), said.get(name, ""))
-        for name, kind in _types(given).items()
-        if name in defaults
+        OptionDoc(name, types[name], _default(defaults[name]), option.description)
+        for name, option in table.items()
     ]
 
 
-def security_options() -> list[Option]:
-    """What every client takes."""
-    said = _comments(SecurityConfig)
-    return [Option(name, kind, "", said.get(name, "")) for name, kind in _types(SecurityConfig).items()]
+def _default(value: Any) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:_}" if is_number else repr(value)
 
 
-def _shown(default: Any) -> str:
-    number = isinstance(default, int) and not isinstance(default, bool)
-    return f"{default:_}" if number else repr(default)
+def _types(config: type[Any]) -> Mapping[str, str]:
+    """Return the annotations of a config as they are written."""
+    return {
+        name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in config.__annotations__.items()
+    }
 
 
-def _comments(owner: type[Any]) -> Mapping[str, str]:
-    from kproto.wire.field_docs import class_comments
-
-    return class_comments(owner.__module__).get(owner.__name__, {})
-
-
-def _types(given: type[Any]) -> Mapping[str, str]:
-    """Names and annotations as they are written, also of what `given` extends (TypedDicts keep both)."""
-    return {name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in given.__annotations__.items()}
+def _lines(declaration: str, description: str) -> list[str]:
+    wrapped = textwrap.wrap(description, _WIDTH - 2 * len(_INDENT), break_long_words=False)
+    return [f"{_INDENT}{declaration}", *(f"{2 * _INDENT}{line}" for line in wrapped)]
 
 
-def _option(declared: str, text: str) -> list[str]:
-    wrapped = textwrap.wrap(text, _WIDTH - 2 * len(_INDENT), break_long_words=False)
-    return [f"{_INDENT}{declared}", *(f"{2 * _INDENT}{line}" for line in wrapped)]
+def _markdown(options: list[OptionDoc], header: tuple[str, ...]) -> str:
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    for option in options:
+        default = [f"`{option.default}`"] if option.default else []
+        cells = [f"`{option.name}`", *default, option.description]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)

@@ -1,33 +1,48 @@
 """The options of consumers and producers: Kafka's names in snake_case, checked before anything connects.
 
-Every wrong option is a `ConfigError` that names the option, its value and what is allowed; an unknown name
-comes with the nearest known one. What Java accepts silently and breaks later is refused here too: a heartbeat
-that is not below the session timeout, auto commit without a group.
+To add an option: add a line to the config (what users may pass), to the options (its default, for the
+code), and to the table (its check, its description, and its section on the page of options). `help` of the
+clients and `docs/reference/client-options.md` are made from these.
+
+A wrong option is a `ConfigError` that names the option, its value and what is allowed; an unknown name is
+answered with the nearest known one. Options that Java accepts silently, and that break later, are rejected
+as well: a heartbeat interval that is not below the session timeout, auto commit without a group.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from kproto.errors import ConfigError
-from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.group.assignors import Assignor
 from kproto.records.compression import codec_number, compress
-from kproto.validation import encodable_text
+from kproto.validation import flag
 
+from .option_checks import (
+    Check,
+    assignors,
+    choice,
+    group_id,
+    instance_id,
+    or_none,
+    reset,
+    text,
+    transactional_id,
+    whole,
+)
 from .other_clients import OPTIONS
 from .security.option_names import NAMES, SecurityConfig, shown, unknown_hint
 
-_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-_INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too
 
-RESETS = ("earliest", "latest", "none")
-_RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
-RECOVERIES = ("rebootstrap", "none")
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+class Option(NamedTuple):
+    """A row of the tables."""
+
+    section: str  # of docs/reference/client-options.md
+    check: Check
+    description: str
 
 
 class ConsumerConfig(SecurityConfig, total=False):
@@ -72,78 +87,40 @@ class ConsumerConfig(SecurityConfig, total=False):
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults: Java's, but for those that are explained here."""
 
-    # The consumer group. Without it, the consumer can only use `assign`, and cannot commit.
     group_id: str | None = None
-    # Makes this a static member (KIP-345), which can restart within the session timeout without a
-    # rebalance.
     group_instance_id: str | None = None
-    client_id: str = "kproto"  # The name of this client in the brokers' logs and quotas.
-    # One or more of "cooperative-sticky", "range", "roundrobin" and "sticky", or your own
-    # `kproto.group.assignors.Assignor`. Java's default has the same two in reverse order. Rebalances are
-    # cooperative only if every assignor listed here is (as in Java): use "cooperative-sticky" alone once
-    # no member of the group needs range.
+    client_id: str = "kproto"
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
-    # Where to start without a committed offset: "latest", "earliest", "by_duration:PT1H" (the records of
-    # the last hour), or "none" (poll raises).
     auto_offset_reset: str = "latest"
-    # The same for a partition created after the first assignment of the group. "latest" would lose the
-    # records written before the group noticed the partition.
     on_new_partition: str = "earliest"
-    # The same for a position before the start or after the end of the log. "" means the value of
-    # auto_offset_reset.
     on_out_of_range: str = ""
-    # The coordinator removes the member after this time without a heartbeat.
     session_timeout_ms: int = 45_000
-    # The interval of heartbeats: at most a third of the session timeout, so that a lost heartbeat has no
-    # effect.
     heartbeat_interval_ms: int = 3_000
-    # The member loses its partitions if the application does not call poll for longer than this.
     max_poll_interval_ms: int = 300_000
-    # The maximum number of records of one poll. Other fetched records stay in memory for the next poll.
     max_poll_records: int = 500
-    # Commit periodically. The records of a poll count as processed at the next poll.
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000  # The interval of auto commits.
-    # A new partition, or a new topic that matches a pattern, is noticed within this time.
+    auto_commit_interval_ms: int = 5_000
     metadata_max_age_ms: int = 300_000
-    fetch_min_bytes: int = 1  # The broker responds when it has this many bytes, or after fetch_max_wait_ms.
-    # The maximum size in bytes of a response from one broker. A larger first batch is returned all the
-    # same. The consumer buffers up to two such responses, and one more of paused partitions.
+    fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 * 1024 * 1024
-    max_partition_fetch_bytes: int = 1024 * 1024  # The same for one partition.
-    fetch_max_wait_ms: int = 500  # The broker waits at most this long for fetch_min_bytes.
-    # With "read_committed", records of open and aborted transactions are not returned.
+    max_partition_fetch_bytes: int = 1024 * 1024
+    fetch_max_wait_ms: int = 500
     isolation_level: str = "read_uncommitted"
-    # A batch with a wrong checksum raises an error, and none of its records is returned.
     check_crcs: bool = True
-    # The maximum decompressed size of a batch. None means 1 GiB if the bytes look like records. Java has
-    # no limit.
     max_decompressed_bytes: int | None = None
-    # The rack of this client. Brokers may then redirect it to a closer replica (KIP-392).
     client_rack: str = ""
-    request_timeout_ms: int = 30_000  # A request fails if it has no response within this time.
-    default_api_timeout_ms: int = 60_000  # The timeout of calls that are made without one.
-    retry_backoff_ms: int = 100  # The first backoff before a request is retried. It doubles with each retry.
-    retry_backoff_max_ms: int = 1_000  # The maximum retry backoff. Backoffs vary randomly by 20 %.
-    # The first backoff before a client reconnects to a broker. It doubles with each attempt.
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
     reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000  # The maximum reconnect backoff.
-    socket_connection_setup_timeout_ms: int = 10_000  # A connection attempt fails after this time.
-    # If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again (KIP-899),
-    # and "none" retries the known brokers.
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
     metadata_recovery_strategy: str = "rebootstrap"
-    # With "rebootstrap", the client also starts again at the bootstrap addresses after this time without
-    # metadata (KIP-1102).
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    # Let the brokers create subscribed topics. Java's default is True, but a misspelt name should not
-    # create a topic.
     allow_auto_create_topics: bool = False
-    # A pattern does not match internal topics such as __consumer_offsets.
     exclude_internal_topics: bool = True
-    # "java" restores Java's behaviour for commits and for a coordinator that does not respond: see
-    # docs/differences.md.
     policy: str = "kproto"
-    # All options of `SecurityConfig`. None means PLAINTEXT.
     security: Any = None  # a consumer.security.Security
 
     @property
@@ -153,6 +130,194 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def as_java(self) -> bool:
         return self.policy == "java"
+
+
+CONSUMER: Final[Mapping[str, Option]] = {
+    "group_id": Option(
+        "Group",
+        group_id,
+        "The consumer group. Without it, the consumer can only use `assign`, and cannot commit.",
+    ),
+    "group_instance_id": Option(
+        "Group",
+        instance_id,
+        "Makes this a static member (KIP-345), which can restart within the session timeout without a "
+        "rebalance.",
+    ),
+    "client_id": Option(
+        "Group",
+        text,
+        "The name of this client in the brokers' logs and quotas.",
+    ),
+    "partition_assignment_strategy": Option(
+        "Group",
+        assignors,
+        'One or more of "cooperative-sticky", "range", "roundrobin" and "sticky", or your own '
+        "`kproto.group.assignors.Assignor`. Java's default has the same two in reverse order. "
+        "Rebalances are cooperative only if every assignor listed here is (as in Java): use "
+        '"cooperative-sticky" alone once no member of the group needs range.',
+    ),
+    "session_timeout_ms": Option(
+        "Group",
+        whole(1),
+        "The coordinator removes the member after this time without a heartbeat.",
+    ),
+    "heartbeat_interval_ms": Option(
+        "Group",
+        whole(1),
+        "The interval of heartbeats: at most a third of the session timeout, so that a lost heartbeat "
+        "has no effect.",
+    ),
+    "max_poll_interval_ms": Option(
+        "Group",
+        whole(1),
+        "The member loses its partitions if the application does not call poll for longer than this.",
+    ),
+    "auto_offset_reset": Option(
+        "Start position",
+        reset,
+        'Where to start without a committed offset: "latest", "earliest", "by_duration:PT1H" (the '
+        'records of the last hour), or "none" (poll raises).',
+    ),
+    "on_new_partition": Option(
+        "Start position",
+        reset,
+        'The same for a partition created after the first assignment of the group. "latest" would lose '
+        "the records written before the group noticed the partition.",
+    ),
+    "on_out_of_range": Option(
+        "Start position",
+        reset,
+        'The same for a position before the start or after the end of the log. "" means the value of '
+        "auto_offset_reset.",
+    ),
+    "max_poll_records": Option(
+        "Poll and commit",
+        whole(1),
+        "The maximum number of records of one poll. Other fetched records stay in memory for the next poll.",
+    ),
+    "enable_auto_commit": Option(
+        "Poll and commit",
+        flag,
+        "Commit periodically. The records of a poll count as processed at the next poll.",
+    ),
+    "auto_commit_interval_ms": Option(
+        "Poll and commit",
+        whole(0),
+        "The interval of auto commits.",
+    ),
+    "isolation_level": Option(
+        "Poll and commit",
+        choice("read_uncommitted", "read_committed"),
+        'With "read_committed", records of open and aborted transactions are not returned.',
+    ),
+    "check_crcs": Option(
+        "Poll and commit",
+        flag,
+        "A batch with a wrong checksum raises an error, and none of its records is returned.",
+    ),
+    "max_decompressed_bytes": Option(
+        "Poll and commit",
+        or_none(whole(1)),
+        "The maximum decompressed size of a batch. None means 1 GiB if the bytes look like records. "
+        "Java has no limit.",
+    ),
+    "metadata_max_age_ms": Option(
+        "Topics",
+        whole(1),
+        "A new partition, or a new topic that matches a pattern, is noticed within this time.",
+    ),
+    "allow_auto_create_topics": Option(
+        "Topics",
+        flag,
+        "Let the brokers create subscribed topics. Java's default is True, but a misspelt name should "
+        "not create a topic.",
+    ),
+    "exclude_internal_topics": Option(
+        "Topics",
+        flag,
+        "A pattern does not match internal topics such as __consumer_offsets.",
+    ),
+    "fetch_min_bytes": Option(
+        "Fetch",
+        whole(0),
+        "The broker responds when it has this many bytes, or after fetch_max_wait_ms.",
+    ),
+    "fetch_max_wait_ms": Option(
+        "Fetch",
+        whole(0),
+        "The broker waits at most this long for fetch_min_bytes.",
+    ),
+    "fetch_max_bytes": Option(
+        "Fetch",
+        whole(1),
+        "The maximum size in bytes of a response from one broker. A larger first batch is returned all "
+        "the same. The consumer buffers up to two such responses, and one more of paused partitions.",
+    ),
+    "max_partition_fetch_bytes": Option(
+        "Fetch",
+        whole(1),
+        "The same for one partition.",
+    ),
+    "client_rack": Option(
+        "Fetch",
+        text,
+        "The rack of this client. Brokers may then redirect it to a closer replica (KIP-392).",
+    ),
+    "request_timeout_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "A request fails if it has no response within this time.",
+    ),
+    "default_api_timeout_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "The timeout of calls that are made without one.",
+    ),
+    "retry_backoff_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "The first backoff before a request is retried. It doubles with each retry.",
+    ),
+    "retry_backoff_max_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "The maximum retry backoff. Backoffs vary randomly by 20 %.",
+    ),
+    "reconnect_backoff_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "The first backoff before a client reconnects to a broker. It doubles with each attempt.",
+    ),
+    "reconnect_backoff_max_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "The maximum reconnect backoff.",
+    ),
+    "socket_connection_setup_timeout_ms": Option(
+        "Timeouts and retries",
+        whole(1),
+        "A connection attempt fails after this time.",
+    ),
+    "metadata_recovery_strategy": Option(
+        "Timeouts and retries",
+        choice("rebootstrap", "none"),
+        'If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again '
+        '(KIP-899), and "none" retries the known brokers.',
+    ),
+    "metadata_recovery_rebootstrap_trigger_ms": Option(
+        "Timeouts and retries",
+        whole(0),
+        'With "rebootstrap", the client also starts again at the bootstrap addresses after this time '
+        "without metadata (KIP-1102).",
+    ),
+    "policy": Option(
+        "Group",
+        choice("kproto", "java"),
+        '"java" restores Java\'s behaviour for commits and for a coordinator that does not respond: see '
+        "docs/differences.md.",
+    ),
+}
 
 
 class ProducerConfig(SecurityConfig, total=False):
@@ -191,52 +356,31 @@ _BATCH = 512 * 1024
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults: Java's, but for those that are explained here."""
 
-    client_id: str = "kproto"  # The name of this client in the brokers' logs and quotas.
-    # The replicas that must have a record before it counts as written: "all" in-sync replicas (-1), the
-    # leader (1), or none (0).
+    client_id: str = "kproto"
     acks: int = -1
-    compression_type: str = "none"  # none, gzip, snappy, lz4 or zstd. Each batch is compressed as a whole.
-    compression_level: int | None = None  # None means the default of the codec.
-    # The maximum size in bytes of a batch. Java's default of 16 KiB dates from one request per batch. A
-    # larger maximum costs nothing until batches fill, and larger batches cost brokers less. Two of them
-    # fit into a request, and into one fetch of a partition. If only buffer_memory is set, the default
-    # does not exceed it.
+    compression_type: str = "none"
+    compression_level: int | None = None
     batch_size: int = _BATCH
-    linger_ms: int = 5  # How long a batch that is not full waits for more records.
-    # The maximum number of bytes buffered in this process. If the buffer is full, `send` waits.
+    linger_ms: int = 5
     buffer_memory: int = 32 * 1024 * 1024
-    max_block_ms: int = 60_000  # How long `send` may wait for buffer memory and for metadata.
-    # A record (or `send_offsets`) fails if it is not written within this time. It must be at least
-    # linger_ms + request_timeout_ms.
+    max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    request_timeout_ms: int = 30_000  # A request fails if it has no response within this time.
-    max_request_size: int = 1024 * 1024  # The maximum size in bytes of a request, and of a record.
-    # The maximum number of pending requests of a connection. Their order is kept.
+    request_timeout_ms: int = 30_000
+    max_request_size: int = 1024 * 1024
     max_in_flight_requests_per_connection: int = 5
-    # The maximum number of connections. Another one is opened when all have the maximum number of pending
-    # requests.
     connections_per_broker: int = 3
-    enable_idempotence: bool = True  # A retried batch is written once, and in order. Requires acks="all".
-    # The id for transactions. A producer fences the previous producer with the same id.
+    enable_idempotence: bool = True
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000  # The broker aborts a transaction that is open for longer than this.
-    # Let the brokers create topics on send. Java's default is True, but a misspelt name should not create
-    # a topic.
+    transaction_timeout_ms: int = 60_000
     allow_auto_create_topics: bool = False
-    retry_backoff_ms: int = 100  # The first backoff before a request is retried. It doubles with each retry.
-    retry_backoff_max_ms: int = 1_000  # The maximum retry backoff. Backoffs vary randomly by 20 %.
-    metadata_max_age_ms: int = 300_000  # A new partition is noticed within this time.
-    # The first backoff before a client reconnects to a broker. It doubles with each attempt.
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
     reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000  # The maximum reconnect backoff.
-    socket_connection_setup_timeout_ms: int = 10_000  # A connection attempt fails after this time.
-    # If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again (KIP-899),
-    # and "none" retries the known brokers.
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
     metadata_recovery_strategy: str = "rebootstrap"
-    # With "rebootstrap", the client also starts again at the bootstrap addresses after this time without
-    # metadata (KIP-1102).
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    # All options of `SecurityConfig`. None means PLAINTEXT.
     security: Any = None  # a consumer.security.Security
 
     @property
@@ -244,13 +388,150 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.metadata_recovery_strategy == "rebootstrap"
 
 
+PRODUCER: Final[Mapping[str, Option]] = {
+    "acks": Option(
+        "Delivery guarantees",
+        choice("all", "-1", "0", "1", -1, 0, 1),
+        'The replicas that must have a record before it counts as written: "all" in-sync replicas (-1), '
+        "the leader (1), or none (0).",
+    ),
+    "enable_idempotence": Option(
+        "Delivery guarantees",
+        flag,
+        'A retried batch is written once, and in order. Requires acks="all".',
+    ),
+    "delivery_timeout_ms": Option(
+        "Delivery guarantees",
+        whole(1),
+        "A record (or `send_offsets`) fails if it is not written within this time. It must be at least "
+        "linger_ms + request_timeout_ms.",
+    ),
+    "transactional_id": Option(
+        "Delivery guarantees",
+        transactional_id,
+        "The id for transactions. A producer fences the previous producer with the same id.",
+    ),
+    "transaction_timeout_ms": Option(
+        "Delivery guarantees",
+        whole(1),
+        "The broker aborts a transaction that is open for longer than this.",
+    ),
+    "client_id": Option(
+        "Delivery guarantees",
+        text,
+        "The name of this client in the brokers' logs and quotas.",
+    ),
+    "linger_ms": Option(
+        "Batches and requests",
+        whole(0),
+        "How long a batch that is not full waits for more records.",
+    ),
+    "batch_size": Option(
+        "Batches and requests",
+        whole(1),
+        "The maximum size in bytes of a batch. Java's default of 16 KiB dates from one request per "
+        "batch. A larger maximum costs nothing until batches fill, and larger batches cost brokers "
+        "less. Two of them fit into a request, and into one fetch of a partition. If only buffer_memory "
+        "is set, the default does not exceed it.",
+    ),
+    "compression_type": Option(
+        "Batches and requests",
+        choice("none", "gzip", "snappy", "lz4", "zstd"),
+        "none, gzip, snappy, lz4 or zstd. Each batch is compressed as a whole.",
+    ),
+    "compression_level": Option(
+        "Batches and requests",
+        or_none(whole(-(2**17), 22)),
+        "None means the default of the codec.",
+    ),
+    "buffer_memory": Option(
+        "Batches and requests",
+        whole(1),
+        "The maximum number of bytes buffered in this process. If the buffer is full, `send` waits.",
+    ),
+    "max_block_ms": Option(
+        "Batches and requests",
+        whole(0),
+        "How long `send` may wait for buffer memory and for metadata.",
+    ),
+    "max_request_size": Option(
+        "Batches and requests",
+        whole(1),
+        "The maximum size in bytes of a request, and of a record.",
+    ),
+    "max_in_flight_requests_per_connection": Option(
+        "Batches and requests",
+        whole(1),
+        "The maximum number of pending requests of a connection. Their order is kept.",
+    ),
+    "connections_per_broker": Option(
+        "Batches and requests",
+        whole(1),
+        "The maximum number of connections. Another one is opened when all have the maximum number of "
+        "pending requests.",
+    ),
+    "allow_auto_create_topics": Option(
+        "Metadata",
+        flag,
+        "Let the brokers create topics on send. Java's default is True, but a misspelt name should not "
+        "create a topic.",
+    ),
+    "metadata_max_age_ms": Option(
+        "Metadata",
+        whole(1),
+        "A new partition is noticed within this time.",
+    ),
+    "request_timeout_ms": Option(
+        "Options shared with the consumer",
+        whole(1),
+        "A request fails if it has no response within this time.",
+    ),
+    "retry_backoff_ms": Option(
+        "Options shared with the consumer",
+        whole(1),
+        "The first backoff before a request is retried. It doubles with each retry.",
+    ),
+    "retry_backoff_max_ms": Option(
+        "Options shared with the consumer",
+        whole(1),
+        "The maximum retry backoff. Backoffs vary randomly by 20 %.",
+    ),
+    "reconnect_backoff_ms": Option(
+        "Options shared with the consumer",
+        whole(1),
+        "The first backoff before a client reconnects to a broker. It doubles with each attempt.",
+    ),
+    "reconnect_backoff_max_ms": Option(
+        "Options shared with the consumer",
+        whole(1),
+        "The maximum reconnect backoff.",
+    ),
+    "socket_connection_setup_timeout_ms": Option(
+        "Options shared with the consumer",
+        whole(1),
+        "A connection attempt fails after this time.",
+    ),
+    "metadata_recovery_strategy": Option(
+        "Options shared with the consumer",
+        choice("rebootstrap", "none"),
+        'If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again '
+        '(KIP-899), and "none" retries the known brokers.',
+    ),
+    "metadata_recovery_rebootstrap_trigger_ms": Option(
+        "Options shared with the consumer",
+        whole(0),
+        'With "rebootstrap", the client also starts again at the bootstrap addresses after this time without '
+        "metadata (KIP-1102).",
+    ),
+}
+
+
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
-    """Checks what the user gave; raises ConfigError for the first thing that is wrong."""
-    values = _known(ConsumerOptions, given, "a consumer")
-    _check(values, _CONSUMER_CHECKS)
+    """Check the options of a consumer; raise ConfigError for the first that is wrong."""
+    values = _checked(CONSUMER, given, "a consumer")
     strategy = values.get("partition_assignment_strategy")
     if strategy is not None:
-        values["partition_assignment_strategy"] = _assignors(strategy)
+        values["partition_assignment_strategy"] = assignors("partition_assignment_strategy", strategy)
     if not values.get("group_id"):
         if values.get("enable_auto_commit"):
             raise ConfigError("enable_auto_commit", True, "committing needs a group_id")
@@ -280,12 +561,11 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
 
 
 def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
-    """Checks what the user gave; raises ConfigError for the first thing that is wrong.
+    """Check the options of a producer; raise ConfigError for the first that is wrong.
 
-    Raises MissingExtra for a codec whose package is not there.
+    Raises MissingExtra for a codec whose package is missing.
     """
-    values = _known(ProducerOptions, given, "a producer")
-    _check(values, _PRODUCER_CHECKS)
+    values = _checked(PRODUCER, given, "a producer")
     if "acks" in values:
         values["acks"] = {"all": -1, "-1": -1, "0": 0, "1": 1}[str(values["acks"])]
     asked = values.get("enable_idempotence")
@@ -318,211 +598,38 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     if options.batch_size > options.buffer_memory:
         allowed = f"at most buffer_memory ({options.buffer_memory})"
         raise ConfigError("batch_size", options.batch_size, allowed)
-    try:  # here, where the user sees what is missing, and not where the first batch is sent
+    try:  # a missing package is reported here, and not when the first batch is sent
         compress(codec_number(options.compression_type), b"", options.compression_level)
     except ConfigError as error:
         raise ConfigError("compression_level", error.value, error.allowed) from None
     return options
 
 
-def duration_ms(spec: str) -> int | None:
-    """The milliseconds of "by_duration:PT1H30M", None for another policy."""
-    if not spec.startswith("by_duration:"):
-        return None
-    found = re.fullmatch(_DURATION, spec.removeprefix("by_duration:"))
-    if found is None or not any(found.groups()):
-        raise ConfigError("auto_offset_reset", spec, _RESETS_ALLOWED)
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
-    if ms >= 2**63:
-        raise ConfigError("auto_offset_reset", spec, f"{_RESETS_ALLOWED}, of less than 2**63 ms")
-    return int(ms)
-
-
-# ---- checks: each raises ConfigError or returns
-
-
-Check = Callable[[str, Any], None]
-T = TypeVar("T")
-
-
-def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    names = [*(name for name in options.__struct_fields__ if name != "security"), *NAMES]
+def _checked(table: Mapping[str, Option], given: Mapping[str, Any], client: str) -> dict[str, Any]:
+    """Return the options that were given, with those of TLS and SASL as `security`."""
+    names = [*table, *NAMES]
     for name, value in given.items():
         if name not in names:
-            plain = name.replace(".", "_")
-            if other := OPTIONS[what].get(plain) or unknown_hint(name):
-                raise ConfigError(name, shown(name, value), f"{what} has no such option; {other}")
-            from difflib import get_close_matches
+            raise _unknown(name, value, client, names)
+    security = {name: value for name, value in given.items() if name in NAMES}
+    values = {name: value for name, value in given.items() if name not in NAMES}
+    if security:
+        from .security.options import security_options
 
-            near = get_close_matches(plain, names, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
-            raise ConfigError(name, shown(name, value), f"{what} has no such option; {hint}")
-    own = {name: value for name, value in given.items() if name not in NAMES}
-    secured = {name: value for name, value in given.items() if name in NAMES}
-    if not secured:
-        return own
-    from .security.options import security_options
-
-    return {**own, "security": security_options(secured)}
-
-
-def _check(values: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+        values["security"] = security_options(security)
     for name, value in values.items():
-        if name != "security":  # checked already
-            checks[name](name, value)
+        if name != "security":
+            table[name].check(name, value)
+    return values
 
 
-def _number(least: int, most: int = 2**31 - 1) -> Check:
-    def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ConfigError(name, value, f"a whole number from {least} to {most}")
+def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigError:
+    """Return the error for an option that does not exist, with what the user may have meant."""
+    plain = name.replace(".", "_")
+    if hint := OPTIONS[client].get(plain) or unknown_hint(name):
+        return ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")
+    from difflib import get_close_matches
 
-    return check
-
-
-def _optional(inner: Check) -> Check:
-    def check(name: str, value: Any) -> None:
-        if value is not None:
-            inner(name, value)
-
-    return check
-
-
-def _flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(name, value, "True or False")
-
-
-def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(name, value, "a text")
-    encodable_text(name, value)
-
-
-def _group_id(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigError(name, value, "a text that is not empty, or None for a consumer without a group")
-    encodable_text(name, value or "")
-
-
-def _one_of(allowed: Iterable[Any]) -> Check:
-    choices = tuple(allowed)
-
-    def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or value not in choices:
-            raise ConfigError(name, value, f"allowed: {', '.join(repr(choice) for choice in choices)}")
-
-    return check
-
-
-def _reset(name: str, value: Any) -> None:
-    if value in RESETS or (name == "on_out_of_range" and value == ""):
-        return
-    if not isinstance(value, str) or not value.startswith("by_duration:"):
-        raise ConfigError(name, value, _RESETS_ALLOWED)
-    try:
-        duration_ms(value)
-    except ConfigError:
-        raise ConfigError(name, value, _RESETS_ALLOWED) from None
-
-
-def _transactional_id(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigError(
-            name, value, "a text that is not empty, or None for a producer without transactions"
-        )
-    encodable_text(name, value or "")
-
-
-def _instance_id(name: str, value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str) or value in (".", "..") or not re.fullmatch(_INSTANCE_ID, value):
-        raise ConfigError(name, value, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither . nor ..")
-
-
-def _strategy(name: str, value: Any) -> None:
-    _assignors(value)
-
-
-def _assignors(value: Any) -> tuple[str | Assignor, ...]:
-    several: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    alone = callable(value) or not hasattr(several, "__iter__")
-    given: list[Any] = [value] if alone else list(several)
-    names = [one.name if isinstance(one, Assignor) else one for one in given]
-    allowed = (
-        f"allowed: {', '.join(sorted(ASSIGNORS))}, or a kproto.group.assignors.Assignor; one or several, "
-        "each once"
-    )
-    if any(callable(one) for one in given):
-        allowed = "a function needs a name for the group: kproto.group.assignors.Assignor(NAME, FUNCTION)"
-    known = all(isinstance(one, Assignor) or (isinstance(one, str) and one in ASSIGNORS) for one in given)
-    if not given or not known or len(set(names)) != len(names):
-        raise ConfigError("partition_assignment_strategy", value, allowed)
-    return tuple(given)
-
-
-_CONSUMER_CHECKS: dict[str, Check] = {
-    "group_id": _group_id,
-    "group_instance_id": _instance_id,
-    "client_id": _text,
-    "partition_assignment_strategy": _strategy,
-    "auto_offset_reset": _reset,
-    "on_new_partition": _reset,
-    "on_out_of_range": _reset,
-    "session_timeout_ms": _number(1),
-    "heartbeat_interval_ms": _number(1),
-    "max_poll_interval_ms": _number(1),
-    "max_poll_records": _number(1),
-    "enable_auto_commit": _flag,
-    "auto_commit_interval_ms": _number(0),
-    "metadata_max_age_ms": _number(1),
-    "fetch_min_bytes": _number(0),
-    "fetch_max_bytes": _number(1),
-    "max_partition_fetch_bytes": _number(1),
-    "fetch_max_wait_ms": _number(0),
-    "isolation_level": _one_of(("read_uncommitted", "read_committed")),
-    "check_crcs": _flag,
-    "max_decompressed_bytes": _optional(_number(1)),
-    "client_rack": _text,
-    "request_timeout_ms": _number(1),
-    "default_api_timeout_ms": _number(1),
-    "retry_backoff_ms": _number(1),
-    "retry_backoff_max_ms": _number(1),
-    "reconnect_backoff_ms": _number(1),
-    "reconnect_backoff_max_ms": _number(1),
-    "socket_connection_setup_timeout_ms": _number(1),
-    "metadata_recovery_strategy": _one_of(RECOVERIES),
-    "metadata_recovery_rebootstrap_trigger_ms": _number(0),
-    "allow_auto_create_topics": _flag,
-    "exclude_internal_topics": _flag,
-    "policy": _one_of(("kproto", "java")),
-}
-_PRODUCER_CHECKS: dict[str, Check] = {
-    "client_id": _text,
-    "acks": _one_of(("all", "-1", "0", "1", -1, 0, 1)),
-    "compression_type": _one_of(COMPRESSIONS),
-    "compression_level": _optional(_number(-(2**17), 22)),
-    "batch_size": _number(1),
-    "linger_ms": _number(0),
-    "buffer_memory": _number(1),
-    "max_block_ms": _number(0),
-    "delivery_timeout_ms": _number(1),
-    "request_timeout_ms": _number(1),
-    "max_request_size": _number(1),
-    "max_in_flight_requests_per_connection": _number(1),
-    "connections_per_broker": _number(1),
-    "enable_idempotence": _flag,
-    "transactional_id": _transactional_id,
-    "transaction_timeout_ms": _number(1),
-    "allow_auto_create_topics": _flag,
-    "retry_backoff_ms": _number(1),
-    "retry_backoff_max_ms": _number(1),
-    "metadata_max_age_ms": _number(1),
-    "reconnect_backoff_ms": _number(1),
-    "reconnect_backoff_max_ms": _number(1),
-    "socket_connection_setup_timeout_ms": _number(1),
-    "metadata_recovery_strategy": _one_of(RECOVERIES),
-    "metadata_recovery_rebootstrap_trigger_ms": _number(0),
-}
+    near = get_close_matches(plain, names, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
+    return ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")

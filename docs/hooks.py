@@ -51,6 +51,22 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Add the tables of options."""
+    return with_option_tables(markdown) if page.file.src_uri == "reference/client-options.md" else markdown
+
+
+def with_option_tables(markdown: str) -> str:
+    """Replace `<!-- options: CHAPTER / SECTION -->` by the table of these options of the clients."""
+    from consumer.option_docs import option_tables
+
+    def table(match: re.Match[str]) -> str:
+        chapter, _, section = match[1].partition(" / ")
+        return dict(option_tables(chapter))[section]
+
+    return re.sub(r"(?m)^<!-- options: (.+) -->$", table, markdown)
+
+
 # ---- the pages
 
 

@@ -27,8 +27,8 @@ from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
 from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
-from ..option_docs import with_options
-from ..options import ConsumerConfig, ConsumerOptions
+from ..option_docs import consumer_docs, with_options
+from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
 from .cluster import AsyncCluster as AsyncCluster
@@ -37,7 +37,7 @@ from .runtime import AsyncRuntime
 R = TypeVar("R")
 
 
-@with_options(ConsumerConfig, ConsumerOptions)
+@with_options(consumer_docs())
 class AsyncConsumer(BoundToProcess):
     """The asyncio twin of `Consumer`: same options, same methods, awaited where they wait.
 

@@ -27,8 +27,8 @@ from ..delivery import Delivery, PieceDelivery
 from ..engine.requests import Offset
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
-from ..option_docs import with_options
-from ..options import ProducerConfig, ProducerOptions
+from ..option_docs import producer_docs, with_options
+from ..options import ProducerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import GroupMetadata
 from ..validation import (
@@ -49,7 +49,7 @@ from .producer_runtime import AsyncProducerRuntime
 _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
-@with_options(ProducerConfig, ProducerOptions)
+@with_options(producer_docs())
 class AsyncProducer(BoundToProcess, AsyncBlock):
     """The asyncio twin of `Producer`: same options. It belongs to one running event loop."""
 

@@ -25,8 +25,8 @@ from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
 from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
-from ..option_docs import with_options
-from ..options import ConsumerConfig, ConsumerOptions
+from ..option_docs import consumer_docs, with_options
+from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
 from ..runtime import run_to_end
@@ -36,7 +36,7 @@ from .runtime import BlockingRuntime
 R = TypeVar("R")
 
 
-@with_options(ConsumerConfig, ConsumerOptions)
+@with_options(consumer_docs())
 class Consumer(BoundToProcess):
     """Reads records, alone (`assign`) or in a group (`subscribe`). Its options are below.
 

@@ -27,8 +27,8 @@ from ..engine.producer.accumulator import RECORD_OVERHEAD, TopicRoute
 from ..engine.requests import Offset
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
-from ..option_docs import with_options
-from ..options import ProducerConfig, ProducerOptions
+from ..option_docs import producer_docs, with_options
+from ..options import ProducerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import GroupMetadata
 from ..runtime import run_to_end
@@ -50,7 +50,7 @@ from .producer_runtime import BlockingProducerRuntime
 _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
-@with_options(ProducerConfig, ProducerOptions)
+@with_options(producer_docs())
 class Producer(BoundToProcess, Block):
     """Writes records. Its options are below; wrong ones raise ConfigError at once.
 

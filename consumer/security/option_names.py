@@ -18,43 +18,56 @@ class SecurityConfig(TypedDict, total=False):
     Certificates and keys are a file's path, or PEM text.
     """
 
-    # PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL.
     security_protocol: str
-    # The trusted authorities, as a file or PEM text. The default is the trust store of the system.
     ssl_cafile: str | Path | None
-    # The certificate of this client, as a file or PEM text. It may include the key. A PKCS12 file (.p12,
-    # .pfx) needs the extra `security`.
     ssl_certfile: str | Path | None
-    # The key of this client, if ssl_certfile does not include it.
     ssl_keyfile: str | Path | None
-    # The password of the key, or of the PKCS12 file.
     ssl_password: str | None
-    # Check that the broker's certificate contains the name used to connect. The default is True.
     ssl_check_hostname: bool
-    # TLSv1.2 (the default) or TLSv1.3.
     ssl_min_version: str
-    # Your own `ssl.SSLContext`, instead of the other options that begin with ssl_.
     ssl_context: ssl.SSLContext | None
-    # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
     sasl_mechanism: str | None
-    # The user, for all mechanisms except OAUTHBEARER.
     sasl_username: str | None
-    # The password. It never appears in errors, logs, reprs or pickles.
     sasl_password: str | None
-    # A function that returns a token, or a `Token` with its expiry and extensions. It may block, and in
-    # asyncio clients it may be a coroutine function. Its name, "package.module:function", is allowed too.
     sasl_oauth_token_provider: Callable[[], Any] | str | None
-    # The endpoint that issues tokens for client credentials (OIDC).
     sasl_oauthbearer_token_endpoint_url: str | None
-    # The client id for the token endpoint.
     sasl_oauthbearer_client_id: str | None
-    # The client secret for the token endpoint.
     sasl_oauthbearer_client_secret: str | None
-    # The scope to request from the token endpoint.
     sasl_oauthbearer_scope: str | None
-    # SASL extensions that are sent with the token (KIP-342).
     sasl_extensions: Mapping[str, str] | None
 
+
+# Option -> what it means, for `help` and docs/reference/client-options.md.
+SECURITY: Final[Mapping[str, str]] = {
+    "security_protocol": "PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL.",
+    "ssl_cafile": (
+        "The trusted authorities, as a file or PEM text. The default is the trust store of the system."
+    ),
+    "ssl_certfile": (
+        "The certificate of this client, as a file or PEM text. It may include the key. A PKCS12 file "
+        "(.p12, .pfx) needs the extra `security`."
+    ),
+    "ssl_keyfile": "The key of this client, if ssl_certfile does not include it.",
+    "ssl_password": "The password of the key, or of the PKCS12 file.",
+    "ssl_check_hostname": (
+        "Check that the broker's certificate contains the name used to connect. The default is True."
+    ),
+    "ssl_min_version": "TLSv1.2 (the default) or TLSv1.3.",
+    "ssl_context": "Your own `ssl.SSLContext`, instead of the other options that begin with ssl_.",
+    "sasl_mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.",
+    "sasl_username": "The user, for all mechanisms except OAUTHBEARER.",
+    "sasl_password": "The password. It never appears in errors, logs, reprs or pickles.",
+    "sasl_oauth_token_provider": (
+        "A function that returns a token, or a `Token` with its expiry and extensions. It may block, "
+        'and in asyncio clients it may be a coroutine function. Its name, "package.module:function", is '
+        "allowed too."
+    ),
+    "sasl_oauthbearer_token_endpoint_url": "The endpoint that issues tokens for client credentials (OIDC).",
+    "sasl_oauthbearer_client_id": "The client id for the token endpoint.",
+    "sasl_oauthbearer_client_secret": "The client secret for the token endpoint.",
+    "sasl_oauthbearer_scope": "The scope to request from the token endpoint.",
+    "sasl_extensions": "SASL extensions that are sent with the token (KIP-342).",
+}
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES: Final = frozenset(SecurityConfig.__annotations__)

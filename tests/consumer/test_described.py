@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
-from consumer.option_docs import with_options
-from consumer.options import ConsumerConfig, ConsumerOptions, ProducerConfig
+from consumer.option_docs import consumer_docs, producer_docs, security_docs
+from consumer.options import (
+    CONSUMER,
+    PRODUCER,
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+)
 from consumer.security.option_names import SecurityConfig
-from kproto.wire import field_docs
 
 CLIENTS = {
     Consumer: ConsumerConfig,
@@ -61,24 +67,14 @@ def test_defaults_and_types_are_those_of_the_code() -> None:
     assert "Its options are below" in text
 
 
-def test_without_the_source_names_and_defaults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field_docs, "class_comments", lambda module: {})
-    assert "linger_ms: int = 5" in (Producer.__doc__ or "")
-
-
-def test_making_a_client_s_class_reads_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def class_comments(module: str) -> dict[str, dict[str, str]]:
-        read.append(module)
-        return {}
-
-    monkeypatch.setattr(field_docs, "class_comments", class_comments)
-
-    @with_options(ConsumerConfig, ConsumerOptions)
-    class Client:
-        """One."""
-
-    assert read == []
-    assert "One." in (Client.__doc__ or "")
-    assert read
+def test_every_option_has_a_type_a_default_a_check_and_a_description() -> None:
+    names = set(SecurityConfig.__annotations__)
+    for config, options, table in (
+        (ConsumerConfig, ConsumerOptions, CONSUMER),
+        (ProducerConfig, ProducerOptions, PRODUCER),
+    ):
+        assert set(table) == set(config.__annotations__) - names
+        assert set(table) == set(options.__struct_fields__) - {"security"}
+    assert {option.name for option in security_docs()} == names
+    for option in (*consumer_docs(), *producer_docs(), *security_docs()):
+        assert option.description, option.name

@@ -11,13 +11,13 @@ import pytest
 from consumer import AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer import validation as check
 from consumer.addresses import addresses
+from consumer.option_checks import duration_ms
 from consumer.options import (
     ConsumerConfig,
     ConsumerOptions,
     ProducerConfig,
     ProducerOptions,
     consumer_options,
-    duration_ms,
     producer_options,
 )
 from consumer.security import Security

@@ -24,7 +24,8 @@ from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
 from ...errors import broker_error
-from ...options import ConsumerOptions, duration_ms
+from ...option_checks import duration_ms
+from ...options import ConsumerOptions
 from ..core import ClientCore, Then
 from ..error_actions import (
     LIST_OFFSETS,

@@ -1,0 +1,105 @@
+"""Checks of single options: each takes (name, value), and raises ConfigError for a wrong value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from kproto.errors import ConfigError
+from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.validation import any_text, encodable_text, one_of, whole_number
+
+Check = Callable[[str, Any], object]
+
+_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+_INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too
+_RESETS: Final = ("earliest", "latest", "none")
+_RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Check:
+    """Return the check for a whole number from `least` to `most`."""
+    return lambda name, value: whole_number(name, value, least, most)
+
+
+def choice(*choices: str | int) -> Check:
+    """Return the check for one of these values."""
+    return lambda name, value: one_of(name, value, choices)
+
+
+def or_none(check: Check) -> Check:
+    """Return the check for None, or for what passes `check`."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def text(name: str, value: Any) -> None:
+    any_text(name, value)
+
+
+def group_id(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(name, value, "a text that is not empty, or None for a consumer without a group")
+    encodable_text(name, value or "")
+
+
+def transactional_id(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(
+            name, value, "a text that is not empty, or None for a producer without transactions"
+        )
+    encodable_text(name, value or "")
+
+
+def instance_id(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or value in (".", "..") or not re.fullmatch(_INSTANCE_ID, value):
+        raise ConfigError(name, value, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither . nor ..")
+
+
+def reset(name: str, value: Any) -> None:
+    """Check a reset policy; `on_out_of_range` may be empty."""
+    if value in _RESETS or (name == "on_out_of_range" and value == ""):
+        return
+    if not isinstance(value, str) or not value.startswith("by_duration:"):
+        raise ConfigError(name, value, _RESETS_ALLOWED)
+    try:
+        duration_ms(value)
+    except ConfigError:
+        raise ConfigError(name, value, _RESETS_ALLOWED) from None
+
+
+def duration_ms(policy: str) -> int | None:
+    """Return the milliseconds of "by_duration:PT1H30M", None for another policy."""
+    if not policy.startswith("by_duration:"):
+        return None
+    match = re.fullmatch(_DURATION, policy.removeprefix("by_duration:"))
+    if match is None or not any(match.groups()):
+        raise ConfigError("auto_offset_reset", policy, _RESETS_ALLOWED)
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    if ms >= 2**63:
+        raise ConfigError("auto_offset_reset", policy, f"{_RESETS_ALLOWED}, of less than 2**63 ms")
+    return int(ms)
+
+
+def assignors(name: str, value: Any) -> tuple[str | Assignor, ...]:
+    """Check assignors, and return them: a name, several names with commas between them, or a list."""
+    several: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    is_single = callable(value) or not hasattr(several, "__iter__")
+    listed: list[Any] = [value] if is_single else list(several)
+    names = [assignor.name if isinstance(assignor, Assignor) else assignor for assignor in listed]
+    allowed = (
+        f"allowed: {', '.join(sorted(ASSIGNORS))}, or a kproto.group.assignors.Assignor; one or several, "
+        "each once"
+    )
+    if any(callable(assignor) for assignor in listed):
+        allowed = "a function needs a name for the group: kproto.group.assignors.Assignor(NAME, FUNCTION)"
+    known = all(
+        isinstance(assignor, Assignor) or (isinstance(assignor, str) and assignor in ASSIGNORS)
+        for assignor in listed
+    )
+    if not listed or not known or len(set(names)) != len(names):
+        raise ConfigError(name, value, allowed)
+    return tuple(listed)
