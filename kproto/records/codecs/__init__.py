@@ -28,7 +28,7 @@ def cramjam(codec: str) -> ModuleType:
         import cramjam as package  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingExtra(f"compression {codec}", "cramjam", "compression") from None
-    module: ModuleType = getattr(package, codec)
+    module: ModuleType = vars(package)[codec]
     return module
 
 
