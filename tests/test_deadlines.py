@@ -30,13 +30,13 @@ def searched(times: dict[int, int], now: int) -> list[int]:
 def test_deadlines_equal_a_linear_search(moves: list[tuple[Any, ...]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     times: dict[int, int] = {}
-    for what, *arguments in moves:
-        if what == "set":
+    for move, *arguments in moves:
+        if move == "set":
             key, at = arguments
             deadlines.set(key, at)
             times.pop(key, None)
             times[key] = at
-        elif what == "drop":
+        elif move == "drop":
             deadlines.drop(*arguments)
             times.pop(arguments[0], None)
         else:
@@ -50,12 +50,12 @@ def test_a_deadline_set_during_iteration_fires_when_it_is_due() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 1)
     deadlines.set("b", 2)
-    seen = []
+    fired = []
     for key in deadlines.take(3):
-        seen.append(key)
-        if len(seen) < 3:
-            deadlines.set(key, len(seen) + 2)
-    assert seen == ["a", "b", "a"]
+        fired.append(key)
+        if len(fired) < 3:
+            deadlines.set(key, len(fired) + 2)
+    assert fired == ["a", "b", "a"]
     assert deadlines.earliest() == 4
 
 

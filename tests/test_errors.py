@@ -20,15 +20,15 @@ _ = consumer, kproto.inspect.json_lines  # Imported because its errors are teste
 
 
 def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
-    for found in of.__subclasses__():
-        if found.__module__.startswith(("kproto.", "consumer.")):
-            yield found
-            yield from classes(found)
+    for subclass in of.__subclasses__():
+        if subclass.__module__.startswith(("kproto.", "consumer.")):
+            yield subclass
+            yield from classes(subclass)
 
 
 def made(cls: type[KprotoError]) -> KprotoError | None:
     """Build an error whose arguments are numbers and strings; None for other classes."""
-    given: list[Any] = []
+    arguments: list[Any] = []
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     for parameter in parameters:
         if parameter.default is not parameter.empty or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
@@ -36,8 +36,8 @@ def made(cls: type[KprotoError]) -> KprotoError | None:
         kind = str(parameter.annotation).split(" |", maxsplit=1)[0]
         if kind not in ("int", "str", "object"):
             return None
-        given.append(3 if kind == "int" else "text")
-    return cls(*given)
+        arguments.append(3 if kind == "int" else "text")
+    return cls(*arguments)
 
 
 def alike(error: KprotoError, other: KprotoError) -> bool:
@@ -54,14 +54,14 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_every_error_can_be_pickled_and_copied(way: str) -> None:
     """multiprocessing.Pool hangs on an error that cannot be unpickled."""
-    seen = 0
+    count = 0
     for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
         error = made(cls)
         if error is not None:
-            seen += 1
+            count += 1
             error.add_note("in partition 3")
             assert alike(error, WAYS[way](error)), cls
-    assert seen > 20
+    assert count > 20
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -71,6 +71,6 @@ def test_an_unsupported_request_can_be_pickled_and_copied(way: str) -> None:
     frame[2:4] = b"\0\x63"
     with pytest.raises(UnsupportedRequest) as raised:
         decode_request(frame)
-    again = WAYS[way](raised.value)
-    assert alike(raised.value, again)
-    assert again.header.correlation_id == 7
+    restored = WAYS[way](raised.value)
+    assert alike(raised.value, restored)
+    assert restored.header.correlation_id == 7

@@ -16,15 +16,15 @@ DOUBTFUL = ["[[:alpha:]]+", "[!--b]", "[a&&b]", "[a~~b]", "[a||b]", "(([[a]))", 
 
 @pytest.mark.parametrize("pattern", DOUBTFUL)
 def test_a_possible_nested_set_is_compiled_without_a_warning(pattern: str) -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         re.purge()
         re.compile(pattern)
-        assert [one.category for one in told] == [FutureWarning]
+        assert [warning.category for warning in warned] == [FutureWarning]
         re.purge()
         compiled.cache_clear()
         assert compiled(pattern).pattern == pattern
-        assert len(told) == 1
+        assert len(warned) == 1
 
 
 def test_a_possible_nested_set_is_no_error_if_warnings_are_errors() -> None:
@@ -37,11 +37,11 @@ def test_a_possible_nested_set_is_no_error_if_warnings_are_errors() -> None:
 
 def test_other_modules_still_get_the_warning() -> None:
     compiled("[[a]")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         re.purge()
         re.compile("[[a]")
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 def test_an_invalid_pattern_raises_re_error() -> None:

@@ -39,10 +39,10 @@ LIMIT = 1 << 20
 @cache
 def all_versions() -> list[tuple[type[Message], int]]:
     """Return every version of every message, in an order that only a newer Kafka changes."""
-    found = []
+    pairs = []
     for cls in map(index.message_class, index.names()):
-        found += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
-    return found
+        pairs += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
+    return pairs
 
 
 def messages(data: bytes) -> None:
@@ -55,16 +55,16 @@ def messages(data: bytes) -> None:
     except DecodeError:
         expected = None
     try:
-        found = cls.decode(body, version)
+        decoded = cls.decode(body, version)
     except DecodeError:
         assert expected is None
         return
-    assert repr(found) == repr(expected)
-    again = found.encode(version)
-    assert again == interpreter.encode(found, version)
-    reread = cls.decode(again, version)
-    assert reread.encode(version) == again
-    assert reread == found or "nan" in repr(found)  # NaN is not equal to itself.
+    assert repr(decoded) == repr(expected)
+    encoded = decoded.encode(version)
+    assert encoded == interpreter.encode(decoded, version)
+    reread = cls.decode(encoded, version)
+    assert reread.encode(version) == encoded
+    assert reread == decoded or "nan" in repr(decoded)  # NaN is not equal to itself.
 
 
 def frames(data: bytes) -> None:
@@ -80,11 +80,11 @@ def records(data: bytes) -> None:
     limit = None if data[:1] > b"\x7f" else LIMIT
 
     def one_by_one() -> list[Any]:
-        found: list[Any] = []
-        for one in batches(body, check_crc=check_crc, max_decompressed=limit):
-            if not one.is_control:
-                found += one.records(limit)
-        return found
+        records: list[Any] = []
+        for batch in batches(body, check_crc=check_crc, max_decompressed=limit):
+            if not batch.is_control:
+                records += batch.records(limit)
+        return records
 
     wanted = outcome(one_by_one)
     assert outcome(lambda: rows(body, check_crc=check_crc, max_decompressed=limit)) == wanted
@@ -97,8 +97,8 @@ def records(data: bytes) -> None:
         for magic in range(3):
             with suppress(RecordError, EncodeError):
                 data = convert(body, magic, max_decompressed=limit)
-                assert [(one.offset, one.key, one.value) for one in rows(data)] == [
-                    (one.offset, one.key, one.value) for one in wanted
+                assert [(row.offset, row.key, row.value) for row in rows(data)] == [
+                    (row.offset, row.key, row.value) for row in wanted
                 ]
 
 
@@ -142,7 +142,7 @@ def _frame(drawn: Drawn) -> bytes:
 
 
 def _records(drawn: list[RecordBatch]) -> bytes:
-    return b"\1" + b"".join(one.data for one in drawn)
+    return b"\1" + b"".join(batch.data for batch in drawn)
 
 
 _some_message = st.sampled_from(index.names()).flatmap(
@@ -166,13 +166,15 @@ def _known(mechanism: str, name: str) -> Credential:
 
 def _halves() -> list[Any]:
     """Return both halves of each mechanism at their start."""
-    found: list[Any] = [PlainServer(lambda name: UNGUESSED), PlainClient("alice", UNGUESSED)]
-    found += [OAuthBearerServer(unsecured(lambda: 1_000)), OAuthBearerClient("e30.e30.")]
+    exchanges: list[Any] = [PlainServer(lambda name: UNGUESSED), PlainClient("alice", UNGUESSED)]
+    exchanges += [OAuthBearerServer(unsecured(lambda: 1_000)), OAuthBearerClient("e30.e30.")]
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         knows = partial(_known, mechanism)
-        found.append(ScramServer(mechanism, knows, "n0nce", knows))
-        found.append(ScramClient(mechanism, "alice", UNGUESSED, "fyko", salt_password=lambda *_: b"salted"))
-    return found
+        exchanges.append(ScramServer(mechanism, knows, "n0nce", knows))
+        exchanges.append(
+            ScramClient(mechanism, "alice", UNGUESSED, "fyko", salt_password=lambda *_: b"salted")
+        )
+    return exchanges
 
 
 def sasl(data: bytes) -> None:
@@ -190,13 +192,13 @@ def sasl(data: bytes) -> None:
                 return
         else:
             try:
-                said = half.answer(message)
+                answer = half.answer(message)
             except SaslFailed:
                 return
-            if said is None:  # The broker has proved its knowledge, or need not.
+            if answer is None:  # The broker has proved its knowledge, or need not.
                 assert not half.mechanism.startswith("SCRAM")
                 return
-            assert isinstance(said, bytes)
+            assert isinstance(answer, bytes)
 
 
 _sasl_words = st.sampled_from(
@@ -241,7 +243,7 @@ TARGETS = {
 
 def seeds(target: Target, count: int) -> list[bytes]:
     """Return the same seeds in every run."""
-    found: list[bytes] = []
+    seeds: list[bytes] = []
 
     @settings(
         max_examples=count,
@@ -253,10 +255,10 @@ def seeds(target: Target, count: int) -> list[bytes]:
     )
     @given(target.seeds)
     def draw(data: bytes) -> None:
-        found.append(data)
+        seeds.append(data)
 
     draw()
-    return found
+    return seeds
 
 
 @contextmanager

@@ -45,9 +45,9 @@ def test_the_target_passes_on_seeds_and_their_mutations(name: str) -> None:
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_inputs_found_by_the_fuzzer_pass(path: Path) -> None:
     """Files are named TARGET-WHAT.hex; lines with # describe the finding."""
-    told = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     with hurried():
-        TARGETS[path.stem.partition("-")[0]].run(bytes.fromhex("".join(told)))
+        TARGETS[path.stem.partition("-")[0]].run(bytes.fromhex("".join(lines)))
 
 
 @pytest.mark.skipif(not SECONDS, reason="a run of the fuzzer: set KPROTO_PROFILE=ci or soak")

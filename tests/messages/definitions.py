@@ -39,7 +39,7 @@ def jars() -> Path:
 @cache
 def definitions(folder: Path) -> dict[str, Definition]:
     """Return name -> definition, for all messages that Kafka still has."""
-    found: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     for jar in JARS:
         (path,) = folder.glob(f"{jar}-[0-9]*.jar")
         with zipfile.ZipFile(path) as archive:
@@ -47,8 +47,8 @@ def definitions(folder: Path) -> dict[str, Definition]:
                 if re.fullmatch(r"common/message/\w+\.json", entry):
                     definition = json.loads(without_comments(archive.read(entry).decode()))
                     if definition["validVersions"] != "none":
-                        found[definition["name"]] = definition
-    return found
+                        definitions[definition["name"]] = definition
+    return definitions
 
 
 def without_comments(text: str) -> str:
@@ -103,8 +103,8 @@ class _Comparison:
             yield f"{path}{name}: missing; {cls.__name__} has it in versions {_spell(wanted[name][1])}"
         for name in [name for name in declared if name not in wanted]:
             yield f"{path}{name}: {cls.__name__} has no such field"
-        both = [name for name in declared if name in wanted]
-        yield from _differ(f"{path}(order)", both, [name for name in wanted if name in declared])
+        common = [name for name in declared if name in wanted]
+        yield from _differ(f"{path}(order)", common, [name for name in wanted if name in declared])
         for name, (definition, versions) in wanted.items():
             if name in declared:
                 yield from self.field(path + name, declared[name], definition, versions, there)
@@ -147,8 +147,8 @@ def _differ(where: str, declared: object, defined: object) -> Iterator[str]:
 
 
 def _set(text: str, within: set[int]) -> set[int]:
-    found = Versions.parse(text)
-    return {version for version in within if version in found}
+    parsed = Versions.parse(text)
+    return {version for version in within if version in parsed}
 
 
 def _spell(versions: set[int]) -> str:
@@ -167,21 +167,21 @@ def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> 
 
     For Kafka's generator the string "null" is a default, but JSON's null is none.
     """
-    given = definition.get("default")
-    if given == "null":
+    default = definition.get("default")
+    if default == "null":
         return None
-    given = "" if given is None else given
+    default = "" if default is None else default
     if isinstance(kind, Array):
         return []
     if isinstance(kind, type):
         return fresh(kind)
     if kind.name == "bool":
-        return str(given).lower() == "true"
+        return str(default).lower() == "true"
     if kind.name == "float64":
-        return float(given or 0)
+        return float(default or 0)
     if kind.name.startswith(("int", "uint")):
-        return int(str(given), 0) if given != "" else 0
-    return {"string": given, "bytes": b"", "records": None, "uuid": ZERO_UUID}[kind.name]
+        return int(str(default), 0) if default != "" else 0
+    return {"string": default, "bytes": b"", "records": None, "uuid": ZERO_UUID}[kind.name]
 
 
 def kind_in_kafka(definition: Definition) -> str:

@@ -243,8 +243,8 @@ def test_any_value_at_any_place_is_read_or_raises_encode_error(name: str) -> Non
             owner[key] = wrong
             message = read_or_refused(cls, form, version)
             if message is not None:
-                again = from_json(cls, to_json(message, version), version)
-                assert again.encode(version) == message.encode(version)
+                restored = from_json(cls, to_json(message, version), version)
+                assert restored.encode(version) == message.encode(version)
         owner[key] = right
 
 

@@ -53,8 +53,8 @@ def varint(number: int) -> bytes:
 
 def snappy(size: int) -> bytes:
     """Build a raw block that consists of copies of one byte."""
-    copies, rest = divmod(size - 1, 64)
-    tail = bytes((rest - 1 << 2 | 2, 1, 0)) if rest else b""
+    copies, remainder = divmod(size - 1, 64)
+    tail = bytes((remainder - 1 << 2 | 2, 1, 0)) if remainder else b""
     return varint(size) + b"\0\0" + bytes((63 << 2 | 2, 1, 0)) * copies + tail
 
 
@@ -130,8 +130,8 @@ def read_columns(data: bytes) -> None:
 
 
 def read_batches(data: bytes) -> None:
-    for one in batches(data):
-        one.records()
+    for batch in batches(data):
+        batch.records()
 
 
 def read_in_the_shell(data: bytes) -> None:
@@ -166,7 +166,7 @@ class NotOver(BaseException):
 def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, int]:
     """Return the outcome, the lines of Python and the growth of memory in bytes."""
     before = peak()
-    taken, outcome = [], "read"
+    line_counts, outcome = [], "read"
     for _ in range(3):
         lines = 0
 
@@ -186,26 +186,26 @@ def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, in
             outcome = "not over"
         finally:
             sys.settrace(None)
-        taken.append(lines)
-    return outcome, min(taken), peak() - before
+        line_counts.append(lines)
+    return outcome, min(line_counts), peak() - before
 
 
 def main(entrance: str, directory: str) -> None:
     read = ENTRANCES[entrance]
     for codec in CODECS:  # Memory that is loaded or cached at the first use does not count.
         read(encode_batch([Record(at, 0, None, bytes(30)) for at in range(MANY)], compression=codec))
-    found: dict[str, tuple[str, int, int]] = {}
+    results: dict[str, tuple[str, int, int]] = {}
     for file in sorted(Path(directory).iterdir()):
         data = file.read_bytes()
-        here, there = os.pipe()
+        read_end, write_end = os.pipe()
         if (child := os.fork()) == 0:
-            os.write(there, json.dumps(measured(read, data)).encode())
+            os.write(write_end, json.dumps(measured(read, data)).encode())
             os._exit(0)
-        os.close(there)
+        os.close(write_end)
         os.waitpid(child, 0)
-        with open(here, "rb") as answer:
-            found[file.name] = json.loads(answer.read())
-    print(json.dumps(found))
+        with open(read_end, "rb") as answer:
+            results[file.name] = json.loads(answer.read())
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -39,17 +39,19 @@ class Package:
         self.is_mutant = not errors.__name__.startswith("kproto.")
 
     def encode(self, drawn: list[RecordBatch]) -> bytes:
-        return b"".join(self.records.encode_batch(one.written, **one.header) for one in drawn)
+        return b"".join(self.records.encode_batch(batch.written, **batch.header) for batch in drawn)
 
-    def read(self, data: bytes, **asked: Any) -> list[Any]:
+    def read(self, data: bytes, **options: Any) -> list[Any]:
         """Read rows in the simple way: batch by batch, row by row."""
-        skipped = self.records.AbortedTransactions(asked.get("aborted", ()))
-        found: list[Any] = []
-        for batch in self.records.batches(data, check_crc=asked.get("check_crc", True)):
-            if skipped.skips(batch) or (batch.is_control and not asked.get("control")):
+        skipped = self.records.AbortedTransactions(options.get("aborted", ()))
+        records: list[Any] = []
+        for batch in self.records.batches(data, check_crc=options.get("check_crc", True)):
+            if skipped.skips(batch) or (batch.is_control and not options.get("control")):
                 continue
-            found += [row for row in batch.records() if row.offset >= asked.get("from_offset", row.offset)]
-        return found
+            records += [
+                row for row in batch.records() if row.offset >= options.get("from_offset", row.offset)
+            ]
+        return records
 
     def examples(self, most: int | None = None) -> settings:
         """Return the Hypothesis settings. For a mutant any counterexample will do."""
@@ -82,8 +84,8 @@ def what_is_written_is_read(package: Package) -> None:
     @package.examples()
     @given(record_sets(ANY))
     def claim(drawn: list[RecordBatch]) -> None:
-        found = package.read(package.encode(drawn), control=True)
-        assert as_tuples(found) == as_tuples([row for one in drawn for row in one.records])
+        read_rows = package.read(package.encode(drawn), control=True)
+        assert as_tuples(read_rows) == as_tuples([row for batch in drawn for row in batch.records])
 
     claim()
 
@@ -104,9 +106,9 @@ def control_batches_are_no_rows(package: Package) -> None:
     @package.examples()
     @given(record_sets(ANY))
     def claim(drawn: list[RecordBatch]) -> None:
-        found = package.records.rows(package.encode(drawn))
-        data = [row for one in drawn if not one.header.get("is_control") for row in one.records]
-        assert as_tuples(found) == as_tuples(data)
+        read_rows = package.records.rows(package.encode(drawn))
+        data = [row for batch in drawn if not batch.header.get("is_control") for row in batch.records]
+        assert as_tuples(read_rows) == as_tuples(data)
 
     claim()
 
@@ -167,21 +169,21 @@ def columns_are_the_rows(package: Package) -> None:
     @given(record_sets(ANY), st.booleans(), st.integers(0, 60) | st.none(), st.booleans())
     def claim(drawn: list[RecordBatch], control: bool, start: int | None, committed: bool) -> None:
         data = package.encode(drawn)
-        asked: dict[str, Any] = {"control": control}
+        options: dict[str, Any] = {"control": control}
         if start is not None:
-            asked["from_offset"] = (drawn[0].base_offset if drawn else 0) + start
+            options["from_offset"] = (drawn[0].base_offset if drawn else 0) + start
         if committed:
-            asked["aborted"] = [(0, 0), (1, asked.get("from_offset", 5)), (1, 1 << 41)]
-        found = package.columns.columns(data, **asked)
-        rows = package.read(data, **asked)
-        assert as_tuples(found.rows()) == as_tuples(rows)
-        assert found.offset.tolist() == [row.offset for row in rows]
-        assert found.timestamp.tolist() == [row.timestamp for row in rows]
-        assert found.key.to_pylist() == [row.key for row in rows]
-        assert found.value.to_pylist() == [row.value for row in rows]
-        assert found.headers == [row.headers for row in rows]
-        assert found.counts == [len(rows)]
-        lent = package.columns.columns(data, **asked, lent=True)
+            options["aborted"] = [(0, 0), (1, options.get("from_offset", 5)), (1, 1 << 41)]
+        decoded = package.columns.columns(data, **options)
+        rows = package.read(data, **options)
+        assert as_tuples(decoded.rows()) == as_tuples(rows)
+        assert decoded.offset.tolist() == [row.offset for row in rows]
+        assert decoded.timestamp.tolist() == [row.timestamp for row in rows]
+        assert decoded.key.to_pylist() == [row.key for row in rows]
+        assert decoded.value.to_pylist() == [row.value for row in rows]
+        assert decoded.headers == [row.headers for row in rows]
+        assert decoded.counts == [len(rows)]
+        lent = package.columns.columns(data, **options, lent=True)
         assert lent.value.to_pylist() == [row.value for row in rows]
         lent.release()
 
@@ -194,8 +196,10 @@ def columns_see_through_batches_in_values(package: Package) -> None:
     @package.examples()
     @given(st.integers(2, 40), st.integers(6, 60), st.integers(1, 3))
     def claim(inner: int, count: int, every: int) -> None:
-        told = {"last_offset": 99}
-        value = package.encode([RecordBatch([Record(at, NOW, b"a", b"b") for at in range(inner)], told)])[61:]
+        header = {"last_offset": 99}
+        value = package.encode([RecordBatch([Record(at, NOW, b"a", b"b") for at in range(inner)], header)])[
+            61:
+        ]
         rows = [Record(at, NOW + at, b"k", b"" if at % every else value) for at in range(count)]
         data = package.encode([RecordBatch(rows)])
         assert as_tuples(package.columns.columns(data).rows()) == as_tuples(rows)
@@ -210,10 +214,10 @@ def columns_see_through_runs_of_records(package: Package) -> None:
     @given(st.integers(40, 45), st.integers(6, 18))
     def claim(size: int, more: int) -> None:
         def row(offset: int, length: int, header: bytes = b"") -> Record:
-            told = (("h", header.rjust(35, b"-")),) if header else ()
-            found = Record(offset, NOW, None, b"", told)
-            used = len(package.encode([RecordBatch([found])])) - 61
-            return Record(offset, NOW, None, bytes(length - used), told)
+            record_headers = (("h", header.rjust(35, b"-")),) if header else ()
+            record = Record(offset, NOW, None, b"", record_headers)
+            used = len(package.encode([RecordBatch([record])])) - 61
+            return Record(offset, NOW, None, bytes(length - used), record_headers)
 
         # The end of the longer record looks like a record that ends with the next one.
         value = size - 7
@@ -264,33 +268,37 @@ def aborted_records_are_left_out(package: Package) -> None:
     @given(st.lists(st.tuples(st.sampled_from("dmcp"), st.integers(0, 2)), max_size=20))
     def claim(story: list[tuple[str, int]]) -> None:
         drawn: list[RecordBatch] = []
-        kept: list[int] = []
+        expected: list[int] = []
         aborted: list[tuple[int, int]] = []
         first: dict[int, int] = {}
         pending: dict[int, list[int]] = {}
-        for offset, (what, producer) in enumerate(story):
-            told: dict[str, Any] = {"last_offset": offset, "producer_id": producer, "is_transactional": True}
+        for offset, (step, producer) in enumerate(story):
+            header: dict[str, Any] = {
+                "last_offset": offset,
+                "producer_id": producer,
+                "is_transactional": True,
+            }
             key = b"k"
-            if what == "d":
+            if step == "d":
                 first.setdefault(producer, offset)
                 pending.setdefault(producer, []).append(offset)
-            elif what == "p":
-                told["is_transactional"] = False
-                kept.append(offset)
+            elif step == "p":
+                header["is_transactional"] = False
+                expected.append(offset)
             else:
-                told["is_control"] = True
-                key = b"\0\0\0\0" if what == "m" else b"\0\0\0\1"
+                header["is_control"] = True
+                key = b"\0\0\0\0" if step == "m" else b"\0\0\0\1"
                 mine = pending.pop(producer, [])
                 start = first.pop(producer, None)
-                if what == "c":
-                    kept += mine
+                if step == "c":
+                    expected += mine
                 elif start is not None:
                     aborted.append((producer, start))
-            drawn.append(RecordBatch([Record(offset, NOW, key, b"v")], told))
-        kept += [offset for left in pending.values() for offset in left]
+            drawn.append(RecordBatch([Record(offset, NOW, key, b"v")], header))
+        expected += [offset for left in pending.values() for offset in left]
         data = package.encode(drawn)
-        assert [row.offset for row in package.records.rows(data, aborted=aborted)] == sorted(kept)
-        assert package.columns.columns(data, aborted=aborted).offset.tolist() == sorted(kept)
+        assert [row.offset for row in package.records.rows(data, aborted=aborted)] == sorted(expected)
+        assert package.columns.columns(data, aborted=aborted).offset.tolist() == sorted(expected)
 
     claim()
 

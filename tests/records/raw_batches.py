@@ -39,8 +39,8 @@ def record(*parts: bytes) -> bytes:
     return zigzag(len(body)) + body
 
 
-def refused(data: bytes, **asked: bool) -> RecordError:
+def refused(data: bytes, **options: bool) -> RecordError:
     with pytest.raises(RecordError) as caught:
-        [one.records() for one in batches(data, **asked)]
+        [batch.records() for batch in batches(data, **options)]
     assert caught.value.message == "RecordBatch"
     return caught.value

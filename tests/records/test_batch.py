@@ -68,8 +68,8 @@ def test_wrong_values_are_reported_with_their_place(place: int, value: bytes, fi
 def test_a_low_count_is_reported_with_the_remaining_bytes(count: int) -> None:
     data = SAMPLE[:57] + count.to_bytes(4, "big") + SAMPLE[61:]
     error = refused(data, check_crc=False)
-    left = len(SAMPLE) - error.offset
-    assert error.detail == f"{count} records leave {left} bytes behind them"
+    remaining = len(SAMPLE) - error.offset
+    assert error.detail == f"{count} records leave {remaining} bytes behind them"
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ def test_known_bytes_are_written() -> None:
 def test_produced_batches_get_the_offsets_of_the_log() -> None:
     produced = encode_batch([Record(0, NOW, None, b"a"), Record(1, NOW, None, b"b")])
     stored = assign_offsets(produced + produced, 100, 7)
-    assert [one.offset for one in rows(stored)] == [100, 101, 102, 103]
-    assert {one.partition_leader_epoch for one in batches(stored)} == {7}
+    assert [batch.offset for batch in rows(stored)] == [100, 101, 102, 103]
+    assert {batch.partition_leader_epoch for batch in batches(stored)} == {7}
 
 
 def test_the_broker_may_set_the_time() -> None:
     stored = assign_offsets(encode_batch(TWO, base_offset=40), 0, 0, log_append_time=NOW + 9)
-    assert [one.timestamp for one in rows(stored)] == [NOW + 9, NOW + 9]
+    assert [row.timestamp for row in rows(stored)] == [NOW + 9, NOW + 9]
     assert next(batches(stored)).timestamp_type == "LogAppendTime"
 
 
@@ -65,7 +65,7 @@ def test_a_builder_without_a_limit_accepts_every_record() -> None:
     builder = BatchBuilder()
     for number in range(5000):
         builder.append(NOW, b"%d" % number, b"departed")
-    assert [one.key for one in rows(builder.build())] == [b"%d" % number for number in range(5000)]
+    assert [row.key for row in rows(builder.build())] == [b"%d" % number for number in range(5000)]
 
 
 def test_a_builder_is_full_at_max_bytes_but_accepts_a_first_record() -> None:
@@ -85,8 +85,8 @@ def test_a_builder_is_full_at_max_bytes_but_accepts_a_first_record() -> None:
 def test_a_batch_may_have_exactly_max_bytes() -> None:
     builder = BatchBuilder()
     builder.append(NOW, None, b"v")
-    one = builder.size - 61
-    while builder.size + one <= 1000:
+    record_size = builder.size - 61
+    while builder.size + record_size <= 1000:
         builder.append(NOW, None, b"v")
     exact = BatchBuilder(max_bytes=builder.size)
     for _ in range(len(builder)):
@@ -101,14 +101,14 @@ def test_batch_full_survives_pickling() -> None:
 
 
 def test_a_builder_builds_what_encode_batch_does() -> None:
-    found = [
+    records = [
         Record(at, NOW + (at - 5) * 9000, None if at % 2 else b"k" * 70, b"v" * at * 99) for at in range(200)
     ]
     builder = BatchBuilder(max_bytes=1 << 30)
-    for one in found:
-        builder.append(one.timestamp, one.key, one.value, one.headers)
+    for record in records:
+        builder.append(record.timestamp, record.key, record.value, record.headers)
     assert builder.build(producer_id=5, producer_epoch=0, base_sequence=1) == encode_batch(
-        found, producer_id=5, producer_epoch=0, base_sequence=1
+        records, producer_id=5, producer_epoch=0, base_sequence=1
     )
 
 
@@ -160,7 +160,7 @@ def test_invalid_values_are_rejected_with_their_place_and_not_appended(
     with pytest.raises(EncodeError, match=told):
         builder.append(*unfit)
     builder.append(NOW, None, b"b")
-    assert [one.value for one in rows(builder.build())] == [b"a", b"b"]
+    assert [row.value for row in rows(builder.build())] == [b"a", b"b"]
     with pytest.raises(EncodeError, match=told):
         encode_batch([Record(0, NOW, None, b"a"), Record(1, *unfit)])
 

@@ -99,10 +99,10 @@ def test_a_batch_numbered_later_has_the_same_bytes() -> None:
     numbers = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 5}
     [batch] = column_encoder.unnumbered(*columns_given, max_bytes=1 << 20)
     first = batch.numbered(7, 2, 5)
-    other = batch.numbered(8, 0, 0, is_transactional=True)
+    renumbered = batch.numbered(8, 0, 0, is_transactional=True)
     assert encode_columns(*columns_given, max_bytes=1 << 20, **numbers) == [first]
-    assert len(batch) == len(first) == len(other)
-    assert (next(batches(other)).producer_id, next(batches(other)).is_transactional) == (8, True)
+    assert len(batch) == len(first) == len(renumbered)
+    assert (next(batches(renumbered)).producer_id, next(batches(renumbered)).is_transactional) == (8, True)
 
 
 def test_sequence_numbers_continue_and_wrap() -> None:
@@ -127,7 +127,7 @@ def test_sequence_numbers_continue_and_wrap() -> None:
 )
 def test_columns_are_accepted_in_many_forms(column: Any) -> None:
     (data,) = encode_columns(np.array([NOW] * 3), column, column)
-    assert [one.value for one in rows(data)] == [one.key for one in rows(data)] == [b"a", None, "ü".encode()]
+    assert [row.value for row in rows(data)] == [row.key for row in rows(data)] == [b"a", None, "ü".encode()]
 
 
 def test_chunked_columns_without_chunks_are_no_rows() -> None:

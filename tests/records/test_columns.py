@@ -21,11 +21,11 @@ NOW = 1_700_000_000_000
 HEADERS = (("h", b"1"), ("ü", None), ("h", b""))
 
 
-def some(start: int, count: int, **told: Any) -> bytes:
-    headers = told.pop("headers", ())
+def some(start: int, count: int, **header: Any) -> bytes:
+    headers = header.pop("headers", ())
     keys = [b"key", None, None]
-    found = [Record(start + at, NOW + at, keys[at % 3], b"v" * (at % 70), headers) for at in range(count)]
-    return encode_batch(found, **told)
+    records = [Record(start + at, NOW + at, keys[at % 3], b"v" * (at % 70), headers) for at in range(count)]
+    return encode_batch(records, **header)
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("only_fast")
 def test_regular_records_are_decoded_by_numpy(codec: str, count: int) -> None:
     data = some(0, count, compression=codec) + some(count, 200, compression=codec, headers=HEADERS)
-    found = columns(data)
-    assert found.rows() == rows(data)
-    assert len(found) == count + 200
+    decoded = columns(data)
+    assert decoded.rows() == rows(data)
+    assert len(decoded) == count + 200
 
 
 @pytest.mark.usefixtures("only_fast")
@@ -54,8 +54,8 @@ def test_many_small_batches_are_decoded_by_numpy() -> None:
 
 @pytest.mark.usefixtures("only_fast")
 def test_records_far_apart_in_time_are_decoded_by_numpy() -> None:
-    found = [Record(at, NOW + at * 86_400_000, b"day", b"v") for at in range(400)]
-    assert columns(encode_batch(found)).rows() == found
+    records = [Record(at, NOW + at * 86_400_000, b"day", b"v") for at in range(400)]
+    assert columns(encode_batch(records)).rows() == records
 
 
 @pytest.mark.usefixtures("only_fast")
@@ -70,8 +70,8 @@ def test_timestamps_and_values_of_all_widths_are_decoded_by_numpy(size: int, bit
 
 
 def test_records_with_lengths_of_three_bytes_are_decoded_by_numpy() -> None:
-    found = [Record(at, NOW, b"k", bytes(20000 if at % 7 == 0 else 9)) for at in range(300)]
-    assert columns(encode_batch(found)).rows() == found
+    records = [Record(at, NOW, b"k", bytes(20000 if at % 7 == 0 else 9)) for at in range(300)]
+    assert columns(encode_batch(records)).rows() == records
 
 
 @pytest.mark.usefixtures("only_fast")
@@ -83,16 +83,16 @@ def test_the_smallest_record_may_be_the_last() -> None:
 def test_old_and_new_magics_may_be_mixed() -> None:
     old = [Record(at, NOW, None, b"o") for at in range(100)]
     data = encode_messages(old, 1, compression="gzip") + encode_messages(old[:9], 0) + some(200, 100)
-    found = columns(data)
-    assert found.rows() == rows(data)
-    assert found.timestamp_type.tolist() == [0] * 100 + [-1] * 9 + [0] * 100
+    decoded = columns(data)
+    assert decoded.rows() == rows(data)
+    assert decoded.timestamp_type.tolist() == [0] * 100 + [-1] * 9 + [0] * 100
 
 
 def test_timestamp_types_are_kafkas_numbers() -> None:
     data = some(0, 100) + some(100, 100, timestamp_type="LogAppendTime", max_timestamp=NOW + 5)
-    found = columns(data)
-    assert found.timestamp_type.tolist() == [0] * 100 + [1] * 100
-    assert set(found.timestamp[100:].tolist()) == {NOW + 5}
+    decoded = columns(data)
+    assert decoded.timestamp_type.tolist() == [0] * 100 + [1] * 100
+    assert set(decoded.timestamp[100:].tolist()) == {NOW + 5}
 
 
 @pytest.mark.parametrize("few", [0, 10**9], ids=["fast", "slow"])
@@ -105,23 +105,23 @@ def test_counts_tell_the_part_of_each_row(few: int, monkeypatch: pytest.MonkeyPa
         FetchedPart(aborted + some(20, 60, headers=HEADERS), aborted=[(3, 0)]),
         FetchedPart(encode_messages([Record(4, NOW, None, b"m")], 1)),
     ]
-    found = columns_of(parts)
-    assert found.counts == [50, 0, 60, 1]
+    decoded = columns_of(parts)
+    assert decoded.counts == [50, 0, 60, 1]
     for index, part in enumerate(parts):
         wanted = rows(part.data, aborted=part.aborted, from_offset=part.from_offset)
-        assert found.part(index).rows() == wanted
-        assert found.part(index).counts == [len(wanted)]
+        assert decoded.part(index).rows() == wanted
+        assert decoded.part(index).counts == [len(wanted)]
 
 
 def test_empty_data_has_no_rows() -> None:
-    found = columns(b"")
-    assert (len(found), found.rows(), found.headers, found.key.to_pylist()) == (0, [], [], [])
+    decoded = columns(b"")
+    assert (len(decoded), decoded.rows(), decoded.headers, decoded.key.to_pylist()) == (0, [], [], [])
     assert columns_of([]).counts == []
 
 
 def test_headers_are_an_arrow_list_on_demand() -> None:
-    found = columns(some(0, 200) + some(200, 2, headers=HEADERS))
-    listed = found.headers_array()
+    decoded = columns(some(0, 200) + some(200, 2, headers=HEADERS))
+    listed = decoded.headers_array()
     assert str(listed.type) == "list<item: struct<key: string, value: binary>>"
     assert listed[0].as_py() == []
     assert listed[200].as_py() == [{"key": key, "value": value} for key, value in HEADERS]
@@ -134,39 +134,39 @@ def test_has_headers_is_false_if_no_row_has_headers() -> None:
 
 
 def test_slices_are_slices_of_every_column() -> None:
-    found = columns(some(0, 300, headers=HEADERS))
-    assert found.slice(10, 20).rows() == found.rows()[10:20]
-    assert found.slice(290, 999).rows() == found.rows()[290:]
-    assert found.slice(20, 10).rows() == []
+    decoded = columns(some(0, 300, headers=HEADERS))
+    assert decoded.slice(10, 20).rows() == decoded.rows()[10:20]
+    assert decoded.slice(290, 999).rows() == decoded.rows()[290:]
+    assert decoded.slice(20, 10).rows() == []
 
 
 def test_malformed_headers_raise_when_they_are_read() -> None:
     data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
     place = data.rindex(b"header-key")
     data[place - 1] = 0x7E  # A key longer than the record.
-    found = columns(bytes(data), check_crc=False)
-    assert len(found) == 300
+    decoded = columns(bytes(data), check_crc=False)
+    assert len(decoded) == 300
     with pytest.raises(RecordError, match=r"headers\.key at offset 2: .*in row 299, counted from"):
-        _ = found.headers
+        _ = decoded.headers
 
 
 def test_the_arrays_do_not_refer_to_the_data() -> None:
     data = bytearray(some(0, 300))
-    found = columns(memoryview(data))
-    before = found.rows()
+    decoded = columns(memoryview(data))
+    before = decoded.rows()
     data[:] = bytes(len(data))
     columns(some(0, 5000, compression="gzip"))  # The arena is reused.
-    assert found.rows() == before
+    assert decoded.rows() == before
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_rows_of_two_fetches_may_be_read_alternately(codec: str) -> None:
     fetches = [some(at, 9000, compression=codec) for at in (0, 50000)]
-    taken: list[list[Record]] = [[], []]
-    for both in zip(*map(row_lists, fetches), strict=True):
-        for own, some_rows in zip(taken, both, strict=True):
+    lists: list[list[Record]] = [[], []]
+    for pair in zip(*map(row_lists, fetches), strict=True):
+        for own, some_rows in zip(lists, pair, strict=True):
             own += some_rows
-    assert taken == [rows(data) for data in fetches]
+    assert lists == [rows(data) for data in fetches]
 
 
 def test_values_of_lent_columns_are_not_copied() -> None:
@@ -214,7 +214,9 @@ def test_records_in_runs_of_one_size_are_found(made: list[Record]) -> None:
 @pytest.mark.parametrize("size", [100, 1000], ids=["small", "large"])
 def test_long_runs_are_found_by_their_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_decoder, "_starts", None)
-    made = [Record(at, NOW + at // 100, b"key-%06d" % at, bytes(size)) for at in range(10_000)]
+    records = [Record(at, NOW + at // 100, b"key-%06d" % at, bytes(size)) for at in range(10_000)]
     for batch in (98, 800, 9_000):
-        data = b"".join(encode_batch(made[at : at + batch], base_offset=at) for at in range(0, 10_000, batch))
-        assert columns(data).rows() == made
+        data = b"".join(
+            encode_batch(records[at : at + batch], base_offset=at) for at in range(0, 10_000, batch)
+        )
+        assert columns(data).rows() == records

@@ -93,7 +93,7 @@ def test_gzip_members_may_be_concatenated() -> None:
 @example(members=[b"one"], behind=b"\x1f\x8b\x08", package="zlib")
 def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: bytes, package: str) -> None:
     pytest.importorskip(package)
-    data = b"".join(compress(1, one) for one in (b"", *members))
+    data = b"".join(compress(1, member) for member in (b"", *members))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gzip, "_inflating", lambda: importlib.import_module(package))
         assert decompress(1, data + behind) == b"".join(members)
@@ -104,14 +104,14 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record how many bytes gzip's unpackers are passed; they copy what they do not use."""
-    found: list[int] = []
+    sizes: list[int] = []
 
     class Counting:
         def __init__(self, wbits: int) -> None:
             self.inner = zlib.decompressobj(wbits)
 
         def decompress(self, data: bytes, most: int) -> bytes:
-            found.append(len(data))
+            sizes.append(len(data))
             return self.inner.decompress(data, most)
 
         def __getattr__(self, name: str) -> Any:
@@ -119,7 +119,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     package = SimpleNamespace(decompressobj=Counting, error=zlib.error)
     monkeypatch.setattr(gzip, "_inflating", lambda: package)
-    return found
+    return sizes
 
 
 def test_many_small_members_are_not_copied_repeatedly(handed: list[int]) -> None:

@@ -21,7 +21,7 @@ MIXED = record_sets(st.integers(0, 2).flatmap(lambda magic: record_batches(magic
 
 
 def joined(drawn: list[RecordBatch]) -> bytes:
-    return b"".join(one.data for one in drawn)
+    return b"".join(batch.data for batch in drawn)
 
 
 def some(count: int, start: int = 0, value: bytes = b"v") -> list[Record]:
@@ -54,16 +54,16 @@ def test_batches_of_the_requested_magic_are_unchanged(drawn: list[RecordBatch], 
 @given(MIXED, st.integers(0, 2))
 def test_a_fetch_gets_older_batches_unchanged(drawn: list[RecordBatch], magic: int) -> None:
     got = convert(joined(drawn), magic, up=False)
-    kept = [bytes(batch.data) for batch in batches(joined(drawn)) if batch.magic <= magic]
-    assert all(data in got for data in kept)
+    expected = [bytes(batch.data) for batch in batches(joined(drawn)) if batch.magic <= magic]
+    assert all(data in got for data in expected)
     assert all(batch.magic <= magic for batch in batches(got))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @given(data=st.data())
 def test_up_and_down_conversion_restores_the_bytes(magic: int, data: st.DataObject) -> None:
-    one = data.draw(record_batches(magic, codecs=["none"]))
-    assert convert(convert(one.data, 2), magic) == one.data
+    batch = data.draw(record_batches(magic, codecs=["none"]))
+    assert convert(convert(batch.data, 2), magic) == batch.data
 
 
 @given(record_batches(codecs=OLD, control=False))
@@ -74,9 +74,9 @@ def test_codec_and_timestamp_type_are_kept(one: RecordBatch) -> None:
 
 
 def test_an_uncompressed_batch_becomes_messages_and_a_compressed_one_a_wrapper() -> None:
-    found = some(3)
-    assert [batch.count for batch in batches(convert(encode_batch(found), 1))] == [1, 1, 1]
-    assert [batch.count for batch in batches(convert(encode_batch(found, compression="gzip"), 1))] == [3]
+    records = some(3)
+    assert [batch.count for batch in batches(convert(encode_batch(records), 1))] == [1, 1, 1]
+    assert [batch.count for batch in batches(convert(encode_batch(records, compression="gzip"), 1))] == [3]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -123,16 +123,16 @@ def of_the_log(moment: int, offset: int) -> bytes:
     ids=["plain", "magics", "wrapper", "append times", "large", "far", "again"],
 )
 def test_consecutive_messages_become_one_batch(messages: bytes, counts: list[int]) -> None:
-    found = convert(messages, 2)
-    assert [batch.count for batch in batches(found)] == counts
-    assert rows(found) == rows(messages)
+    converted = convert(messages, 2)
+    assert [batch.count for batch in batches(converted)] == counts
+    assert rows(converted) == rows(messages)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_offsets_that_are_not_ascending_raise_record_error(magic: int) -> None:
-    one = record(b"\0", zigzag(0), zigzag(1), zigzag(-1), zigzag(-1), zigzag(0))
+    encoded = record(b"\0", zigzag(0), zigzag(1), zigzag(-1), zigzag(-1), zigzag(0))
     with pytest.raises(RecordError, match="1 comes after 1"):
-        convert(raw(one * 2, 2), magic)
+        convert(raw(encoded * 2, 2), magic)
 
 
 def test_a_truncated_last_batch_is_dropped() -> None:

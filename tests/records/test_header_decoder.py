@@ -29,10 +29,10 @@ def tails(*sections: bytes) -> HeaderColumns:
 def by_record(section: bytes) -> Headers | None:
     """Parse headers with the row reader; None if it rejects them."""
     try:
-        found, end = parse_headers(section, 0, len(section), {})
+        parsed, end = parse_headers(section, 0, len(section), {})
     except (MalformedRecord, IndexError):
         return None
-    return found if end == len(section) else None
+    return parsed if end == len(section) else None
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(headers, max_size=8))
 @pytest.mark.usefixtures("only_fast")
 def test_headers_are_read_as_written(rows: list[Headers]) -> None:
-    found = tails(*map(encode_headers, rows))
-    assert found.rows(0, len(rows)) == rows
+    decoded = tails(*map(encode_headers, rows))
+    assert decoded.rows(0, len(rows)) == rows
 
 
 @given(st.lists(headers, min_size=1, max_size=8), st.data())
@@ -61,7 +61,7 @@ def test_a_range_of_rows_equals_the_slice_of_all(rows: list[Headers], data: st.D
 def test_the_array_has_the_same_headers(rows: list[Headers], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows)))
     listed = tails(*map(encode_headers, rows)).array(start, len(rows)).to_pylist()
-    assert [tuple((one["key"], one["value"]) for one in row) for row in listed] == rows[start:]
+    assert [tuple((header["key"], header["value"]) for header in row) for row in listed] == rows[start:]
 
 
 @given(st.lists(headers, min_size=1, max_size=4), st.data())
@@ -74,12 +74,12 @@ def test_corrupted_headers_are_read_as_record_by_record_or_rejected(
         place = data.draw(st.integers(0, len(section) - 1))
         section[place] = data.draw(st.integers(0, 255))
     wanted = [by_record(bytes(section)) for section in sections]
-    found = tails(*map(bytes, sections))
+    decoded = tails(*map(bytes, sections))
     if None in wanted:
         with pytest.raises(RecordError):
-            found.rows(0, 0)
+            decoded.rows(0, 0)
     else:
-        assert found.rows(0, len(sections)) == wanted
+        assert decoded.rows(0, len(sections)) == wanted
 
 
 @pytest.mark.usefixtures("only_fast")
@@ -95,9 +95,9 @@ def test_long_keys_and_values_are_decoded_by_numpy() -> None:
 
 def test_a_record_may_have_very_many_headers() -> None:
     rows: list[Headers] = [MANY, (), (("one", None),)]
-    found = tails(*map(encode_headers, rows))
-    assert found.rows(0, 3) == rows
-    assert found.array(1, 3).to_pylist() == [[], [{"key": "one", "value": None}]]
+    decoded = tails(*map(encode_headers, rows))
+    assert decoded.rows(0, 3) == rows
+    assert decoded.array(1, 3).to_pylist() == [[], [{"key": "one", "value": None}]]
 
 
 def test_values_with_lengths_of_three_bytes_are_read() -> None:

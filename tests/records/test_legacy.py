@@ -25,12 +25,12 @@ CONTENT = st.none() | st.binary(max_size=20)
 @st.composite
 def drawn(draw: st.DrawFn, magic: int, most: int = 8) -> list[Record]:
     offset = draw(st.integers(0, 1 << 40))
-    found = []
+    records = []
     for _ in range(draw(st.integers(1, most))):
         timestamp = draw(st.integers(-1, NOW)) if magic else -1
-        found.append(Record(offset, timestamp, draw(CONTENT), draw(CONTENT)))
+        records.append(Record(offset, timestamp, draw(CONTENT), draw(CONTENT)))
         offset += draw(st.integers(1, 3))
-    return found
+    return records
 
 
 def message(magic: int, attributes: int, key: bytes | None, value: bytes | None, offset: int = 0) -> bytes:
@@ -44,14 +44,14 @@ def message(magic: int, attributes: int, key: bytes | None, value: bytes | None,
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
 def test_what_is_written_is_read(magic: int, codec: str, data: st.DataObject) -> None:
-    found = data.draw(drawn(magic))
-    assert rows(encode_messages(found, magic, compression=codec)) == found
+    records = data.draw(drawn(magic))
+    assert rows(encode_messages(records, magic, compression=codec)) == records
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_wrapper_is_one_batch_with_the_offsets_of_its_messages(codec: str) -> None:
-    found = [Record(7, NOW, None, b"a"), Record(9, NOW + 5, None, b"b")]
-    (batch,) = batches(encode_messages(found, 1, compression=codec))
+    records = [Record(7, NOW, None, b"a"), Record(9, NOW + 5, None, b"b")]
+    (batch,) = batches(encode_messages(records, 1, compression=codec))
     assert (batch.base_offset, batch.last_offset, batch.count) == (7, 9, 2)
     assert (batch.compression, batch.max_timestamp, batch.timestamp_type) == (codec, NOW + 5, "CreateTime")
     assert (batch.producer_id, batch.partition_leader_epoch, batch.delete_horizon_ms) == (-1, -1, None)
@@ -74,8 +74,8 @@ def test_a_wrapper_with_log_append_time_sets_the_time_of_its_messages() -> None:
 @pytest.mark.parametrize(("offset", "first"), [(0, 0), (1, 0), (41, 40)])
 def test_a_wrapper_without_offset_is_accepted_from_producers(offset: int, first: int) -> None:
     inner = message(1, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
-    found = rows(message(1, 1, None, compress(1, inner), offset))
-    assert [one.offset for one in found] == [first, first + 1]
+    read_rows = rows(message(1, 1, None, compress(1, inner), offset))
+    assert [row.offset for row in read_rows] == [first, first + 1]
 
 
 def test_a_wrapper_below_its_last_message_is_refused() -> None:
@@ -86,8 +86,8 @@ def test_a_wrapper_below_its_last_message_is_refused() -> None:
 
 def test_offsets_in_a_wrapper_wrap_as_in_java() -> None:
     inner = message(1, 0, None, b"a", 9) + message(1, 0, None, b"b", 0)
-    found = rows(message(1, 1, None, compress(1, inner), (1 << 63) - 1))
-    assert [one.offset for one in found] == [8 - (1 << 63), (1 << 63) - 1]
+    read_rows = rows(message(1, 1, None, compress(1, inner), (1 << 63) - 1))
+    assert [row.offset for row in read_rows] == [8 - (1 << 63), (1 << 63) - 1]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -165,8 +165,8 @@ def test_all_magics_may_lie_in_one_field() -> None:
             encode_batch([Record(3, NOW, None, b"2")]),
         ]
     )
-    assert [one.magic for one in batches(data)] == [0, 1, 2]
-    assert [one.offset for one in rows(data)] == [0, 1, 2, 3]
+    assert [batch.magic for batch in batches(data)] == [0, 1, 2]
+    assert [batch.offset for batch in rows(data)] == [0, 1, 2, 3]
 
 
 def test_assign_offsets_rejects_message_sets() -> None:

@@ -17,10 +17,10 @@ from tests.records.raw_batches import NOW, SAMPLE
 
 
 def test_batches_before_a_malformed_one_are_returned_first() -> None:
-    found = batches(SAMPLE + SAMPLE[:-1] + b"!")
-    assert next(found).last_offset == 41
+    iterator = batches(SAMPLE + SAMPLE[:-1] + b"!")
+    assert next(iterator).last_offset == 41
     with pytest.raises(RecordError):
-        next(found)
+        next(iterator)
 
 
 @pytest.mark.parametrize("count", [999, 1000])
@@ -50,34 +50,34 @@ def test_a_claimed_count_is_limited_by_the_bytes() -> None:
 
 
 def test_the_remaining_aborted_transactions_can_be_passed_on() -> None:
-    def batch(offset: int, key: bytes, **told: Any) -> bytes:
-        one = Record(offset, NOW, key, b"")
-        return encode_batch([one], producer_id=1, is_transactional=True, **told)
+    def batch(offset: int, key: bytes, **header: Any) -> bytes:
+        record = Record(offset, NOW, key, b"")
+        return encode_batch([record], producer_id=1, is_transactional=True, **header)
 
     log = [batch(0, b"a"), batch(1, b"\0\0\0\0", is_control=True), batch(2, b"b"), batch(3, b"c")]
     skipped = AbortedTransactions([(1, 0), (1, 3)])
     assert skipped.skips(next(batches(log[0])))
     assert not skipped.skips(next(batches(log[1])))
     assert skipped.pairs == [(1, 3)]
-    assert [one.key for one in rows(b"".join(log[2:]), aborted=skipped.pairs)] == [b"b"]
+    assert [row.key for row in rows(b"".join(log[2:]), aborted=skipped.pairs)] == [b"b"]
 
 
 def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
-    def batch(offset: int, key: bytes, **told: Any) -> bytes:
-        one = Record(offset, NOW, key, b"")
-        return encode_batch([one], producer_id=1, is_transactional=True, **told)
+    def batch(offset: int, key: bytes, **header: Any) -> bytes:
+        record = Record(offset, NOW, key, b"")
+        return encode_batch([record], producer_id=1, is_transactional=True, **header)
 
     marked = [batch(1, key, is_control=True) for key in (b"\0\0\0\1", b"\0\0\0\0")]
-    found = [rows(batch(0, b"a") + marker + batch(2, b"b"), aborted=[(1, 0)]) for marker in marked]
-    assert [[one.key for one in some] for some in found] == [[], [b"b"]]
+    row_lists = [rows(batch(0, b"a") + marker + batch(2, b"b"), aborted=[(1, 0)]) for marker in marked]
+    assert [[row.key for row in some] for some in row_lists] == [[], [b"b"]]
 
 
 @pytest.mark.parametrize("key", [None, b"\0\0", b"\xff\xff\0\0"])
 def test_a_marker_that_cannot_be_read_raises_record_error(key: bytes | None) -> None:
     """Otherwise the producer's next records would be dropped as aborted."""
-    told: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
-    before, after = (encode_batch([Record(at, NOW, None, b"v")], **told) for at in (0, 2))
-    data = before + encode_batch([Record(1, NOW, key, b"")], is_control=True, **told) + after
+    header: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
+    before, after = (encode_batch([Record(at, NOW, None, b"v")], **header) for at in (0, 2))
+    data = before + encode_batch([Record(1, NOW, key, b"")], is_control=True, **header) + after
     with pytest.raises(RecordError, match=rf"field records.key at offset {len(before) + 61}: ") as raised:
         rows(data, aborted=[(1, 0)])
     assert raised.value.detail.endswith(f"not {key!r}")
@@ -102,15 +102,15 @@ def test_an_unknown_magic_raises_even_in_a_truncated_batch() -> None:
     assert len(list(batches(SAMPLE + damaged[:16]))) == 1
 
 
-def _said(found: Iterable[Any]) -> list[object]:
+def _said(items: Iterable[Any]) -> list[object]:
     """Return the places and offsets of batches, and the error that ends them."""
-    said: list[object] = []
+    places: list[object] = []
     try:
-        for one in found:
-            said.append((one.start, one.end, one.base_offset, one.last_offset, one.codec, one.count))
+        for item in items:
+            places.append((item.start, item.end, item.base_offset, item.last_offset, item.codec, item.count))
     except RecordError as error:
-        said.append(str(error))
-    return said
+        places.append(str(error))
+    return places
 
 
 def _field(drawn: list[RecordBatch]) -> bytes:
@@ -131,4 +131,4 @@ def test_spans_have_the_places_of_the_batches(data: bytes, at: int, byte: int) -
 
 
 def test_spans_do_not_build_batches() -> None:
-    assert [type(one) for one in spans(SAMPLE + SAMPLE)] == [BatchSpan, BatchSpan]
+    assert [type(span) for span in spans(SAMPLE + SAMPLE)] == [BatchSpan, BatchSpan]

@@ -23,7 +23,7 @@ def test_rows_start_at_from_offset() -> None:
 def test_lists_of_rows_have_at_most_the_size() -> None:
     data = b"".join(encode_batch([Record(base + at, NOW, None, b"") for at in range(7)]) for base in (0, 7))
     assert [len(some) for some in row_lists(data, 3)] == [3, 3, 1, 3, 3, 1]
-    assert [one for some in row_lists(data, 3) for one in some] == rows(data)
+    assert [row for some in row_lists(data, 3) for row in some] == rows(data)
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -46,18 +46,18 @@ def test_large_fields_decoded_by_columns_have_the_same_rows() -> None:
         encode_batch([Record(base + at, NOW, b"k%d" % at, b"v" * 90) for at in range(150)])
         for base in range(0, 1500, 150)
     )
-    slow = [one for batch in batches(data) for one in batch.records()]
+    slow = [row for batch in batches(data) for row in batch.records()]
     assert has_many_records(data)
     assert rows(data) == slow
-    assert [one for some in row_lists(data) for one in some] == slow
+    assert [row for some in row_lists(data) for row in some] == slow
 
 
 def test_lists_before_a_malformed_batch_are_returned_first() -> None:
     good = encode_batch([Record(at, NOW, None, b"v" * 50) for at in range(1200)])
-    found = row_lists(good + good[:-1] + b"!", 1500)
-    assert len(next(found)) == 1200
+    lists = row_lists(good + good[:-1] + b"!", 1500)
+    assert len(next(lists)) == 1200
     with pytest.raises(RecordError):
-        next(found)
+        next(lists)
 
 
 def test_rows_work_without_any_extra() -> None:

@@ -27,9 +27,9 @@ def check(now_s: float = NOW, **how: Any) -> Check:
 
 
 def refusal(token: str, now_s: float = NOW, **how: Any) -> str:
-    with pytest.raises(TokenRejected) as told:
+    with pytest.raises(TokenRejected) as raised:
         check(now_s, **how)(token)
-    return str(told.value)
+    return str(raised.value)
 
 
 def test_a_token_has_a_principal_until_it_expires() -> None:
@@ -39,8 +39,8 @@ def test_a_token_has_a_principal_until_it_expires() -> None:
 def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
     stranger = Issuer(algorithm="ES256")
     stranger.kid = "stranger"
-    told = refusal(stranger.token("eve"))
-    assert told == "no key fits the token's kid 'stranger' and ES256; the issuer's keys are key-1 (ES256)"
+    reason = refusal(stranger.token("eve"))
+    assert reason == "no key fits the token's kid 'stranger' and ES256; the issuer's keys are key-1 (ES256)"
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_random_tokens_are_rejected(token: str) -> None:
 @given(st.data())
 def test_a_token_with_a_changed_byte_is_rejected(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(TOKEN) - 2))  # Some bits of the last character are unused.
-    other = data.draw(st.sampled_from("Aa0.-_").filter(lambda one: one != TOKEN[place]))
-    refusal(TOKEN[:place] + other + TOKEN[place + 1 :])
+    changed = data.draw(st.sampled_from("Aa0.-_").filter(lambda one: one != TOKEN[place]))
+    refusal(TOKEN[:place] + changed + TOKEN[place + 1 :])
 
 
 @pytest.mark.parametrize("jwks", ["", "[]", "{}", '{"keys": 5}', '{"keys": [5]}', "{" * 100_000])

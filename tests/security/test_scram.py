@@ -117,7 +117,7 @@ def test_a_client_raises_only_sasl_failed_on_any_bytes(challenges: list[bytes]) 
 @given(st.lists(st.binary(max_size=80) | st.just(b"n,,n=alice,r=c"), min_size=1, max_size=3))
 def test_a_broker_accepts_no_client_without_a_proof(said: list[bytes]) -> None:
     broker = server("SCRAM-SHA-256", {"alice": "right"})
-    assert not any(isinstance(broker.evaluate_response(one), Accepted) for one in said)
+    assert not any(isinstance(broker.evaluate_response(message), Accepted) for message in said)
 
 
 def test_another_authorization_id_is_rejected() -> None:

@@ -104,13 +104,13 @@ def sees_what_differs_in_a_run(make: Make) -> None:
         {"names": ["a"]},
         {},
     ]
-    for version, other, count in itertools.product((0, 2), variants, (1, 5)):
-        if not (version or other):
+    for version, variant, count in itertools.product((0, 2), variants, (1, 5)):
+        if not (version or variant):
             continue
         things = [_thing(index=index) for index in range(10)]
         for index in range(4, 4 + count):
-            things[index] = _thing(index=index, **other)
-            if not other:
+            things[index] = _thing(index=index, **variant)
+            if not variant:
                 things[index].__unknown_tags__ = {9: b"tag"}
         message = Alike(before=1, things=things, after=7)
         data = interpreter.encode(message, version)
@@ -118,7 +118,7 @@ def sees_what_differs_in_a_run(make: Make) -> None:
 
 
 def _thing(**values: Any) -> Thing:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "index": 1,
         "id": ZERO_UUID,
         "name": "name",
@@ -131,7 +131,7 @@ def _thing(**values: Any) -> Thing:
         "names": [],
         "last": -1,
     }
-    return Thing(**(given | values))
+    return Thing(**(defaults | values))
 
 
 def survives_corrupted_runs(make: Make) -> None:
@@ -140,17 +140,17 @@ def survives_corrupted_runs(make: Make) -> None:
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):
         decode = make.decoder(Alike, version)
-        one, many = (
+        single, many = (
             interpreter.encode(Alike(before=1, things=[thing] * count, after=7), version) for count in (1, 8)
         )
-        size = (len(many) - len(one)) // 7
+        size = (len(many) - len(single)) // 7
         start = len(many) - 8 * size - 2 - (version > 0)
         for place in (at for at in range(size) if many[start + at] != ord("x")):
-            for other in (0, 1, 0x80, 0xFF):
+            for byte in (0, 1, 0x80, 0xFF):
                 for elements in ((0,), (5,), range(8)):
                     broken = bytearray(many)
                     for element in elements:
-                        broken[start + element * size + place] = other
+                        broken[start + element * size + place] = byte
                     # The decoder knows the layout before it gets the corrupted bytes.
                     decode_quietly(decode, many)
                     assert_agree(decode, Alike, version, bytes(broken))
@@ -209,8 +209,8 @@ def places(data: bytes) -> list[int]:
 def corruptions(data: bytes) -> Iterator[bytes]:
     """Replace one byte at a time by null, empty, long, negative and incremented values."""
     for at in places(data):
-        for other in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
-            yield data[:at] + bytes([other]) + data[at + 1 :]
+        for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
+            yield data[:at] + bytes([byte]) + data[at + 1 :]
 
 
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
@@ -219,7 +219,7 @@ def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes)
     It may fail on an overlong varint that means null; the interpreter then decodes it.
     """
     try:
-        found, end = decode(data, 0)
+        decoded, end = decode(data, 0)
     except UNREADABLE:
         try:
             expected, _ = interpreter.decode(cls, data, 0, version)
@@ -231,7 +231,7 @@ def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes)
         return
     expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
-    assert repr(found) == repr(expected)  # NaN is not equal to itself.
+    assert repr(decoded) == repr(expected)  # NaN is not equal to itself.
 
 
 def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: bytes, flexible: bool) -> None:
@@ -254,9 +254,9 @@ def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: byt
 
 def structs_of(cls: type[Struct]) -> set[type[Struct]]:
     """Return the class and all structs within it."""
-    found: set[type[Struct]] = {cls}
+    structs: set[type[Struct]] = {cls}
     for f in cls.__fields__:
         kind = getattr(f.kind, "element", f.kind)
         if isinstance(kind, type) and issubclass(kind, Struct):
-            found |= structs_of(kind)
-    return found
+            structs |= structs_of(kind)
+    return structs

@@ -31,10 +31,10 @@ def _struct(cls: type[Struct], version: int, flexible: bool, elements: int, numb
         for f in cls.__fields__
         if version in f.versions
     }
-    made: Any = cls(**values)
+    message: Any = cls(**values)
     if flexible:
-        made.__unknown_tags__ = {UNKNOWN_TAG: bytes([next(numbers) & 0xFF])}
-    return made
+        message.__unknown_tags__ = {UNKNOWN_TAG: bytes([next(numbers) & 0xFF])}
+    return message
 
 
 def _value(
@@ -80,9 +80,11 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]
-        others = [value for value in range(256) if value not in telling] if values > len(telling) else []
+        other_values = (
+            [value for value in range(256) if value not in telling] if values > len(telling) else []
+        )
         start = at % len(telling) if values < len(telling) else 0
-        for value in dict.fromkeys([*telling[start:], *telling[:start], *others][:values]):
+        for value in dict.fromkeys([*telling[start:], *telling[:start], *other_values][:values]):
             if value != byte:
                 yield data[:at] + bytes([value]) + data[at + 1 :]
 

@@ -30,12 +30,12 @@ REAL = Make(decoder, encoder)
 
 
 def all_messages() -> list[type[Message]]:
-    found: dict[str, type[Message]] = {}
+    messages: dict[str, type[Message]] = {}
     for module in pkgutil.iter_modules(kproto.messages.__path__):
         for name, value in vars(importlib.import_module(f"kproto.messages.{module.name}")).items():
             if inspect.isclass(value) and issubclass(value, Message) and value.__versions__:
-                found[name] = value
-    return [found[name] for name in sorted(found)]
+                messages[name] = value
+    return [messages[name] for name in sorted(messages)]
 
 
 ALL = [*DECLARED, *all_messages()]
@@ -126,18 +126,18 @@ def test_codecs_are_compiled_at_their_first_use() -> None:
 
 
 def test_cached_uuids_equal_constructed_ones() -> None:
-    made, plain = Uuids()[bytes(range(16))], uuid.UUID(bytes=bytes(range(16)))
-    assert made == plain
-    assert hash(made) == hash(plain)
-    assert (made.bytes, str(made), made.is_safe) == (plain.bytes, str(plain), plain.is_safe)
+    cached, plain = Uuids()[bytes(range(16))], uuid.UUID(bytes=bytes(range(16)))
+    assert cached == plain
+    assert hash(cached) == hash(plain)
+    assert (cached.bytes, str(cached), cached.is_safe) == (plain.bytes, str(plain), plain.is_safe)
 
 
 def test_unpackers_for_many_uuids_are_not_cached() -> None:
     """Unpackers for 4095 UUIDs take 130 kB; caching all lengths below took 300 MB."""
-    kept = Unpackers("16s")
+    unpackers = Unpackers("16s")
     for count in (1, 3, 4095):
-        assert kept[count](bytes(16 * count), 0) == (bytes(16),) * count
-    assert set(kept) == {1, 3}
+        assert unpackers[count](bytes(16 * count), 0) == (bytes(16),) * count
+    assert set(unpackers) == {1, 3}
     numbers = Unpackers("i")
     for count in (1, 4095, 4096):
         assert numbers[count](bytes(4 * count), 0) == (0,) * count

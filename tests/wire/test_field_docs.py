@@ -71,9 +71,9 @@ def test_without_the_source_types_and_versions_are_described(
 
 
 def test_help_shows_fields_with_versions_and_comments() -> None:
-    told = pydoc.plain(pydoc.render_doc(JoinGroupRequest))
-    assert "JoinGroup (key 11): join a group" in told
-    assert "group_instance_id     string, versions 5+, may be null, default null. The instance" in told
+    help_text = pydoc.plain(pydoc.render_doc(JoinGroupRequest))
+    assert "JoinGroup (key 11): join a group" in help_text
+    assert "group_instance_id     string, versions 5+, may be null, default null. The instance" in help_text
 
 
 def test_the_docstring_of_a_class_comes_first() -> None:

@@ -118,8 +118,8 @@ def reads_what_decode_reads(module: ModuleType, cls: type[Message], strategy: An
     @part_of_the_examples(share)
     def check(drawn: tuple[int, Message], behind: bytes) -> None:
         version, message = drawn
-        found = module.decode_flat(cls, message.encode(version) + behind, version)
-        assert repr(found) == repr(flatten(message))  # True is equal to 1
+        decoded = module.decode_flat(cls, message.encode(version) + behind, version)
+        assert repr(decoded) == repr(flatten(message))  # True is equal to 1
 
     check()
 
@@ -134,13 +134,13 @@ def sees_where_runs_end(module: ModuleType) -> None:
     listed = [{"numbers": [1]}, {"numbers": [], "flags": [True]}, {"flags": None}, {}]
     named = [{"name": "longer"}, {"note": None}, {"note": ""}, {"data": b""}, {}]
     mixed = [{"points": None}, {"ids": None}, {"points": [Point(x=1, y=2, up=True)]}, {"data": None}, {}]
-    others: dict[type[Any], list[dict[str, Any]]] = {Listed: listed, Named: named, Mixed: mixed}
+    variants: dict[type[Any], list[dict[str, Any]]] = {Listed: listed, Named: named, Mixed: mixed}
     for (cls, version), count, behind in itertools.product(BOTH_WAYS, (1, 30), (0, 30)):
-        for other in others[cls]:
+        for variant in variants[cls]:
             parts: list[Any] = [_part(cls, index) for index in range(30 + count + behind)]
             for index in range(30, 30 + count):
-                parts[index] = _part(cls, index, **other)
-                if version and not other:
+                parts[index] = _part(cls, index, **variant)
+                if version and not variant:
                     # The following bytes can still be decoded without it.
                     parts[index].__unknown_tags__ = {9: b""}
             message = cls(parts=parts, after=7)
@@ -283,8 +283,8 @@ def test_unknown_tagged_fields_are_dropped() -> None:
 
 
 def test_strings_that_are_not_utf8_are_accepted() -> None:
-    one = NamedPart(name="?", index=0, note=None, data=b"", last=0)
-    data = Named(parts=[one], after=1).encode(0).replace(b"?", b"\xff")
+    message = NamedPart(name="?", index=0, note=None, data=b"", last=0)
+    data = Named(parts=[message], after=1).encode(0).replace(b"?", b"\xff")
     assert decode_flat(Named, data, 0)[0][0][0] == b"\xff"
 
 
@@ -312,8 +312,8 @@ def test_the_memory_for_lists_is_bounded() -> None:
 
 def test_equal_lists_are_stored_once() -> None:
     parts = [ListedPart(index=n, numbers=[1, 2, 3], flags=[True]) for n in range(9)]
-    found, _ = decode_flat(Listed, Listed(parts=parts, after=0).encode(1), 1)
-    assert len({id(part[2]) for part in found}) == 1
+    decoded, _ = decode_flat(Listed, Listed(parts=parts, after=0).encode(1), 1)
+    assert len({id(part[2]) for part in decoded}) == 1
 
 
 MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {

@@ -48,10 +48,10 @@ def test_the_maximum_size_is_accepted_and_a_larger_one_raises_before_its_body_ar
 
 
 def test_frames_before_an_invalid_size_are_returned_before_its_error() -> None:
-    frames, found = Frames(max_size=3), list[bytes]()
+    frames, bodies = Frames(max_size=3), list[bytes]()
     with pytest.raises(FrameError):
-        found += frames.feed(frame(b"abc") + frame(b"a") + frame(b"abcd"))
-    assert found == [b"abc", b"a"]
+        bodies += frames.feed(frame(b"abc") + frame(b"a") + frame(b"abcd"))
+    assert bodies == [b"abc", b"a"]
 
 
 def test_the_error_has_the_offset_of_the_size_in_the_stream() -> None:
@@ -80,16 +80,16 @@ def test_no_frame_is_returned_twice_if_more_is_fed_before_the_first_are_consumed
 
 def received(stream: bytes, edges: list[int]) -> tuple[list[bytes], int]:
     """Return the frames of a stream that arrives in these pieces, and the largest buffer."""
-    receive_buffer, found, at, most = ReceiveBuffer(), list[bytes](), 0, 0
+    receive_buffer, bodies, at, most = ReceiveBuffer(), list[bytes](), 0, 0
     pieces = iter([*edges, *[len(stream)] * len(stream)])
     while at < len(stream):
         room = receive_buffer.writable()
         most = max(most, len(room))
-        taken = stream[at : at + min(max(1, next(pieces)), len(room))]
-        room[: len(taken)] = taken
-        at += len(taken)
-        found += map(bytes, receive_buffer.received(len(taken)))
-    return found, most
+        piece = stream[at : at + min(max(1, next(pieces)), len(room))]
+        room[: len(piece)] = piece
+        at += len(piece)
+        bodies += map(bytes, receive_buffer.received(len(piece)))
+    return bodies, most
 
 
 @given(
@@ -107,13 +107,13 @@ def test_the_last_bytes_of_a_large_frame_are_not_copied() -> None:
     receive_buffer = ReceiveBuffer()
     receive_buffer.writable()[:4] = (2 * ReceiveBuffer.MIN_SIZE).to_bytes(4, "big")
     receive_buffer.received(4)
-    found: list[bytearray] = []
+    bodies: list[bytearray] = []
     room = receive_buffer.writable()
-    while not found:
+    while not bodies:
         room = receive_buffer.writable()
-        found = receive_buffer.received(len(room))
+        bodies = receive_buffer.received(len(room))
     room[-1:] = b"x"
-    assert found[0][-1:] == b"x"
+    assert bodies[0][-1:] == b"x"
 
 
 @pytest.mark.parametrize("claimed", [2**20, 100 << 20])
@@ -144,15 +144,15 @@ def test_after_a_large_frame_the_next_buffer_has_its_size_at_once() -> None:
 
 
 def arrives(receive_buffer: ReceiveBuffer, stream: bytes) -> list[bytearray]:
-    found: list[bytearray] = []
+    bodies: list[bytearray] = []
     while stream:
         room = receive_buffer.writable()
         count = min(len(room), len(stream))
         room[:count] = stream[:count]
         room.release()
-        found += receive_buffer.received(count)
+        bodies += receive_buffer.received(count)
         stream = stream[count:]
-    return found
+    return bodies
 
 
 LARGE = 2 * ReceiveBuffer.MIN_SIZE

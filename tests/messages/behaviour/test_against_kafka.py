@@ -34,8 +34,8 @@ def test_all_89_apis_are_declared() -> None:
 
 @pytest.mark.parametrize("name", index.names())
 def test_each_declaration_equals_kafkas_definition(name: str, kafka: dict[str, Definition]) -> None:
-    found = differences(index.message_class(name), kafka[name])
-    assert not found, "\n".join(found)
+    reported = differences(index.message_class(name), kafka[name])
+    assert not reported, "\n".join(reported)
     assert index.kind_of(name) == kind_in_kafka(kafka[name])
 
 
@@ -140,8 +140,8 @@ def test_the_comparison_notices_each_mutation(mutant: str, kafka: dict[str, Defi
     name, mutate, named = MUTANTS[mutant]
     definition = copy.deepcopy(kafka[name])
     mutate(definition)
-    found = differences(index.message_class(name), definition)
-    assert any(named in difference for difference in found), found
+    reported = differences(index.message_class(name), definition)
+    assert any(named in difference for difference in reported), reported
 
 
 # A newer Kafka: the same checks on its jars fail and name what is missing here.
@@ -149,10 +149,10 @@ def test_the_comparison_notices_each_mutation(mutant: str, kafka: dict[str, Defi
 
 def newer(definition: Definition) -> Definition:
     """Add a version to a message, with one more field in it and in each of its structs."""
-    found = copy.deepcopy(definition)
-    first, _, last = found["validVersions"].partition("-")
+    newer_definition = copy.deepcopy(definition)
+    first, _, last = newer_definition["validVersions"].partition("-")
     new = int(last or first) + 1
-    found["validVersions"] = f"{first}-{new}"
+    newer_definition["validVersions"] = f"{first}-{new}"
 
     def extend(fields: list[Definition]) -> None:
         for field in fields:
@@ -160,21 +160,21 @@ def newer(definition: Definition) -> Definition:
                 extend(field["fields"])
         fields.append({"name": "AddedField", "type": "int32", "versions": f"{new}+", "ignorable": True})
 
-    extend(found["fields"])
-    for common in found.get("commonStructs", []):
+    extend(newer_definition["fields"])
+    for common in newer_definition.get("commonStructs", []):
         extend(common["fields"])
-    return found
+    return newer_definition
 
 
 @pytest.fixture(scope="module")
 def newer_jars(tmp_path_factory: pytest.TempPathFactory, kafka: dict[str, Definition]) -> Path:
     """Write jars of a newer Kafka: every message is newer, and one API is new."""
     api = kafka["HeartbeatRequest"] | {"name": "TomorrowRequest", "apiKey": 999}
-    found = [api, *(newer(definition) for definition in kafka.values())]
+    definitions = [api, *(newer(definition) for definition in kafka.values())]
     folder = tmp_path_factory.mktemp("jars")
     for jar in JARS:
         with zipfile.ZipFile(folder / f"{jar}-9.9.9.jar", "w") as archive:
-            for definition in found if jar == JARS[0] else []:
+            for definition in definitions if jar == JARS[0] else []:
                 archive.writestr(f"common/message/{definition['name']}.json", json.dumps(definition))
     return folder
 
@@ -189,8 +189,8 @@ def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> Non
     tomorrow = definitions(newer_jars)
     for name in index.names():
         cls = index.message_class(name)
-        found = differences(cls, tomorrow[name])
-        missing = {path for path, _, what in (one.partition(": ") for one in found) if "missing" in what}
+        reported = differences(cls, tomorrow[name])
+        missing = {path for path, _, what in (one.partition(": ") for one in reported) if "missing" in what}
         assert missing == set(paths_of("added_field", cls, cls.__versions__.max)), name
 
 

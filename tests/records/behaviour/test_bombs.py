@@ -29,10 +29,10 @@ HARMLESS = {"the size of a batch"}  # A truncated last batch is ignored.
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("bombs")
+    folder = tmp_path_factory.mktemp("bombs")
     for name, data in bombs():
-        (found / name).write_bytes(data)
-    return found
+        (folder / name).write_bytes(data)
+    return folder
 
 
 @pytest.fixture(scope="module", params=["rows"] if PROFILE == "quick" else ENTRANCES)
@@ -92,7 +92,7 @@ def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_one_large_record_that_compresses_well_is_read(codec: str) -> None:
     data = encode_batch([Record(0, 0, None, bytes(30 * MB))], compression=codec)
-    assert [len(one.value or b"") for one in rows(data)] == [30 * MB]
+    assert [len(record.value or b"") for record in rows(data)] == [30 * MB]
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -114,7 +114,7 @@ def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> No
     at = 61 + 16
     body = records[61:at] + (1).to_bytes(4, "big") + first + records[at:]
     if first == b"\0":
-        assert [len(one.value or b"") for one in rows(batch(2, body))] == [30 * MB]
+        assert [len(record.value or b"") for record in rows(batch(2, body))] == [30 * MB]
     else:
         with pytest.raises(RecordError, match="snappy: "):
             rows(batch(2, body))

@@ -62,7 +62,7 @@ def test_an_array_is_rejected(way: str, count: int) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_view_of_anything_is_written_as_its_bytes(way: str) -> None:
     for view in (memoryview(array("h", [1, 2])), memoryview(b"abcdef")[::2], bytearray(b"xy")):
-        [found, *_] = rows(WAYS[way](view, view, (("h", view),)))
-        assert found.value == bytes(view)
-        assert found.key in (None, bytes(view))
-        assert found.headers in ((), (("h", bytes(view)),))
+        [record, *_] = rows(WAYS[way](view, view, (("h", view),)))
+        assert record.value == bytes(view)
+        assert record.key in (None, bytes(view))
+        assert record.headers in ((), (("h", bytes(view)),))

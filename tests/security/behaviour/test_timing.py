@@ -30,18 +30,18 @@ CASES = [
 
 def hashed(work: Callable[[], object]) -> Counter[str]:
     """Count the calls of functions of `hashlib` and `hmac`."""
-    found: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
 
     def look(frame: Any, event: str, called: Any) -> None:
         if event == "c_call" and getattr(called, "__module__", None) in ("_hashlib", "_operator"):
-            found[called.__name__.lstrip("_")] += 1
+            calls[called.__name__.lstrip("_")] += 1
 
     sys.setprofile(look)
     try:
         work()
     finally:
         sys.setprofile(None)
-    return found
+    return calls
 
 
 def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
@@ -51,23 +51,23 @@ def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
     if mechanism != "PLAIN":
         client = ScramClient(mechanism, name, password, "mine")
     assert door.select_mechanism(mechanism, "theirs", 0, raw=False)
-    found: Counter[str] = Counter()
-    said: bytes | None = client.begin()
+    calls: Counter[str] = Counter()
+    message_to_send: bytes | None = client.begin()
     steps: list[Challenge | Accepted | Rejected] = []
-    while said is not None:
-        message = said
-        found += hashed(lambda: steps.append(door.authenticate(message, 0, 0)))  # noqa: B023
+    while message_to_send is not None:
+        message = message_to_send
+        calls += hashed(lambda: steps.append(door.authenticate(message, 0, 0)))  # noqa: B023
         step = steps[-1]
-        said = client.answer(step.data) if isinstance(step, Challenge) else None
+        message_to_send = client.answer(step.data) if isinstance(step, Challenge) else None
     assert isinstance(steps[-1], Rejected)
-    return found
+    return calls
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *HASHES])
 def test_an_unknown_user_takes_as_many_hashes_as_a_wrong_password(mechanism: str) -> None:
     counted = [refusal(mechanism, name, password) for name, password in CASES]
     assert counted[0]["compare_digest"] == 1
-    assert all(one == counted[0] for one in counted)
+    assert all(calls == counted[0] for calls in counted)
 
 
 def test_no_password_is_salted_during_authentication() -> None:

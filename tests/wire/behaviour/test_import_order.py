@@ -28,8 +28,8 @@ def order(graph: dict[str, set[str]]) -> list[str]:
 
 def test_the_modules_of_wire_have_no_import_cycle() -> None:
     graph = {path.stem: imported(path) for path in ROOM.glob("*.py") if path.stem != "__init__"}
-    found = order(graph)
-    assert found.index("message") < found.index("interpreter") < found.index("compiler")
+    module_order = order(graph)
+    assert module_order.index("message") < module_order.index("interpreter") < module_order.index("compiler")
 
 
 def test_an_import_cycle_is_noticed() -> None:

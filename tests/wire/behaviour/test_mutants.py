@@ -132,23 +132,26 @@ def compiler(old: str, new: str) -> ModuleType:
     """Return the compiler with one change in one of its modules."""
     places = [Path(str(module.__file__)).read_text().count(old) for module in MODULES]
     assert sum(places) == 1, f"{sum(places)} places match {old!r}"
-    made: list[ModuleType] = []
+    mutants: list[ModuleType] = []
     with pytest.MonkeyPatch.context() as patch:
-        for module, found in zip(MODULES, places, strict=True):
-            made.append(mutant(module, old if found else "", new))
+        for module, matches in zip(MODULES, places, strict=True):
+            mutants.append(mutant(module, old if matches else "", new))
             # For the following modules, which import it.
-            patch.setitem(sys.modules, module.__name__, made[-1])
-    return made[-1]
+            patch.setitem(sys.modules, module.__name__, mutants[-1])
+    return mutants[-1]
 
 
 def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[made.__name__] = made  # dataclasses look up the names in annotations there.
+    mutant_module = importlib.util.module_from_spec(spec)
+    sys.modules[mutant_module.__name__] = mutant_module  # dataclasses look up the names in annotations there.
     text = Path(str(module.__file__)).read_text()
-    exec(compile(text.replace(old, new) if old else text, f"<{made.__name__}>", "exec"), vars(made))
-    return made
+    exec(
+        compile(text.replace(old, new) if old else text, f"<{mutant_module.__name__}>", "exec"),
+        vars(mutant_module),
+    )
+    return mutant_module
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -90,17 +90,17 @@ def agree(make: Make, cls: type[Message], version: int, data: bytes) -> bool:
     What was read must encode and decode again.
     """
     try:
-        found, end = make.decoder(cls, version)(data, 0)
+        decoded, end = make.decoder(cls, version)(data, 0)
     except UNREADABLE:
         # The compiled decoder may fail on an overlong varint that means null; the interpreter then decodes
         # it.
-        again = decode_or_refuse(cls, data, version)
-        assert again is None or again.encode(version) != data
-        return again is not None
+        decoded_slowly = decode_or_refuse(cls, data, version)
+        assert decoded_slowly is None or decoded_slowly.encode(version) != data
+        return decoded_slowly is not None
     expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
-    assert found == expected or repr(found) == repr(expected)  # NaN is not equal to itself.
-    canonical = make.encoder(cls, version)(found)
+    assert decoded == expected or repr(decoded) == repr(expected)  # NaN is not equal to itself.
+    canonical = make.encoder(cls, version)(decoded)
     assert canonical == interpreter.encode(expected, version)
     assert cls.decode(canonical, version).encode(version) == canonical
     return True
@@ -162,12 +162,12 @@ def lengths_cost_nothing(decode: Decode, cls: type[Message], version: int, share
             broken = data[: length.start] + bomb + data[length.end :]
             tracemalloc.start()
             try:
-                found = decode(cls, broken, version)
+                decoded = decode(cls, broken, version)
                 peak = tracemalloc.get_traced_memory()[1]
             finally:
                 tracemalloc.stop()
             assert peak < CHEAP, length
-            assert found is None or not is_huge
+            assert decoded is None or not is_huge
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
@@ -295,8 +295,8 @@ def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: in
         right = place.get()
         for wrong in wrong_values(place)[number % share :: share]:
             place.set(wrong)
-            found = refusal(make, message, version).field
-            assert found == place.path or found.startswith((f"{place.path}.", f"{place.path}[")), place.path
+            path = refusal(make, message, version).field
+            assert path == place.path or path.startswith((f"{place.path}.", f"{place.path}[")), place.path
         place.set(right)
 
 

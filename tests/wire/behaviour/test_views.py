@@ -44,19 +44,19 @@ def test_decoding_with_views_equals_decoding_without(data: st.DataObject) -> Non
     cls = data.draw(st.sampled_from(RESPONSES))
     version, message = data.draw(versioned(cls, unknown_tags=True))
     encoded = bytearray(message.encode(version))
-    seen, end = decode_views(cls, encoded, 0, version)
-    assert (seen, end) == decode_from(cls, encoded, 0, version)
-    assert seen.encode(version) == encoded
+    decoded, end = decode_views(cls, encoded, 0, version)
+    assert (decoded, end) == decode_from(cls, encoded, 0, version)
+    assert decoded.encode(version) == encoded
 
 
 def test_truncated_bytes_raise_the_same_error() -> None:
     data = answer(12, b"x" * 100).encode(12)
     for end in range(len(data)):
-        with pytest.raises(DecodeError) as told:
+        with pytest.raises(DecodeError) as expected:
             decode_from(FetchResponse, data[:end], 0, 12)
-        with pytest.raises(DecodeError) as seen:
+        with pytest.raises(DecodeError) as actual:
             decode_views(FetchResponse, bytearray(data[:end]), 0, 12)
-        assert str(seen.value) == str(told.value)
+        assert str(actual.value) == str(expected.value)
 
 
 @given(st.data())
