@@ -122,10 +122,6 @@ def on_fetch_response(
             state.buffer.append(JavaCompletedFetch(tp, offset, fetched, data.error_code))
 
 
-def has_buffered(state: JavaState) -> bool:
-    return bool(state.buffer)
-
-
 def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
     """Return up to `limit` buffered records; data that is not at its partition's position is dropped."""
     records: list[ModelRecord] = []

@@ -1,14 +1,16 @@
-"""The assignment: what the application (or the default answer) told the library to consume.
+"""The assignment: what the application, or the default answer, told the library to consume
+(rdkafka_assignment.c).
 
-rdkafka_assignment.c. Four lists: `all` of it, `pending` partitions that aren't started, `queried` ones whose
-committed offset is asked for, `removed` ones that have to stop. `serve` moves them on:
+It has four parts: `assignment` is all of it; partitions in `pending` are not started; the committed offsets
+of those in `queried` are being fetched; those in `removed` have to stop. `serve` advances all parts:
 
-* Removals first: the fetcher stops; with enable.auto.commit the stored offsets are committed (unless the
-  assignment is lost), and are forgotten in any case.
-* Nothing starts while commits are open: their offsets may be where to start.
-* STORED (-1000) asks the group; without a commit it is INVALID (-1001), which means auto.offset.reset.
-* At most one OffsetFetch is open. One that fails for good leaves its partitions waiting for ever.
-* When nothing is under way the group goes on (`done`).
+* Removals come first. Their fetchers stop; with enable.auto.commit their stored offsets are committed, unless
+  the assignment is lost. The stored offsets are dropped in any case.
+* No partition starts while a commit is in flight, as the commit may change the offset to start at.
+* STORED (-1000) fetches the committed offset. Without one it becomes INVALID (-1001), which means
+  auto.offset.reset.
+* At most one OffsetFetch is in flight. If it fails permanently, its partitions stay unstarted.
+* When nothing is in progress, the group continues (`assignment_done`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ UNLIMITED = 2**31
 
 
 def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
-    """rd_kafka_assignment_add; answers what is wrong with them."""
+    """Add partitions with their offsets; return an error, or None (rd_kafka_assignment_add)."""
     for tp, offset in partitions.items():
         if offset not in (BEGINNING, END, STORED, INVALID) and TAIL_BASE < offset < 0:
             return ("_INVALID_ARG", f"{tp.topic} [{tp.partition}] has invalid start offset {offset}")
@@ -47,8 +49,8 @@ def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tup
             return (CONFLICT[0], f"{tp.topic} [{tp.partition}] is already part of the current assignment")
     for tp, offset in sorted(partitions.items()):
         start = STORED if offset == INVALID else offset
-        one = ensure_toppar(state, tp)
-        one.assigned, one.stored_position = True, INVALID_POS
+        toppar_state = ensure_toppar(state, tp)
+        toppar_state.assigned, toppar_state.stored_position = True, INVALID_POS
         state.assignment[tp] = start
         state.pending[tp] = FetchPos(start)
     state.assignment = dict(sorted(state.assignment.items()))
@@ -57,7 +59,7 @@ def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tup
 
 
 def clear(state: LibrdkafkaState) -> int:
-    """rd_kafka_assignment_clear; answers how many were there."""
+    """Remove all partitions; return how many there were (rd_kafka_assignment_clear)."""
     count = len(state.assignment)
     if count:
         state.pending, state.queried = {}, set()
@@ -68,30 +70,30 @@ def clear(state: LibrdkafkaState) -> int:
 
 
 def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tuple[str, str] | None:
-    """rd_kafka_assignment_subtract."""
-    gone = list(partitions)
-    for tp in gone:
+    """Remove some partitions; return an error, or None (rd_kafka_assignment_subtract)."""
+    removed = list(partitions)
+    for tp in removed:
         if tp not in state.assignment:
             text = (
                 f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
             )
             return ("_INVALID_ARG", text)
-    for tp in gone:
+    for tp in removed:
         del state.assignment[tp]
         state.pending.pop(tp, None)
         state.queried.discard(tp)
-    state.removed += gone
+    state.removed += removed
     state.assignment_version += 1
     return None
 
 
 def is_in_progress(state: LibrdkafkaState) -> bool:
-    """rd_kafka_assignment_in_progress."""
+    """Return whether a removal, query, start or commit is in progress (rd_kafka_assignment_in_progress)."""
     return bool(state.wait_commits or state.pending or state.queried or state.removed)
 
 
 def serve(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_assignment_serve."""
+    """Stop removed partitions, start pending ones, and signal completion (rd_kafka_assignment_serve)."""
     if state.removed:
         _serve_removals(state, out)
     if not state.wait_commits and state.pending:
@@ -103,15 +105,15 @@ def serve(state: LibrdkafkaState, out: Out) -> None:
 def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
     offsets: dict[TopicPartition, FetchPos] = {}
     for tp in state.removed:
-        one = ensure_toppar(state, tp)
+        toppar_state = ensure_toppar(state, tp)
         state.pending.pop(tp, None)
         state.queried.discard(tp)
-        if one.started:
-            toppar.stop(state, one)
-        one.paused_by_library = False
-        if not is_logical(one.stored_position.offset):
-            offsets[tp] = one.stored_position
-        one.stored_position, one.assigned = INVALID_POS, False
+        if toppar_state.started:
+            toppar.stop(state, toppar_state)
+        toppar_state.paused_by_library = False
+        if not is_logical(toppar_state.stored_position.offset):
+            offsets[tp] = toppar_state.stored_position
+        toppar_state.stored_position, toppar_state.assigned = INVALID_POS, False
     state.removed = []
     if offsets and state.auto_commit:
         offset_store.commit_removed(state, offsets, out)
@@ -150,47 +152,52 @@ def _lacks_require_stable(state: LibrdkafkaState) -> bool:
 def on_offset_fetch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetFetchResponse | None, code: int, out: Out
 ) -> None:
-    """rd_kafka_assignment_handle_OffsetFetch; `code` is the error of a request that got no answer."""
-    version, asked = cast("tuple[int, tuple[TopicPartition, ...]]", entry.context)
+    """Handle OffsetFetch; `code` is the error of a request without a response.
+
+    rd_kafka_assignment_handle_OffsetFetch.
+    """
+    version, requested = cast("tuple[int, tuple[TopicPartition, ...]]", entry.context)
     error, offsets = (code, {}) if response is None else parse_offset_fetch(response)
-    unstable = any(one.error == E.UNSTABLE_OFFSET_COMMIT for one in offsets.values())
+    unstable = any(
+        committed_offset.error == E.UNSTABLE_OFFSET_COMMIT for committed_offset in offsets.values()
+    )
     do = err_action(error)
     if ErrAction.REFRESH in do:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
-    again = ErrAction.RETRY in do or unstable
-    if again and version == state.assignment_version and retry_request(state, entry, UNLIMITED):
+    retriable = ErrAction.RETRY in do or unstable
+    if retriable and version == state.assignment_version and retry_request(state, entry, UNLIMITED):
         return
     if error:
         name = err2name(error)
         state.queue.append(
-            ErrorOp(name, f"Failed to fetch committed offsets for {len(asked)} partition(s): {name}")
+            ErrorOp(name, f"Failed to fetch committed offsets for {len(requested)} partition(s): {name}")
         )
-    for tp in asked:
+    for tp in requested:
         if tp not in state.queried:
-            continue  # unassigned meanwhile
+            continue  # The partition was unassigned meanwhile.
         state.queried.discard(tp)
-        one = offsets.get(tp)
-        if one is None or error not in (E.NONE, E.UNSTABLE_OFFSET_COMMIT):
+        committed_offset = offsets.get(tp)
+        if committed_offset is None or error not in (E.NONE, E.UNSTABLE_OFFSET_COMMIT):
             continue
-        if one.error == E.UNSTABLE_OFFSET_COMMIT:
+        if committed_offset.error == E.UNSTABLE_OFFSET_COMMIT:
             state.pending[tp] = FetchPos(STORED)
-        elif one.error:
-            name = err2name(one.error)
+        elif committed_offset.error:
+            name = err2name(committed_offset.error)
             state.queue.append(ErrorOp(name, f"Failed to fetch committed offset for {tp}: {name}"))
         else:
-            offset = INVALID if one.offset < 0 else one.offset
-            ensure_toppar(state, tp).committed_position = FetchPos(offset, one.epoch)
-            state.pending[tp] = FetchPos(offset, one.epoch)
+            offset = INVALID if committed_offset.offset < 0 else committed_offset.offset
+            ensure_toppar(state, tp).committed_position = FetchPos(offset, committed_offset.epoch)
+            state.pending[tp] = FetchPos(offset, committed_offset.epoch)
     serve(state, out)
 
 
 def pause(state: LibrdkafkaState) -> None:
-    """rd_kafka_assignment_pause: nothing is given out while a rebalance event waits for its answer."""
+    """Pause all partitions while a rebalance event waits for its answer (rd_kafka_assignment_pause)."""
     for tp in state.assignment:
         toppar.pause(state, ensure_toppar(state, tp), library=True)
 
 
 def resume(state: LibrdkafkaState) -> None:
-    """rd_kafka_assignment_resume."""
+    """Resume all partitions (rd_kafka_assignment_resume)."""
     for tp in state.assignment:
         toppar.resume(state, ensure_toppar(state, tp), library=True)

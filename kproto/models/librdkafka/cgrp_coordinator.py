@@ -1,13 +1,13 @@
-"""The lookup of the coordinator: rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator, _serve.
+"""The coordinator lookup of rdkafka_cgrp.c: coord_query, coord_update, handle_FindCoordinator, serve.
 
-Seen (2.16): the bootstrap connection asks for brokers and coordinator at once; the brokers' own connection
-asks both again, and once more while the connection to the coordinator comes up.
+Observed in 2.16: the bootstrap connection asks for brokers and coordinator at the same time. The broker's own
+connection asks for both again, and once more while the connection to the coordinator is being opened.
 """
 
 from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
-from ...messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ...messages.find_coordinator import FindCoordinatorResponse
 from ..common import find_coordinator_request, metadata_request, parse_find_coordinator
 from ..contract import Address
 from .constants import err2name
@@ -16,12 +16,12 @@ from .state import UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, Req
 
 QUERY_MS = 500
 RECONNECT_MS = 100
-# coordinator.query.interval.ms.
+# Default of coordinator.query.interval.ms.
 RELAXED_MS = 600_000
 
 
 def coord_query(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_coord_query."""
+    """Send FindCoordinator (rd_kafka_cgrp_coord_query)."""
     if not state.bootstrap:
         return
     send_request(state, any_usable_broker(state), find_coordinator_request(state.config.group_id, 2), out)
@@ -32,14 +32,14 @@ def coord_query(state: LibrdkafkaState, out: Out) -> None:
 
 
 def coord_dead(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_coord_dead: forget it, and ask at once who it is."""
+    """Forget the coordinator and look it up at once (rd_kafka_cgrp_coord_dead)."""
     state.coordinator, state.coord_up_at = None, None
     state.coord_state = CgrpState.QUERY_COORD
     coord_query(state, out)
 
 
 def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
-    """The coordinator's connection broke; it is the coordinator until somebody says otherwise."""
+    """Reconnect to the same coordinator, which stays known until a lookup names another one."""
     if state.coord_state is UP:
         state.coord_state = CgrpState.QUERY_COORD
         state.coord_up_at = state.now + RECONNECT_MS
@@ -48,15 +48,15 @@ def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
 def on_find_coordinator_response(
     state: LibrdkafkaState, entry: RequestBuf, response: FindCoordinatorResponse, out: Out
 ) -> None:
-    """rd_kafka_cgrp_handle_FindCoordinator."""
-    one = parse_find_coordinator(response)
-    if one.error:
-        on_find_coordinator_error(state, one.error, one.message, out)
+    """Adopt the coordinator (rd_kafka_cgrp_handle_FindCoordinator)."""
+    coordinator = parse_find_coordinator(response)
+    if coordinator.error:
+        on_find_coordinator_error(state, coordinator.error, coordinator.message, out)
         return
     if state.coord_state is CgrpState.TERM:
         return
-    address = Address(one.host, one.port, COORDINATOR)
-    state.cluster.brokers.setdefault(one.node, (one.host, one.port))
+    address = Address(coordinator.host, coordinator.port, COORDINATOR)
+    state.cluster.brokers.setdefault(coordinator.node, (coordinator.host, coordinator.port))
     first = entry.send.to.lane == BOOTSTRAP
     changed = address != state.coordinator
     state.coordinator = address
@@ -71,19 +71,20 @@ def on_find_coordinator_response(
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """The first connection to a broker by its own name: its metadata, and the coordinator again."""
+    """Request metadata and the coordinator again on the first connection to a broker by its own name."""
     if state.bootstrapped:
         return
     state.bootstrapped = True
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
-    if state.local_topics:  # what was assigned before any broker was known
-        state.metadata_at = state.now + 1  # what is due now was looked at already
+    if state.local_topics:  # Partitions were assigned before any broker was known.
+        # One millisecond later, because the timers of this step have already run.
+        state.metadata_at = state.now + 1
     coord_query(state, out)
 
 
 def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | None, out: Out) -> None:
-    """An error: those that pass are asked about again, others are told once."""
+    """Handle an error: retriable errors repeat the lookup, each other error is reported once."""
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None
     elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.last_find_error:
@@ -95,7 +96,7 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
 
 
 def serve(state: LibrdkafkaState, out: Out) -> bool:
-    """The lookup's part of rd_kafka_cgrp_serve; True when the coordinator can be spoken to."""
+    """Advance the lookup; return whether the coordinator is connected (rd_kafka_cgrp_serve)."""
     if state.coord_state is CgrpState.QUERY_COORD:
         if state.find_interval.due(QUERY_MS, state.now):
             coord_query(state, out)
@@ -107,7 +108,3 @@ def serve(state: LibrdkafkaState, out: Out) -> bool:
     elif state.coord_state is UP and state.find_interval.due(RELAXED_MS, state.now):
         coord_query(state, out)
     return state.coord_state is UP
-
-
-def is_lookup(entry: RequestBuf) -> bool:
-    return isinstance(entry.send.request, FindCoordinatorRequest)

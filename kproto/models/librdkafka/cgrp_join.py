@@ -1,16 +1,17 @@
-"""Joining: metadata first, JoinGroup, the leader's plan, SyncGroup (rdkafka_cgrp.c).
+"""JoinGroup, the leader's assignment and SyncGroup (rdkafka_cgrp.c).
 
-* A join needs all topics of the subscription answered for by metadata, and one that exists.
-* JoinGroups are at least a second apart, two after an error; not after MEMBER_ID_REQUIRED, after an unassign,
-  nor after any metadata answer, which all reset that interval.
-* JoinGroup: UNKNOWN_MEMBER_ID forgets the id, ILLEGAL_GENERATION the generation; MEMBER_ID_REQUIRED has one.
-  Cooperative members lose everything with the last two. Other errors that don't pass are told to the
-  application, and it joins again all the same; FENCED_INSTANCE_ID is fatal for a static member.
-* SyncGroup: COORDINATOR_LOAD_IN_PROGRESS sends the same again; all others join again. UNKNOWN_MEMBER_ID and
-  ILLEGAL_GENERATION lose everything where it is cooperative.
-* An answer that comes in another state than the one that waits for it is dropped.
-* Heartbeats go out in STEADY and while the application is waited for, when the loop comes round; not while
-  JoinGroup or SyncGroup is open.
+* A join needs metadata for all subscribed topics, and at least one topic that exists.
+* JoinGroups are at least one second apart, two seconds after an error. MEMBER_ID_REQUIRED, an unassign and
+  every Metadata response reset that interval.
+* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, ILLEGAL_GENERATION the generation,
+  MEMBER_ID_REQUIRED sets the member id. With the last two a cooperative member loses its partitions.
+  Permanent errors are reported, and the member rejoins nevertheless. FENCED_INSTANCE_ID is fatal for a static
+  member.
+* SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request, all others rejoin. With
+  UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
+* A response that arrives in another state than the one that waits for it is dropped.
+* Heartbeats are sent in STEADY and while the application is answering an event, whenever the main loop runs.
+  None is sent while JoinGroup or SyncGroup is in flight.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...errors import KprotoError
 from ...group.assignors import Assignor
 from ...group.classic.member import leadership
 from ...group.protocol import Metadata
-from ...group.subscription import Assignment, Subscription, TopicPartition, sticky_user_data
+from ...group.subscription import Assignment, Subscription, sticky_user_data
 from ...messages.heartbeat import HeartbeatRequest
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -47,7 +48,7 @@ JOIN_GRACE_MS = 3_000
 
 
 def join(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_join."""
+    """Start a join: request metadata first if it is missing (rd_kafka_cgrp_join)."""
     if (
         state.coord_state is not CgrpState.UP
         or state.state is not J.INIT
@@ -79,8 +80,8 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
         group_instance_id=state.config.instance,
         protocol_type="consumer",
         protocols=[
-            JoinGroupRequestProtocol(name=one.name, metadata=encode_subscription(state, one))
-            for one in state.assignors
+            JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(state, assignor))
+            for assignor in state.assignors
         ],
     )
     state.join_or_sync_in_flight = request
@@ -88,7 +89,9 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
 
 
 def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
-    """rkas_get_metadata_cb: only the cooperative assignor has a memory."""
+    """Encode the subscription; only the cooperative assignor sends previous partitions
+    (rkas_get_metadata_cb).
+    """
     remembers = assignor.cooperative and state.previous_assignment is not None
     claim = Subscription(
         topics=tuple(state.subscribed_topics),
@@ -105,7 +108,7 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """rd_kafka_cgrp_handle_JoinGroup; no answer is a broken connection."""
+    """Handle a response, or None for a lost connection (rd_kafka_cgrp_handle_JoinGroup)."""
     state.join_or_sync_in_flight = None
     if state.terminating or state.state is not J.WAIT_JOIN:
         return
@@ -114,13 +117,15 @@ def on_join_group_response(
         state.join_interval.backoff = JOIN_BACKOFF_MS
         _handle_join_error(state, code, response, out)
         return
-    chosen = next((one for one in state.assignors if one.name == response.protocol_name), None)
-    if chosen is None:
+    selected = next(
+        (assignor for assignor in state.assignors if assignor.name == response.protocol_name), None
+    )
+    if selected is None:
         state.join_interval.backoff = JOIN_BACKOFF_MS
         state.queue.append(ErrorOp(UNKNOWN_PROTOCOL, "JoinGroup failed: Local: Unknown protocol"))
         rejoin(state, out)
         return
-    state.member_id, state.generation, state.assignor = response.member_id, response.generation_id, chosen
+    state.member_id, state.generation, state.assignor = response.member_id, response.generation_id, selected
     if response.leader == response.member_id:
         _request_assignor_metadata(state, entry, response, out)
     else:
@@ -160,6 +165,7 @@ _NO_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
 def _request_assignor_metadata(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse, out: Out
 ) -> None:
+    """Decode the members' subscriptions and request metadata of all their topics."""
     state.group_members = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in response.members
     )
@@ -169,14 +175,14 @@ def _request_assignor_metadata(
 
 
 def assignor_run(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_assignor_run, once metadata of all members' topics has come."""
+    """Run the assignor when metadata of all members' topics has arrived (rd_kafka_cgrp_assignor_run)."""
     if state.state is not J.WAIT_METADATA or not state.group_members or state.assignor is None:
         return
     topics = leadership.topics_of(state.group_members)
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
-    known = Metadata(state.cluster.partition_counts(topics), racks=racks)
+    metadata_of_topics = Metadata(state.cluster.partition_counts(topics), racks=racks)
     try:
-        assignments = leadership.assign(state.assignor, state.group_members, known, {})
+        assignments = leadership.assign(state.assignor, state.group_members, metadata_of_topics, {})
     except KprotoError:
         rejoin(state, out)
         return
@@ -184,7 +190,7 @@ def assignor_run(state: LibrdkafkaState, out: Out) -> None:
 
 
 def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
-    """rd_kafka_SyncGroupRequest."""
+    """Send SyncGroup (rd_kafka_SyncGroupRequest); only a leader has assignments."""
     assert state.coordinator is not None
     move(state, J.WAIT_SYNC)
     request = SyncGroupRequest(
@@ -203,7 +209,10 @@ def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAs
 def on_sync_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: SyncGroupResponse | None, out: Out
 ) -> None:
-    """rd_kafka_cgrp_handle_SyncGroup and _memberstate."""
+    """Handle SyncGroup: retry, rejoin, or hand the assignment to the application.
+
+    rd_kafka_cgrp_handle_SyncGroup and rd_kafka_cgrp_handle_SyncGroup_memberstate.
+    """
     if state.state is not J.WAIT_SYNC:
         state.join_or_sync_in_flight = None
         return
@@ -241,7 +250,7 @@ def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
 
 
 def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_heartbeat, when the interval is over."""
+    """Send a heartbeat if its interval has passed (rd_kafka_cgrp_heartbeat)."""
     if state.subscription is None or not state.heartbeat_interval.due(state.heartbeat_ms, state.now):
         return
     if state.max_poll_exceeded or state.heartbeat_in_flight or state.coordinator is None:
@@ -254,8 +263,3 @@ def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
         group_instance_id=state.config.instance,
     )
     send_request(state, state.coordinator, request, out, timeout_ms=state.session_ms)
-
-
-def owned_before(state: LibrdkafkaState) -> tuple[TopicPartition, ...]:
-    """What the group gave this member last (rkcg_group_assignment)."""
-    return state.group_assignment or ()

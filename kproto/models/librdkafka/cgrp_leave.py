@@ -1,7 +1,7 @@
-"""Leaving the group: rd_kafka_cgrp_leave and _leave_maybe.
+"""Leaving the group: rd_kafka_cgrp_leave and rd_kafka_cgrp_leave_maybe.
 
-* The member id is forgotten before the request goes out; its answer changes nothing.
-* A static member doesn't leave when it closes, but it does when it unsubscribes.
+* The member id is reset before the request is sent. The response changes nothing.
+* A static member does not leave when it closes, but it does when it unsubscribes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .state import CgrpState, LibrdkafkaState, Out
 
 
 def leave(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_leave."""
+    """Reset the member id and send LeaveGroup (rd_kafka_cgrp_leave)."""
     member_id, state.member_id = state.member_id, ""
     if state.wait_leave:
         return
@@ -23,7 +23,7 @@ def leave(state: LibrdkafkaState, out: Out) -> None:
 
 
 def leave_maybe(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_leave_maybe: if that was the purpose of the unassign."""
+    """Leave if that was the reason for the unassign (rd_kafka_cgrp_leave_maybe)."""
     if not state.leave_on_unassign_done:
         return
     state.leave_on_unassign_done = False

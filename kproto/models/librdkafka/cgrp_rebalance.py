@@ -1,17 +1,17 @@
-"""Rebalance events and their answers: how the group's assignment goes through the application.
+"""Rebalance events and their answers: how an assignment passes through the application.
 
-rdkafka_cgrp.c: rd_kafka_rebalance_op, _rebalance_op_incr, rd_kafka_cgrp_revoke_all_rejoin, _assign,
-_unassign, _incremental_assign, _incremental_unassign, _assignment_done.
+rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_incr, and rd_kafka_cgrp_revoke_all_rejoin,
+_assign, _unassign, _incremental_assign, _incremental_unassign, _assignment_done.
 
-* An assignment from the group does nothing by itself: it is an event in the queue, and waits there until the
-  application polls. Its answer, or that of the binding when the application gives none, is an assign() of its
-  list *without offsets*, which stand for the committed ones: STORED (-1000).
-* Any assign() while the group waits for one is that answer. Any other one just replaces what is consumed, and
-  is replaced by the next: the last one wins.
-* While an event waits, what is assigned is paused.
-* EAGER answers with assign and unassign of everything, COOPERATIVE with incremental ones; the other family
+* An assignment of the group has no effect by itself. It is an event in the queue until the application polls.
+  The answer of the application, or else of its binding, is an assign() of the partitions *without offsets*,
+  which means the committed offsets: STORED (-1000).
+* Any assign() while the group waits for an answer counts as that answer. At other times it replaces the
+  assignment, until the next one does.
+* While an event waits, all assigned partitions are paused.
+* EAGER is answered by assign and unassign of everything, COOPERATIVE by incremental calls. The wrong family
   is _STATE.
-* A revoke ends with the partitions stopped and committed; then the member joins again (or leaves).
+* After a revoke the partitions are stopped and committed. Then the member rejoins, or leaves.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _WRONG_PROTOCOL = "Changes to the current assignment must be made using {} when 
 
 
 def enqueue_assign(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """rd_kafka_rebalance_op with ASSIGN_PARTITIONS."""
+    """Queue an ASSIGN_PARTITIONS event (rd_kafka_rebalance_op)."""
     _enqueue_rebalance(state, RebalanceOp(True, partitions), out)
     state.group_assignment = tuple(sorted(partitions))
 
 
 def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """rd_kafka_rebalance_op with REVOKE_PARTITIONS: of everything."""
+    """Queue a REVOKE_PARTITIONS event for everything (rd_kafka_rebalance_op)."""
     _enqueue_rebalance(state, RebalanceOp(False, partitions), out)
     state.group_assignment = None
 
@@ -47,7 +47,7 @@ def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...
 def enqueue_incremental(
     state: LibrdkafkaState, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
 ) -> None:
-    """rd_kafka_rebalance_op_incr."""
+    """Queue an incremental event; `rejoin` joins again after its answer (rd_kafka_rebalance_op_incr)."""
     state.rebalance_rejoin = rejoin
     _enqueue_rebalance(state, RebalanceOp(assign, partitions), out)
     owned = set(state.group_assignment or ())
@@ -71,7 +71,10 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """rd_kafka_cgrp_handle_assign_op: assign (`all`; None is unassign), or one of `add` and `remove`."""
+    """Apply the application's assign, or return why it is rejected (rd_kafka_cgrp_handle_assign_op).
+
+    `change` is "all", "add" or "remove"; None with "all" means unassign.
+    """
     error: tuple[str, str] | None
     if (state.fatal is not None and state.is_static) or state.terminating:
         state.incr_assignment = None
@@ -97,12 +100,12 @@ def handle_assign_op(
         error = assign(state, partitions, out)
     if error is None:
         assignment.serve(state, out)
-        state.assignment_lost = False  # and not before: what was lost is not committed
+        state.assignment_lost = False  # Only now: offsets of a lost assignment are not committed.
     return error
 
 
 def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    """What a binding answers when the application's callback did not: the list as it came, no offsets."""
+    """Answer an event as a binding does if the application did not: its partitions without offsets."""
     offsets = dict.fromkeys(event.partitions, INVALID)
     if state.cooperative:
         handle_assign_op(state, offsets, "add" if event.assign else "remove", out)
@@ -113,7 +116,7 @@ def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> N
 def assign(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int], out: Out
 ) -> tuple[str, str] | None:
-    """rd_kafka_cgrp_assign."""
+    """Replace the assignment (rd_kafka_cgrp_assign)."""
     if assignment.clear(state):
         assignment.serve(state, out)
     error = assignment.add(state, partitions)
@@ -123,7 +126,7 @@ def assign(
 
 
 def unassign(state: LibrdkafkaState) -> None:
-    """rd_kafka_cgrp_unassign."""
+    """Remove the whole assignment (rd_kafka_cgrp_unassign)."""
     assignment.clear(state)
     if state.state is J.WAIT_UNASSIGN_CALL:
         assignment.resume(state)
@@ -161,7 +164,7 @@ def _finish_assign(state: LibrdkafkaState) -> None:
 
 
 def assignment_done(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_assignment_done: nothing of the assignment is under way."""
+    """Continue when no start, stop or commit is in progress (rd_kafka_cgrp_assignment_done)."""
     if state.state is J.WAIT_UNASSIGN_TO_COMPLETE:
         _unassign_done(state, out)
     elif state.state is J.WAIT_INCR_UNASSIGN_TO_COMPLETE:
@@ -197,13 +200,15 @@ def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def rejoin_now(state: LibrdkafkaState, out: Out) -> None:
-    """Join again without the interval between joins."""
+    """Rejoin without waiting for the interval between joins."""
     state.join_interval.reset()
     rejoin(state, out)
 
 
 def rejoin(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_rejoin."""
+    """Return to INIT, from where the member joins, or leaves if it has no subscription
+    (rd_kafka_cgrp_rejoin).
+    """
     if state.subscription is None and state.next_subscription is None:
         leave_maybe(state, out)
     move(state, J.INIT)
@@ -213,13 +218,16 @@ def rejoin(state: LibrdkafkaState, out: Out) -> None:
 
 
 def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> None:
-    """rd_kafka_cgrp_revoke_all_rejoin_maybe: not while a rebalance is under way."""
+    """Revoke everything and rejoin, unless a rebalance is in progress.
+
+    rd_kafka_cgrp_revoke_all_rejoin_maybe.
+    """
     if not state.is_rebalancing:
         revoke_all_rejoin(state, lost, out)
 
 
 def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
-    """rd_kafka_cgrp_revoke_all_rejoin."""
+    """Revoke everything, or report it as lost, then rejoin (rd_kafka_cgrp_revoke_all_rejoin)."""
     if not state.cooperative:
         if lost:
             state.assignment_lost = True
@@ -238,7 +246,7 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
 
 
 def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_group_is_rebalancing: eager members let go first, cooperative ones just join."""
+    """Join the group's rebalance: eager members revoke first (rd_kafka_cgrp_group_is_rebalancing)."""
     if not state.cooperative:
         revoke_all_rejoin_maybe(state, False, out)
     elif not state.is_rebalancing:
@@ -246,21 +254,24 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
-    """The end of rd_kafka_cgrp_metadata_update_check: any member joins again."""
+    """Rejoin because topics changed, leader or not (end of rd_kafka_cgrp_metadata_update_check)."""
     if not state.cooperative:
         state.group_members = {}
         revoke_all_rejoin(state, False, out)
         return
-    gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed_topics)
-    if gone:
+    unavailable = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed_topics)
+    if unavailable:
         state.assignment_lost = True
-        enqueue_incremental(state, False, gone, bool(state.group_members), out)
+        enqueue_incremental(state, False, unavailable, bool(state.group_members), out)
     else:
         rejoin(state, out)
 
 
 def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """rd_kafka_cgrp_handle_assignment: eager everything, cooperative the difference; first what goes."""
+    """Queue the events of a new assignment (rd_kafka_cgrp_handle_assignment).
+
+    EAGER: one event for everything. COOPERATIVE: the revoked partitions first, then the added ones.
+    """
     if not state.cooperative:
         enqueue_assign(state, partitions, out)
         return

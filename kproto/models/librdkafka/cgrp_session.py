@@ -1,9 +1,10 @@
-"""Staying a member: answers to heartbeats, the session, max.poll.interval.ms (rdkafka_cgrp.c).
+"""Heartbeat responses, the session timeout and max.poll.interval.ms (rdkafka_cgrp.c).
 
-* Answers to heartbeats that come while the member joins are dropped.
-* Without a good answer for session.timeout.ms everything is lost, by the member's own clock; in STEADY only.
-* max.poll.interval.ms is looked at twice a second: an error for the application, LeaveGroup (not from a
-  static member), everything lost, and no join before the application polls again.
+* Heartbeat responses that arrive during a join are dropped.
+* M111: Without a successful response for session.timeout.ms the member loses everything, by its own clock and
+  in STEADY only.
+* M112: max.poll.interval.ms is checked twice a second. When it has expired, the member reports an error,
+  leaves (unless it is static), loses everything, and does not join before the next poll.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 def on_heartbeat_response(
     state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """rd_kafka_cgrp_handle_Heartbeat."""
+    """Handle a response, or None for a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
     state.heartbeat_in_flight = False
     code = TRANSPORT if response is None else response.error_code
     if code == E.NONE:
@@ -54,20 +55,20 @@ def on_heartbeat_response(
 
 
 def update_session_timeout(state: LibrdkafkaState) -> None:
-    """rd_kafka_cgrp_update_session_timeout: a session that is over stays over."""
+    """Restart the session timer unless it has expired (rd_kafka_cgrp_update_session_timeout)."""
     if state.session_deadline is not None:
         state.session_deadline = state.now + state.session_ms
 
 
 def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_session_timeout_check."""
+    """Lose everything if the session has expired (rd_kafka_cgrp_session_timeout_check)."""
     if state.state is J.STEADY and state.session_deadline is not None and state.now >= state.session_deadline:
         state.session_deadline, state.member_id = None, ""
         revoke_all_rejoin_maybe(state, True, out)
 
 
 def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_max_poll_interval_check_tmr_cb."""
+    """Leave if the application has not polled in time (rd_kafka_cgrp_max_poll_interval_check_tmr_cb)."""
     state.max_poll_at = state.now + MAX_POLL_CHECK_MS
     late = state.now - state.last_poll - state.max_poll_ms
     if state.open_poll is not None or late <= 0:

@@ -1,11 +1,11 @@
-"""librdkafka's configuration: its property names and aliases, and what their values may be (rdkafka_conf.c).
+"""librdkafka's configuration: its property names, aliases and allowed values (rdkafka_conf.c).
 
     conf = read({"metadata.broker.list": "localhost:9092", "group.id": "g", "enable.auto.commit": False})
     librdkafka.start(conf.config)
 
-A property that the machine listens to is put where it looks for it; one that is about what the machine does
-not do (the connection's security, logs) is checked and kept in `properties`. Names that are not in the table
-are refused, as librdkafka refuses those that it doesn't have: it has about 150, and these are the consumer's.
+A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of what
+the model lacks, such as security and logging, are checked and kept in `properties`. Names outside the table
+are rejected. librdkafka has about 150 properties; the table has those of the consumer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import ConfigError
 from ..contract import ModelConfig
 
-# The contexts of "debug"; telemetry came with 2.5.
+# The contexts of "debug". librdkafka 2.5 added telemetry.
 DEBUG: Final = (
     "generic",
     "broker",
@@ -47,14 +47,14 @@ ALIASES: Final[Mapping[str, str]] = {
     "sasl.mechanism": "sasl.mechanisms",
 }
 
-# Where 0 or -1 switches an interval off.
+# The interval that stands for 0 and -1, which switch a timer off.
 NEVER_MS: Final = 2**31 - 1
 
 Validator = Callable[[str, object], object]
 
 
 class Property(NamedTuple):
-    """What a property may be, and where the machine finds it: a field of `Config`, "extra", or nowhere."""
+    """The check of a property and where its value goes: a field of `ModelConfig`, "extra", or nowhere."""
 
     rule: Validator
     goes_to: str = ""
@@ -62,7 +62,7 @@ class Property(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
-    """What was configured. `properties` has every property by its first name, with its value."""
+    """A checked configuration. `properties` maps each property, without aliases, to its value."""
 
     bootstrap: tuple[tuple[str, int], ...]
     config: ModelConfig
@@ -85,52 +85,52 @@ def _string(name: str, value: object) -> str:
 def _integer(least: int, most: int) -> Validator:
     def check(name: str, value: object) -> int:
         try:
-            found = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+            number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
         except ValueError:
-            found = None
-        if found is None or not least <= found <= most:
+            number = None
+        if number is None or not least <= number <= most:
             raise ConfigError(name, value, f"a whole number from {least} to {most}")
-        return found
+        return number
 
     return check
 
 
 def _refresh_interval(name: str, value: object) -> int:
-    found = _integer(-1, 3_600_000)(name, value)
-    assert isinstance(found, int)
-    return found if found > 0 else NEVER_MS
+    interval_ms = _integer(-1, 3_600_000)(name, value)
+    assert isinstance(interval_ms, int)
+    return interval_ms if interval_ms > 0 else NEVER_MS
 
 
 def _one_of(*allowed: str) -> Validator:
     def check(name: str, value: object) -> str:
-        found = str(value).lower()
-        if found not in allowed:
+        choice = str(value).lower()
+        if choice not in allowed:
             raise ConfigError(name, value, ", ".join(allowed))
-        return found
+        return choice
 
     return check
 
 
 def _list_of(*allowed: str) -> Validator:
     def check(name: str, value: object) -> tuple[str, ...]:
-        found = tuple(one.strip() for one in str(value).split(",") if one.strip())
-        for one in found:
-            if one not in allowed:
-                raise ConfigError(name, one, ", ".join(allowed))
-        return found
+        choices = tuple(choice.strip() for choice in str(value).split(",") if choice.strip())
+        for choice in choices:
+            if choice not in allowed:
+                raise ConfigError(name, choice, ", ".join(allowed))
+        return choices
 
     return check
 
 
 def _brokers(name: str, value: object) -> tuple[tuple[str, int], ...]:
-    found: list[tuple[str, int]] = []
-    for one in _string(name, value).split(","):
-        address = one.strip().rpartition("://")[2]
+    addresses: list[tuple[str, int]] = []
+    for text in _string(name, value).split(","):
+        address = text.strip().rpartition("://")[2]
         host, colon, port = address.rpartition(":")
         if not address or (colon and not port.isdigit()):
             raise ConfigError(name, value, "host or host:port, separated by commas")
-        found.append((host, int(port)) if colon else (address, 9092))
-    return tuple(found)
+        addresses.append((host, int(port)) if colon else (address, 9092))
+    return tuple(addresses)
 
 
 PROPERTIES: Final[Mapping[str, Property]] = {
@@ -165,26 +165,30 @@ PROPERTIES: Final[Mapping[str, Property]] = {
 
 
 def read(conf: Mapping[str, object]) -> Conf:
-    """Check `conf`. Raises ConfigError for a name that there isn't, and for a value that is not allowed."""
+    """Check `conf`. Raises ConfigError for an unknown property or a value that is not allowed."""
     properties: dict[str, object] = {}
-    given: dict[str, Any] = {"client_id": "rdkafka", "group_id": ""}
+    options: dict[str, Any] = {"client_id": "rdkafka", "group_id": ""}
     extra: dict[str, object] = {}
     for name, value in conf.items():
         first = ALIASES.get(name, name)
         if first not in PROPERTIES:
-            raise ConfigError(name, value, f"there is no such property; there are {', '.join(PROPERTIES)}")
+            raise ConfigError(name, value, f"unknown property; allowed: {', '.join(PROPERTIES)}")
         rule, goes_to = PROPERTIES[first]
-        properties[first] = found = rule(name, value)
+        properties[first] = checked = rule(name, value)
         if goes_to == "extra":
-            extra[first] = found
+            extra[first] = checked
         elif goes_to:
-            given[goes_to] = found
+            options[goes_to] = checked
     bootstrap: Any = properties.get("bootstrap.servers", ())
-    return Conf(bootstrap=bootstrap, config=ModelConfig(**given, extra=extra), properties=properties)
+    return Conf(bootstrap=bootstrap, config=ModelConfig(**options, extra=extra), properties=properties)
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
-    """What differs from `Config`'s defaults, as `World.join` takes it."""
+    """Return the options that differ from the defaults of `ModelConfig`, as `World.join` takes them."""
     plain = ModelConfig(client_id="", group_id="")
-    found = {one.name: getattr(conf.config, one.name) for one in fields(ModelConfig) if one.name != "random"}
-    return {name: value for name, value in found.items() if value != getattr(plain, name)}
+    options = {
+        option.name: getattr(conf.config, option.name)
+        for option in fields(ModelConfig)
+        if option.name != "random"
+    }
+    return {name: value for name, value in options.items() if value != getattr(plain, name)}

@@ -1,30 +1,30 @@
-"""librdkafka's names for what others leave as numbers: logical offsets (rdkafka.h) and errors."""
+"""Constants of rdkafka.h: logical offsets, and the names and texts of errors."""
 
 from __future__ import annotations
 
 from ...error_codes import ErrorCode
 
-# RD_KAFKA_OFFSET_BEGINNING: the log's first offset.
+# RD_KAFKA_OFFSET_BEGINNING: the first offset of the log.
 BEGINNING = -2
-# RD_KAFKA_OFFSET_END: the offset behind the log's last.
+# RD_KAFKA_OFFSET_END: the offset after the last record.
 END = -1
-# RD_KAFKA_OFFSET_STORED: what the group committed.
+# RD_KAFKA_OFFSET_STORED: the committed offset of the group.
 STORED = -1000
 # RD_KAFKA_OFFSET_INVALID: not set.
 INVALID = -1001
-# RD_KAFKA_OFFSET_TAIL_BASE: this minus n is n records before the end.
+# RD_KAFKA_OFFSET_TAIL_BASE: TAIL_BASE - n means n records before the end.
 TAIL_BASE = -2000
 
 _OFFSET_NAMES = {BEGINNING: "BEGINNING", END: "END", STORED: "STORED", INVALID: "INVALID"}
 
 
 def is_logical(offset: int) -> bool:
-    """Whether an offset only names a place (RD_KAFKA_OFFSET_IS_LOGICAL)."""
+    """Return whether an offset is logical (RD_KAFKA_OFFSET_IS_LOGICAL)."""
     return offset < 0
 
 
 def offset2str(offset: int) -> str:
-    """As rd_kafka_offset2str prints it: BEGINNING, END, STORED, INVALID, TAIL(n), or the number."""
+    """Return the name of a logical offset, such as STORED or TAIL(3), or the number (rd_kafka_offset2str)."""
     if offset <= TAIL_BASE:
         return f"TAIL({TAIL_BASE - offset})"
     return _OFFSET_NAMES.get(offset, str(offset))
@@ -42,12 +42,12 @@ _RENAMED_ERRORS = {
 
 
 def err2name(code: int) -> str:
-    """rd_kafka_err2name: Kafka's name, but for a few."""
+    """Return librdkafka's name of an error code, mostly Kafka's (rd_kafka_err2name)."""
     try:
-        known = ErrorCode(code)
+        error = ErrorCode(code)
     except ValueError:
         return f"ERR_{code}?"
-    return _RENAMED_ERRORS.get(known, known.name)
+    return _RENAMED_ERRORS.get(error, error.name)
 
 
 STATE = ("_STATE", "Local: Erroneous state")

@@ -1,10 +1,11 @@
-"""Fetching: one request at a time per broker, for all partitions fetched there (rdkafka_fetcher.c).
+"""Fetching: one request at a time per broker, for all its partitions (rdkafka_fetcher.c).
 
-* No fetch sessions. A partition is asked for while fewer than queued.min.messages of it wait in the queue.
-* What comes goes into the queue under the partition's version, and the next fetch goes out at once.
-* The end of a partition is an event, each time it is reached (enable.partition.eof).
-* OFFSET_OUT_OF_RANGE resets; an error of the leader asks for metadata and waits fetch.error.backoff.ms. Who
-  may not read waits ten times as long.
+* M165: There are no fetch sessions. A partition is fetched while fewer than queued.min.messages of its
+  records are queued.
+* Records are queued with the partition's version, and the next Fetch is sent at once.
+* With enable.partition.eof, reaching the end of a partition is an event each time.
+* OFFSET_OUT_OF_RANGE resets the offset. Leader errors request metadata and back off for
+  fetch.error.backoff.ms. A failed authorization backs off ten times as long.
 """
 
 from __future__ import annotations
@@ -49,20 +50,22 @@ _LEADER_ERRORS = {
 
 
 def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_broker_fetch_toppars: a fetch to every broker that has none open."""
+    """Send a Fetch to each broker that has none in flight (rd_kafka_broker_fetch_toppars)."""
     if len(state.fetching_brokers) >= len(state.cluster.brokers):
         return
     enough = state.option("queued.min.messages", QUEUED_MIN)
     wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp in state.assignment:
-        one = state.partitions[tp]
-        if not one.fetchable or one.queued >= enough:
+        toppar_state = state.partitions[tp]
+        if not toppar_state.fetchable or toppar_state.queued >= enough:
             continue
-        if one.retry_at is not None and one.retry_at > state.now:
+        if toppar_state.retry_at is not None and toppar_state.retry_at > state.now:
             continue
-        found = state.cluster.leader(tp)
-        if found is not None and found.node not in state.fetching_brokers:
-            wanted.setdefault(found.node, {})[tp] = FetchStart(one.fetch_position.offset, found.epoch)
+        leader = state.cluster.leader(tp)
+        if leader is not None and leader.node not in state.fetching_brokers:
+            wanted.setdefault(leader.node, {})[tp] = FetchStart(
+                toppar_state.fetch_position.offset, leader.epoch
+            )
     for node, partitions in wanted.items():
         state.fetching_brokers.add(node)
         versions = {tp: state.partitions[tp].version for tp in partitions}
@@ -79,7 +82,7 @@ def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
 def on_fetch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: FetchResponse | None, out: Out
 ) -> None:
-    """rd_kafka_broker_fetch_reply; no answer is a broken connection."""
+    """Handle a response, or None for a lost connection (rd_kafka_broker_fetch_reply)."""
     node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.context)
     state.fetching_brokers.discard(node)
     if response is None:
@@ -89,74 +92,80 @@ def on_fetch_response(
         return
     wrong: list[TopicPartition] = []
     for tp, data in parse_fetch(response, state.cluster):
-        one = ensure_toppar(state, tp)
-        if versions.get(tp) != one.version or one.fetch_state is not ACTIVE:
+        toppar_state = ensure_toppar(state, tp)
+        if versions.get(tp) != toppar_state.version or toppar_state.fetch_state is not ACTIVE:
             continue
         if data.error_code:
-            _handle_partition_error(state, one, data, wrong, out)
+            _handle_partition_error(state, toppar_state, data, wrong, out)
         else:
-            _handle_partition(state, one, data, node)
+            _handle_partition(state, toppar_state, data, node)
     if response.error_code:
         _back_off(state, list(versions))
     if wrong:
         _request_leaders(state, wrong, out)
 
 
-def _handle_partition(state: LibrdkafkaState, one: Toppar, data: PartitionData, node: int) -> None:
-    """rd_kafka_fetch_reply_handle_partition."""
-    one.authorization_failed = False
-    one.log_start_offset = data.log_start_offset
-    offset = one.fetch_position.offset
+def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: PartitionData, node: int) -> None:
+    """Queue the records of one partition, or its end (rd_kafka_fetch_reply_handle_partition)."""
+    toppar_state.authorization_failed = False
+    toppar_state.log_start_offset = data.log_start_offset
+    offset = toppar_state.fetch_position.offset
     end = (
         data.last_stable_offset
         if state.isolation == 1 and data.last_stable_offset >= 0
         else data.high_watermark
     )
-    if offset == end and one.reported_eof_offset != end:
-        # It has asked from the end on: the answer that brought the last records doesn't say that they were.
-        one.reported_eof_offset = end
-        state.queue.append(EofOp(one.tp, one.version, end, node, data.high_watermark))
+    if offset == end and toppar_state.reported_eof_offset != end:
+        # Only a Fetch from the end offset reports the end, not the one that brought the last records.
+        toppar_state.reported_eof_offset = end
+        state.queue.append(EofOp(toppar_state.tp, toppar_state.version, end, node, data.high_watermark))
         return
     if data.records:
-        got = read_records(one.tp, data, offset, committed=state.isolation == 1)
-        if got.records:
-            state.queue.append(FetchOp(one.tp, one.version, tuple(got.records), got.epoch))
-            one.queued += len(got.records)
-        if got.position > offset:
-            one.fetch_position = FetchPos(got.position, got.epoch)
+        fetched = read_records(toppar_state.tp, data, offset, committed=state.isolation == 1)
+        if fetched.records:
+            state.queue.append(
+                FetchOp(toppar_state.tp, toppar_state.version, tuple(fetched.records), fetched.epoch)
+            )
+            toppar_state.queued += len(fetched.records)
+        if fetched.position > offset:
+            toppar_state.fetch_position = FetchPos(fetched.position, fetched.epoch)
 
 
 def _handle_partition_error(
-    state: LibrdkafkaState, one: Toppar, data: PartitionData, wrong: list[TopicPartition], out: Out
+    state: LibrdkafkaState,
+    toppar_state: Toppar,
+    data: PartitionData,
+    leaderless: list[TopicPartition],
+    out: Out,
 ) -> None:
     code = data.error_code
     if code == E.OFFSET_OUT_OF_RANGE:
-        one.log_start_offset = INVALID
+        toppar_state.log_start_offset = INVALID
         toppar.reset_offset(
             state,
-            one,
-            one.fetch_position,
+            toppar_state,
+            toppar_state.fetch_position,
             "fetch failed due to requested offset not available on the broker",
             True,
             out,
         )
         return
     forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
-    one.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if forbidden else ERROR_BACKOFF_MS)
-    state.waiting_toppars[one.tp] = one
+    toppar_state.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if forbidden else ERROR_BACKOFF_MS)
+    state.waiting_toppars[toppar_state.tp] = toppar_state
     if code in _LEADER_ERRORS:
-        wrong.append(one.tp)
-    elif not one.authorization_failed:
-        one.authorization_failed = forbidden
+        leaderless.append(toppar_state.tp)
+    elif not toppar_state.authorization_failed:
+        toppar_state.authorization_failed = forbidden
         name = err2name(code)
-        state.queue.append(ErrorOp(name, f"Fetch from broker failed: {one.tp}: {name}"))
+        state.queue.append(ErrorOp(name, f"Fetch from broker failed: {toppar_state.tp}: {name}"))
 
 
 def _back_off(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:
     for tp in partitions:
-        one = ensure_toppar(state, tp)
-        one.retry_at = state.now + ERROR_BACKOFF_MS
-        state.waiting_toppars[tp] = one
+        toppar_state = ensure_toppar(state, tp)
+        toppar_state.retry_at = state.now + ERROR_BACKOFF_MS
+        state.waiting_toppars[tp] = toppar_state
 
 
 def _request_leaders(state: LibrdkafkaState, partitions: list[TopicPartition], out: Out) -> None:

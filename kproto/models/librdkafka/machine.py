@@ -35,7 +35,7 @@ LOOP_MS = 1_000
 
 
 def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
-    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    """Apply `event` at `now` (milliseconds) and return the actions to perform, in order."""
     out: Out = []
     state.now = now
     if state.closed:
@@ -43,7 +43,7 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
     awake = _wakes_main_thread(state, event)
     HANDLERS.dispatch(state, event, now, out)
     _run_internal_ops(state, out)
-    rdkafka.serve_queue(state, out)  # the application's thread is the quicker one
+    rdkafka.serve_queue(state, out)  # The application's thread runs before the main thread.
     if awake:
         _run_timers(state, out)
         _cgrp_serve(state, out)
@@ -60,7 +60,7 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
 
 
 def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
-    """Whether the main thread hears of it: not of polls and their ends, nor of what brokers' threads get."""
+    """Return whether the main thread wakes: not for polls, their timeouts, or Fetch responses."""
     if isinstance(event, c.DeadlineReached):
         return state.next_wakeup is not None and state.next_wakeup <= state.now
     if isinstance(event, (c.ResponseReceived, c.RequestFailed)):
@@ -69,7 +69,7 @@ def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
 
 
 def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
-    """What one part has left for another."""
+    """Run the internal operations that one part queued for another."""
     while state.internal_ops or state.refused:
         while state.internal_ops:
             INTERNAL_OPS[state.internal_ops.popleft()](state, out)
@@ -77,7 +77,7 @@ def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
 
 
 def next_deadline(state: LibrdkafkaState) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    """Return when to send the next `DeadlineReached` (milliseconds), or None to wait for an event."""
     if state.closed or not state.bootstrap:
         return None
     due, polling = state.next_wakeup, state.open_poll
@@ -91,21 +91,21 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
 
 
 def _main_deadline(state: LibrdkafkaState) -> int | None:
-    """When the main thread wakes next."""
-    found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
+    """Return when the main thread wakes next."""
+    deadlines: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord_state is not UP:
         if state.coord_state is CgrpState.WAIT_BROKER_TRANSPORT:
-            found.append(state.coord_up_at)
+            deadlines.append(state.coord_up_at)
         elif state.coord_state is CgrpState.QUERY_COORD and state.find_interval.last is not None:
-            found.append(state.find_interval.last + cgrp_coordinator.QUERY_MS + 1)
+            deadlines.append(state.find_interval.last + cgrp_coordinator.QUERY_MS + 1)
     if state.retries:
-        found += [at for at, _ in state.retries]
-    for one in state.waiting_toppars.values():
-        found += [one.query_at, one.retry_at]
+        deadlines += [deadline for deadline, _ in state.retries]
+    for toppar_state in state.waiting_toppars.values():
+        deadlines += [toppar_state.query_at, toppar_state.retry_at]
     handled, soonest = state.last_wakeup, None
-    for at in found:
-        if at is not None and at > handled and (soonest is None or at < soonest):
-            soonest = at
+    for deadline in deadlines:
+        if deadline is not None and deadline > handled and (soonest is None or deadline < soonest):
+            soonest = deadline
     return soonest
 
 
@@ -113,7 +113,7 @@ def _main_deadline(state: LibrdkafkaState) -> int | None:
 
 
 def _run_timers(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_timers_run."""
+    """Run the timers that are due (rd_kafka_timers_run)."""
     if state.retries:
         resend_due(state, out)
     if state.waiting_toppars:
@@ -130,7 +130,7 @@ def _run_timers(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_serve, join_state_serve; twice where the first look opened a door."""
+    """Serve the group and its join state (rd_kafka_cgrp_serve); once more if a state changed."""
     rdkafka.try_terminate(state, out)
     if state.closed or not state.bootstrap:
         return
@@ -165,10 +165,10 @@ def _serve_member(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
-    """This state waits for an answer."""
+    """Do nothing: this state waits for a response."""
 
 
-# rd_kafka_cgrp_join_state_serve.
+# The handlers of rd_kafka_cgrp_join_state_serve.
 SERVE: dict[CgrpJoinState, Callable[[LibrdkafkaState, Out], None]] = {
     J.INIT: _serve_init,
     J.WAIT_JOIN: _do_nothing,
@@ -236,7 +236,7 @@ RESPONSES: Final[dict[str, Callable[[LibrdkafkaState, RequestBuf, Any, Out], Non
 
 
 class LibrdkafkaHandlers(EventHandlers[LibrdkafkaState]):
-    """The application's calls, and what arrives from the brokers."""
+    """Handle the application's calls and what arrives from the brokers."""
 
     UNSUPPORTED = ("AttributeError", "librdkafka has no {}")
 

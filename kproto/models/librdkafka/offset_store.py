@@ -1,15 +1,18 @@
-"""The offset store and both ways to commit it: rdkafka_cgrp.c (offsets_commit) and rdkafka_offset.c.
+"""The offset store and its commits (rdkafka_offset.c, offsets_commit of rdkafka_cgrp.c).
 
-Two layers. *Stored*: what the application has had, plus one (with enable.auto.offset.store, the moment that a
-record is handed over; else what it stores by itself). *Committed*: what the group knows.
+An offset is *stored* when the application has received the record before it. With enable.auto.offset.store
+this happens when the record is delivered, otherwise by a call. An offset is *committed* when the group has it
+(M126).
 
-* The timer (enable.auto.commit and auto.commit.interval.ms > 0) commits what is stored and newer than what is
-  committed; not while a subscriber isn't STEADY. With interval 0 there is no timer.
-* Removing partitions from the assignment commits what is stored, newer or not (`assignment`).
-* A lost assignment is not committed: a manual commit gets _ASSIGNMENT_LOST. Nothing to commit is _NO_OFFSET.
-* Without a coordinator, and after NOT_COORDINATOR, a commit waits for one, once, for session.timeout.ms.
-* UNKNOWN_MEMBER_ID loses everything; ILLEGAL_GENERATION too, unless a rebalance is under way (then the commit
-  carried the old generation and only fails).
+* The timer commits stored offsets that are newer than the committed ones. It needs enable.auto.commit and an
+  interval above 0, and a subscriber has to be STEADY.
+* Partitions that are removed from the assignment commit their stored offsets, newer or not (`assignment`).
+* A lost assignment is not committed: a manual commit fails with _ASSIGNMENT_LOST. A commit without offsets
+  fails with _NO_OFFSET.
+* Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
+  session.timeout.ms.
+* UNKNOWN_MEMBER_ID makes the member lose everything. So does ILLEGAL_GENERATION outside a rebalance; inside
+  one only the commit fails, as it carried the old generation.
 """
 
 from __future__ import annotations
@@ -58,35 +61,38 @@ _COORDINATOR_ERRORS = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 
 
 def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
-    """rd_kafka_offsets_store: not allowed beside the automatic store, nor for what isn't assigned."""
+    """Store offsets, or return an error (rd_kafka_offsets_store).
+
+    The call is rejected with enable.auto.offset.store, and for partitions that are not assigned.
+    """
     if state.auto_store:
         return INVALID_ARG
     wrong = None
     for tp, offset in offsets.items():
-        one = ensure_toppar(state, tp)
-        if not one.assigned:
+        toppar_state = ensure_toppar(state, tp)
+        if not toppar_state.assigned:
             wrong = STATE
         else:
-            one.stored_position = FetchPos(offset)
+            toppar_state.stored_position = FetchPos(offset)
     return wrong
 
 
 def commit(
     state: LibrdkafkaState, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
 ) -> None:
-    """rd_kafka_commit: these offsets, or those that are stored for the assignment."""
-    op = OffsetCommitOp({}, token, reply_to_application=wait)
+    """Commit the given offsets, or the stored offsets of the assignment (rd_kafka_commit)."""
+    operation = OffsetCommitOp({}, token, reply_to_application=wait)
     if not wait:
         out.append(FinishCommit(token))
     if offsets is not None:
-        op.offsets = {tp: FetchPos(offset) for tp, offset in offsets.items()}
-        _send_commit(state, op, out)
+        operation.offsets = {tp: FetchPos(offset) for tp, offset in offsets.items()}
+        _send_commit(state, operation, out)
     else:
-        _commit_stored(state, op, out)
+        _commit_stored(state, operation, out)
 
 
 def commit_on_timer(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_offset_commit_tmr_cb."""
+    """Commit newer stored offsets at the interval (rd_kafka_cgrp_offset_commit_tmr_cb)."""
     if state.subscription is not None and state.state is not CgrpJoinState.STEADY:
         return
     if not state.assignment_lost:
@@ -94,112 +100,114 @@ def commit_on_timer(state: LibrdkafkaState, out: Out) -> None:
 
 
 def commit_removed(state: LibrdkafkaState, offsets: dict[TopicPartition, FetchPos], out: Out) -> None:
-    """rd_kafka_cgrp_assigned_offsets_commit for partitions that were just removed."""
+    """Commit partitions that were just removed (rd_kafka_cgrp_assigned_offsets_commit)."""
     if not state.assignment_lost:
         _send_commit(state, OffsetCommitOp(dict(sorted(offsets.items()))), out)
 
 
-def _commit_stored(state: LibrdkafkaState, op: OffsetCommitOp, out: Out) -> None:
+def _commit_stored(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out) -> None:
     if state.assignment and state.assignment_lost:
         state.wait_commits += 1
-        state.refused.append((op, ASSIGNMENT_LOST))
+        state.refused.append((operation, ASSIGNMENT_LOST))
         return
     for tp in state.assignment:
-        one = ensure_toppar(state, tp)
-        if _is_newer(one.stored_position, one.committed_position):
-            op.offsets[tp] = one.stored_position
-    _send_commit(state, op, out)
+        toppar_state = ensure_toppar(state, tp)
+        if _is_newer(toppar_state.stored_position, toppar_state.committed_position):
+            operation.offsets[tp] = toppar_state.stored_position
+    _send_commit(state, operation, out)
 
 
 def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
-    """rd_kafka_fetch_pos_cmp: by epoch where both have one, then by offset."""
+    """Compare by epoch, then by offset (rd_kafka_fetch_pos_cmp)."""
     if stored.offset == INVALID:
         return False
     return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)
 
 
-def _send_commit(state: LibrdkafkaState, op: OffsetCommitOp, out: Out, *, again: bool = False) -> None:
-    """rd_kafka_cgrp_offsets_commit."""
+def _send_commit(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out, *, again: bool = False) -> None:
+    """Send a commit, defer it, or fail it (rd_kafka_cgrp_offsets_commit)."""
     if not again:
         state.wait_commits += 1
-    offsets = {tp: one for tp, one in op.offsets.items() if not is_logical(one.offset)}
+    offsets = {tp: position for tp, position in operation.offsets.items() if not is_logical(position.offset)}
     if state.fatal is not None and state.is_static:
-        state.refused.append((op, FATAL))
+        state.refused.append((operation, FATAL))
     elif not offsets:
-        state.refused.append((op, NO_OFFSET))
+        state.refused.append((operation, NO_OFFSET))
     elif state.coord_state is not CgrpState.UP or state.coordinator is None:
-        if not _defer_commit(state, op):
-            state.refused.append((op, WAIT_COORD))
+        if not _defer_commit(state, operation):
+            state.refused.append((operation, WAIT_COORD))
     else:
         request = offset_commit_request(
             state.config.group_id,
             state.generation,
             state.member_id,
             state.config.instance,
-            {tp: Wire(one.offset, one.epoch, "") for tp, one in offsets.items()},
+            {tp: Wire(position.offset, position.epoch, "") for tp, position in offsets.items()},
         )
-        send_request(state, state.coordinator, request, out, op)
+        send_request(state, state.coordinator, request, out, operation)
 
 
-def _defer_commit(state: LibrdkafkaState, op: OffsetCommitOp) -> bool:
-    """rd_kafka_cgrp_defer_offset_commit: wait for a coordinator, once."""
-    if op.deferred_until is not None:
+def _defer_commit(state: LibrdkafkaState, operation: OffsetCommitOp) -> bool:
+    """Wait for a coordinator, once per commit (rd_kafka_cgrp_defer_offset_commit)."""
+    if operation.deferred_until is not None:
         return False
-    op.deferred_until = state.now + state.session_ms
-    state.deferred.append(op)
+    operation.deferred_until = state.now + state.session_ms
+    state.deferred.append(operation)
     return True
 
 
 def send_deferred(state: LibrdkafkaState, out: Out) -> None:
-    """Send what waited for the coordinator; what waited too long fails."""
+    """Send deferred commits when a coordinator is known; fail those that waited too long."""
     waiting, state.deferred = state.deferred, []
-    for op in waiting:
+    for operation in waiting:
         if state.coord_state is CgrpState.UP:
-            _send_commit(state, op, out, again=True)
-        elif op.deferred_until is not None and op.deferred_until <= state.now:
-            state.refused.append((op, WAIT_COORD))
+            _send_commit(state, operation, out, again=True)
+        elif operation.deferred_until is not None and operation.deferred_until <= state.now:
+            state.refused.append((operation, WAIT_COORD))
         else:
-            state.deferred.append(op)
+            state.deferred.append(operation)
 
 
 def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
-    """Commits that never went out fail in a turn of their own: nobody is called in the middle of a step."""
+    """Fail commits that were not sent, outside the step that created them."""
     while state.refused:
-        op, error = state.refused.popleft()
-        _finish_commit(state, op, error, out)
+        operation, error = state.refused.popleft()
+        _finish_commit(state, operation, error, out)
 
 
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """rd_kafka_cgrp_op_handle_OffsetCommit."""
-    op = entry.context
-    assert isinstance(op, OffsetCommitOp)
+    """Handle a response, or None for a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
+    operation = entry.context
+    assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}
     failed = {tp: code for tp, code in errors.items() if code}
     code = TRANSPORT if response is None else next(reversed(failed.values()), 0)
     whole = bool(failed) and len(failed) == len(errors)
-    if _handle_commit_error(state, entry, op, code, whole, out):
+    if _handle_commit_error(state, entry, operation, code, whole, out):
         return
-    for tp, one in op.offsets.items():
+    for tp, position in operation.offsets.items():
         if not failed.get(tp) and response is not None:
-            ensure_toppar(state, tp).committed_position = one
+            ensure_toppar(state, tp).committed_position = position
     error = None if code == 0 else (err2name(code), f"Commit failed: Broker: {err2name(code)}")
-    _finish_commit(state, op, error, out)
+    _finish_commit(state, operation, error, out)
 
 
 def _handle_commit_error(
-    state: LibrdkafkaState, entry: RequestBuf, op: OffsetCommitOp, code: int, whole: bool, out: Out
+    state: LibrdkafkaState, entry: RequestBuf, operation: OffsetCommitOp, code: int, whole: bool, out: Out
 ) -> bool:
-    """What an error does beside failing; True when the commit isn't over yet."""
+    """Apply a commit error; return True if the commit is retried or deferred."""
     if code == 0:
         return False
     if code in _COORDINATOR_ERRORS:
         state.internal_ops.append(InternalOp.COORDINATOR_DEAD)
     elif code == E.REQUEST_TIMED_OUT:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
-    again = (code in _RETRIABLE_ERRORS and code not in _COORDINATOR_ERRORS and whole) or code == TRANSPORT
-    if again and retry_request(state, entry):
+    is_retriable = (
+        code in _RETRIABLE_ERRORS and code not in _COORDINATOR_ERRORS and whole
+    ) or code == TRANSPORT
+    if is_retriable and retry_request(state, entry):
         return True
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
@@ -210,15 +218,15 @@ def _handle_commit_error(
         state.generation = -1
         state.internal_ops.append(InternalOp.REVOKE_AS_LOST)
     elif code in _COORDINATOR_ERRORS or code == TRANSPORT:
-        return _defer_commit(state, op)
+        return _defer_commit(state, operation)
     return False
 
 
 def _finish_commit(
-    state: LibrdkafkaState, op: OffsetCommitOp, error: tuple[str, str] | None, out: Out
+    state: LibrdkafkaState, operation: OffsetCommitOp, error: tuple[str, str] | None, out: Out
 ) -> None:
     state.wait_commits -= 1
-    if op.reply_to_application:
-        out.append(FinishCommit(op.token, error))
+    if operation.reply_to_application:
+        out.append(FinishCommit(operation.token, error))
     if not state.wait_commits:
         state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)

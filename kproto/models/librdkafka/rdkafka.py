@@ -1,14 +1,15 @@
-"""The application's side: its calls, and the queue that the library fills and a poll empties.
+"""The application's calls, and the queue that the library fills and a poll empties.
 
 rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages), rdkafka_cgrp.c (subscribe, unsubscribe, terminate).
 
-* subscribe while a rebalance is under way waits until that is over. An eager subscribe, even to the same
-  topics, revokes everything and joins again without leaving; a cooperative one revokes the topics dropped.
-* A poll gives records until it has its number or its time is over. A rebalance event is answered in between,
-  in the poll; errors come out with the records.
-* Handing a record over stores its offset plus one. What an older version of a partition left in the queue is
-  dropped.
-* close revokes, commits, leaves, and drops what is left in the queue. After a fatal error it only says so.
+* M102: subscribe() during a rebalance is deferred until the rebalance is over. An eager subscribe revokes
+  everything and rejoins without leaving, even for the same topics. A cooperative one revokes the topics that
+  were dropped.
+* A poll returns when it has enough records or its timeout expires. A rebalance event is answered inside the
+  poll. Errors are returned with the records.
+* Delivering a record stores its offset plus one. Records of an older version of a partition are dropped.
+* close() revokes, commits and leaves, and drops the rest of the queue. After a fatal error it only reports
+  the error.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ J = CgrpJoinState
 
 
 def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) -> None:
-    """rd_kafka_cgrp_subscribe; None is unsubscribe."""
+    """Subscribe, or unsubscribe with None (rd_kafka_cgrp_subscribe)."""
     if state.fatal is not None and state.is_static:
         if state.subscription is not None:
             unsubscribe(state, True, out)
@@ -72,7 +73,7 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 
 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
-    """rd_kafka_cgrp_unsubscribe."""
+    """Revoke everything, and leave the group afterwards if asked to (rd_kafka_cgrp_unsubscribe)."""
     state.max_poll_at = None
     state.subscription, state.subscribed_topics, state.errored_topics = None, {}, {}
     state.group_members = {}
@@ -83,23 +84,23 @@ def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
 
 
 def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: Out) -> None:
-    """rd_kafka_cgrp_modify_subscription."""
+    """Change a cooperative subscription (rd_kafka_cgrp_modify_subscription)."""
     state.subscription = topics
     if metadata.refresh_for_join(state, out):
         move(state, J.WAIT_METADATA)
         return
-    found, missing = metadata.match_subscription(state)
+    available, missing = metadata.match_subscription(state)
     metadata.propagate_topic_errors(state, missing)
-    gone = tuple(tp for tp in state.group_assignment or () if tp.topic not in found)
-    changed, state.subscribed_topics = found != state.subscribed_topics, found
-    if gone:
-        enqueue_incremental(state, False, gone, True, out)
+    unsubscribed = tuple(tp for tp in state.group_assignment or () if tp.topic not in available)
+    changed, state.subscribed_topics = available != state.subscribed_topics, available
+    if unsubscribed:
+        enqueue_incremental(state, False, unsubscribed, True, out)
     elif changed:
         rejoin(state, out)
 
 
 def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_apply_next_subscribe."""
+    """Apply the subscription that was deferred by a rebalance (rd_kafka_cgrp_apply_next_subscribe)."""
     if state.next_subscription is not None:
         topics, state.next_subscription = state.next_subscription, None
         subscribe(state, topics, out)
@@ -112,7 +113,7 @@ def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
 
 
 def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
-    """rd_kafka_assign, _incremental_assign, _incremental_unassign and, with nothing, unassign."""
+    """Apply rd_kafka_assign, _incremental_assign or _incremental_unassign; nothing to assign is unassign."""
     if state.rebalance_in_callback is not None:
         state.rebalance_answered = True
     offsets = {tp: INVALID if offset is None else offset for tp, offset in event.partitions.items()}
@@ -128,9 +129,10 @@ def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
 
 
 def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
-    """rd_kafka_seek; Report("error", "_STATE") where it is too early.
+    """Seek a partition (rd_kafka_seek).
 
-    It is "_UNKNOWN_PARTITION" of what isn't assigned and was not met in metadata either.
+    The error is "_STATE" before the partition's fetcher has started, and "_UNKNOWN_PARTITION" for a partition
+    that is neither assigned nor in metadata.
     """
     tp = event.partition
     met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
@@ -151,29 +153,29 @@ def pause(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], paused
 
 
 def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
-    """rd_kafka_assignment: what is assigned, with the offset that each was *assigned at*.
+    """Return the assignment with the offset at which each partition was assigned (rd_kafka_assignment).
 
-    It is no position: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
+    These offsets are no positions: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
     """
     return dict(state.assignment)
 
 
 def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
-    """rd_kafka_position: the last record's offset plus one; INVALID (-1001) before the first."""
-    found = state.partitions.get(tp)
-    return found.app_position.offset if found is not None else INVALID
+    """Return the last delivered offset plus one, or INVALID (-1001) before the first (rd_kafka_position)."""
+    toppar_state = state.partitions.get(tp)
+    return toppar_state.app_position.offset if toppar_state is not None else INVALID
 
 
 # -- poll
 
 
 def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
-    """What is there is given when the event is through, as after any other one."""
+    """Open a poll. Queued records are delivered at the end of the step."""
     state.open_poll = OpenPoll(state.now + event.timeout_ms, event.limit)
 
 
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
-    """The application's callback is back: where it didn't answer by itself, the binding does."""
+    """Continue after the rebalance callback. If the application did not assign, the binding answers."""
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:
         answer_by_default(state, event, out)
@@ -183,7 +185,7 @@ def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
 
 
 def serve_queue(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_q_serve_rkmessages: give what is there, until it is enough or the time is over."""
+    """Deliver queued items until the poll is full or its timeout expires (rd_kafka_q_serve_rkmessages)."""
     open_poll = state.open_poll
     while state.queue and state.rebalance_in_callback is None and (open_poll is not None or state.closing):
         if open_poll is not None and (
@@ -212,26 +214,26 @@ def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: 
 
 
 def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
-    one = ensure_toppar(state, item.tp)
-    one.queued = max(0, one.queued - len(item.records))
-    if item.version != one.version or state.open_poll is None:
+    toppar_state = ensure_toppar(state, item.tp)
+    toppar_state.queued = max(0, toppar_state.queued - len(item.records))
+    if item.version != toppar_state.version or state.open_poll is None:
         return
     room = state.open_poll.limit - len(state.open_poll.records)
-    given, rest = item.records[:room], item.records[room:]
-    if rest:
-        state.queue.appendleft(FetchOp(item.tp, item.version, rest, item.epoch))
-        one.queued += len(rest)
-    state.open_poll.records += given
-    one.app_position = FetchPos(given[-1].offset + 1, item.epoch)
+    delivered, remaining = item.records[:room], item.records[room:]
+    if remaining:
+        state.queue.appendleft(FetchOp(item.tp, item.version, remaining, item.epoch))
+        toppar_state.queued += len(remaining)
+    state.open_poll.records += delivered
+    toppar_state.app_position = FetchPos(delivered[-1].offset + 1, item.epoch)
     if state.auto_store:
-        one.stored_position = one.app_position
+        toppar_state.stored_position = toppar_state.app_position
 
 
 def _deliver_eof(state: LibrdkafkaState, item: EofOp, open_poll: OpenPoll) -> None:
-    one = ensure_toppar(state, item.tp)
-    if item.version != one.version:
+    toppar_state = ensure_toppar(state, item.tp)
+    if item.version != toppar_state.version:
         return
-    one.eof_offset = item.offset
+    toppar_state.eof_offset = item.offset
     if state.partition_eof:
         end = f"end of partition at offset {item.offset} (HighwaterMark {item.high_watermark})"
         text = f"Fetch from broker {item.node} reached {end}"
@@ -240,8 +242,8 @@ def _deliver_eof(state: LibrdkafkaState, item: EofOp, open_poll: OpenPoll) -> No
 
 def _finish_poll(state: LibrdkafkaState, open_poll: OpenPoll, out: Out) -> None:
     state.open_poll, state.last_poll = None, state.now
-    for one in open_poll.errors:
-        out.append(c.Notify("event" if one.name == PARTITION_EOF else "error", one.name, one.text))
+    for error in open_poll.errors:
+        out.append(c.Notify("event" if error.name == PARTITION_EOF else "error", error.name, error.text))
     out.append(c.FinishPoll(tuple(open_poll.records)))
 
 
@@ -249,7 +251,7 @@ def _finish_poll(state: LibrdkafkaState, open_poll: OpenPoll, out: Out) -> None:
 
 
 def close(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_consumer_close and rd_kafka_cgrp_terminate0."""
+    """Close the consumer (rd_kafka_consumer_close, rd_kafka_cgrp_terminate0)."""
     state.closing = state.terminating = True
     if state.open_poll is not None:
         _finish_poll(state, state.open_poll, out)
@@ -268,7 +270,7 @@ def close(state: LibrdkafkaState, out: Out) -> None:
 
 
 def try_terminate(state: LibrdkafkaState, out: Out) -> None:
-    """rd_kafka_cgrp_try_terminate: nothing is under way any more."""
+    """Finish close when nothing is in progress any more (rd_kafka_cgrp_try_terminate)."""
     if (
         not state.terminating
         or state.closed

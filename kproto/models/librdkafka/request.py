@@ -1,7 +1,7 @@
-"""Requests on their way: sent, sent again (rd_kafka_buf_retry), and what an error asks for.
+"""Sending and retrying requests (rd_kafka_buf_retry), and the action for each error (rd_kafka_err_action).
 
-rdkafka_request.c: rd_kafka_err_action. A request is sent again after retry.backoff.ms, at most twice where it
-doesn't say otherwise.
+rdkafka_request.c. A request is retried after retry.backoff.ms, at most twice unless the caller says
+otherwise.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .state import LibrdkafkaState, Out, RequestBuf
 
 RETRY_BACKOFF_MS = 100
 MAX_RETRIES = 2
-# RD_KAFKA_RESP_ERR__TRANSPORT: the connection broke.
+# RD_KAFKA_RESP_ERR__TRANSPORT: the connection was lost.
 TRANSPORT = -195
 
 
 class ErrAction(Flag):
-    """RD_KAFKA_ERR_ACTION_*: what is done about an error."""
+    """What to do about an error (RD_KAFKA_ERR_ACTION_*)."""
 
     NONE = 0
     REFRESH = auto()
@@ -48,7 +48,7 @@ _RETRY = {
 
 
 def err_action(code: int) -> ErrAction:
-    """The default column of rd_kafka_err_action."""
+    """Return the default action for an error code (rd_kafka_err_action)."""
     if code == E.NONE:
         return ErrAction.NONE
     if code in _REFRESH:
@@ -63,21 +63,21 @@ def send_request(
     to: Address,
     request: Message,
     out: Out,
-    about: object = None,
+    context: object = None,
     timeout_ms: int = 60_000,
 ) -> None:
-    """Send `request` in the newest version that both sides know."""
+    """Send `request` in the highest version that both sides support."""
     api_key = type(request).__api_key__
     assert api_key is not None
     version = negotiate_version(state.versions, state.offered, api_key)
-    entry = RequestBuf(SendRequest(to, request, version, timeout_ms), about)
+    entry = RequestBuf(SendRequest(to, request, version, timeout_ms), context)
     state.open[id(request)] = entry
     out.append(entry.send)
 
 
-def retry_request(state: LibrdkafkaState, entry: RequestBuf, most: int = MAX_RETRIES) -> bool:
-    """Send it again after the backoff; False when it was sent often enough."""
-    if entry.attempts > most or state.closed:
+def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = MAX_RETRIES) -> bool:
+    """Schedule a retry after the backoff; return False if all attempts are used up."""
+    if entry.attempts > max_retries or state.closed:
         return False
     entry.attempts += 1
     state.retries.append((state.now + RETRY_BACKOFF_MS, entry))
@@ -85,11 +85,11 @@ def retry_request(state: LibrdkafkaState, entry: RequestBuf, most: int = MAX_RET
 
 
 def resend_due(state: LibrdkafkaState, out: Out) -> None:
-    """Send again what waited long enough. What was meant for the coordinator goes to today's."""
-    due = [entry for at, entry in state.retries if at <= state.now]
+    """Send requests whose backoff is over. Group requests go to the present coordinator."""
+    due = [entry for due_at, entry in state.retries if due_at <= state.now]
     if not due:
         return
-    state.retries = [(at, entry) for at, entry in state.retries if at > state.now]
+    state.retries = [(due_at, entry) for due_at, entry in state.retries if due_at > state.now]
     for entry in due:
         sent = entry.send
         if sent.to.lane == COORDINATOR and state.coordinator is not None:
@@ -102,7 +102,7 @@ COORDINATOR, MAIN, BOOTSTRAP = "coordinator", "main", "bootstrap"
 
 
 def any_usable_broker(state: LibrdkafkaState) -> Address:
-    """rd_kafka_broker_any_usable: the lowest known broker; before metadata the first of bootstrap.servers."""
+    """Return the lowest known broker, or the first bootstrap address (rd_kafka_broker_any_usable)."""
     if state.bootstrapped and state.cluster.brokers:
         node = min(state.cluster.brokers)
         return broker_address(state, node)

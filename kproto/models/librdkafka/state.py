@@ -1,4 +1,4 @@
-"""What librdkafka's consumer knows: its two machines, its assignment, its partitions and its queue."""
+"""The state of librdkafka's consumer: coordinator, group, subscription, assignment, partitions and queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .constants import BEGINNING, END, INVALID, err2name
 
 Out = list[ModelAction]
 
-# librdkafka 2.16: rdkafka_request.c and rdkafka_fetcher.c.
+# Request versions of librdkafka 2.16 (rdkafka_request.c, rdkafka_fetcher.c).
 VERSIONS: dict[int, int] = {
     1: 16,  # Fetch
     2: 7,  # ListOffsets
@@ -35,12 +35,12 @@ VERSIONS: dict[int, int] = {
     23: 2,  # OffsetForLeaderEpoch
 }
 
-# librdkafka 1.9 and 2.0: rdkafka_request.c as it was then; OffsetForLeaderEpoch is not asked.
+# Request versions of librdkafka 1.9 and 2.0, which do not use OffsetForLeaderEpoch.
 OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
 
 
 class CgrpJoinState(IntEnum):
-    """rkcg_join_state, in the order of rdkafka_cgrp.h, which some conditions compare."""
+    """rkcg_join_state, in the order of rdkafka_cgrp.h: some conditions compare states."""
 
     INIT = 0
     WAIT_JOIN = 1
@@ -69,26 +69,26 @@ EDGES: Final[machine.Edges[CgrpJoinState]] = {
 
 
 class CgrpState(Enum):
-    """rkcg_state: where the lookup of the coordinator stands."""
+    """rkcg_state: the lookup of the coordinator."""
 
-    QUERY_COORD = "query"  # QUERY_COORD: ask as soon as the interval allows it
-    WAIT_COORD = "wait"  # WAIT_COORD: FindCoordinator is open
-    WAIT_BROKER_TRANSPORT = "transport"  # WAIT_BROKER_TRANSPORT: known, the connection isn't up
+    QUERY_COORD = "query"  # FindCoordinator is sent as soon as the interval allows.
+    WAIT_COORD = "wait"  # FindCoordinator is in flight.
+    WAIT_BROKER_TRANSPORT = "transport"  # The coordinator is known, its connection is not open yet.
     UP = "up"
-    TERM = "term"  # the group is closed
+    TERM = "term"  # The group is closed.
 
 
-# What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear.
+# Alias of a state that is compared on every event: Enum attributes are slow before Python 3.12.
 UP = CgrpState.UP
 
 
 class TopparFetchState(Enum):
-    """rktp_fetch_state."""
+    """rktp_fetch_state of a partition."""
 
     NONE = "none"
-    OFFSET_QUERY = "offset query"  # waits for the timer, then asks ListOffsets
-    OFFSET_WAIT = "offset wait"  # ListOffsets is open
-    VALIDATE_EPOCH_WAIT = "validating"  # OffsetForLeaderEpoch is open
+    OFFSET_QUERY = "offset query"  # Waits for the timer before ListOffsets.
+    OFFSET_WAIT = "offset wait"  # ListOffsets is in flight.
+    VALIDATE_EPOCH_WAIT = "validating"  # OffsetForLeaderEpoch is in flight.
     ACTIVE = "active"
 
 
@@ -96,7 +96,7 @@ ACTIVE = TopparFetchState.ACTIVE
 
 
 class FetchPos(NamedTuple):
-    """rd_kafka_fetch_pos_t: an offset and the leader epoch that it was read in."""
+    """An offset and the leader epoch of the record before it (rd_kafka_fetch_pos_t)."""
 
     offset: int = INVALID
     epoch: int = -1
@@ -107,10 +107,10 @@ INVALID_POS = FetchPos()
 
 @dataclass(slots=True)
 class Toppar:
-    """rd_kafka_toppar_t: one partition, whether it is assigned or not."""
+    """One partition, assigned or not (rd_kafka_toppar_t)."""
 
     tp: TopicPartition
-    # The barrier: what was fetched or queued under an older version is dropped.
+    # The version barrier: records that were fetched or queued under an older version are dropped.
     version: int = 0
     fetch_state: TopparFetchState = TopparFetchState.NONE
     started: bool = False
@@ -125,9 +125,10 @@ class Toppar:
     log_start_offset: int = INVALID
     eof_offset: int = INVALID
     reported_eof_offset: int = INVALID
-    # Reading it was refused, and that was told: once, until a Fetch brings something again.
+    # The failed authorization has been reported; reset by the next successful Fetch.
     authorization_failed: bool = False
-    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: started at STORED itself, as only a consumer without a group is.
+    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: the fetcher itself was started at STORED. Only a consumer without a
+    # group does that.
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
@@ -135,7 +136,7 @@ class Toppar:
 
     @property
     def fetchable(self) -> bool:
-        """Active, not paused by anybody, and it is known from where."""
+        """Return whether the partition is active, not paused, and has an offset to fetch from."""
         if self.fetch_state is not ACTIVE or self.paused_by_library or self.paused_by_application:
             return False
         return self.fetch_position.offset >= 0
@@ -143,13 +144,13 @@ class Toppar:
 
 @dataclass(slots=True)
 class RdInterval:
-    """rd_interval_t: whether a time has passed since it was last asked with that answer."""
+    """A minimum interval between two attempts (rd_interval_t)."""
 
     last: int | None = None
     backoff: int = 0
 
     def due(self, ms: int, now: int) -> bool:
-        """Ask it: at once when it was never asked, or was reset."""
+        """Return whether the interval has passed, and restart it if so. The first attempt is always due."""
         if self.last is not None and now <= self.last + ms + self.backoff:
             return False
         self.last, self.backoff = now, 0
@@ -160,14 +161,14 @@ class RdInterval:
 
 
 class RebalanceOp(NamedTuple):
-    """RD_KAFKA_OP_REBALANCE: an ASSIGN or REVOKE that waits in the queue for the application to poll."""
+    """RD_KAFKA_OP_REBALANCE: an assignment or revocation that waits until the application polls."""
 
     assign: bool
     partitions: tuple[TopicPartition, ...]
 
 
 class FetchOp(NamedTuple):
-    """Records of one partition, under the version that it had when they came."""
+    """RD_KAFKA_OP_FETCH: records of one partition, with its version when they arrived."""
 
     tp: TopicPartition
     version: int
@@ -176,7 +177,7 @@ class FetchOp(NamedTuple):
 
 
 class EofOp(NamedTuple):
-    """A broker was asked from the end of a partition on."""
+    """The end of a partition was reached by a Fetch from its end offset."""
 
     tp: TopicPartition
     version: int
@@ -186,14 +187,7 @@ class EofOp(NamedTuple):
 
 
 class ErrorOp(NamedTuple):
-    """An error for the application."""
-
-    name: str
-    text: str
-
-
-class Wrong(NamedTuple):
-    """Why a call was refused: the error's name and text."""
+    """An error to return from poll."""
 
     name: str
     text: str
@@ -203,19 +197,19 @@ QueuedOp = RebalanceOp | FetchOp | EofOp | ErrorOp
 
 
 class InternalOp(Enum):
-    """What one part of the library leaves for another to do right after it (the ops queue)."""
+    """An operation that one part of the library queues for another, run at the end of the step."""
 
     SERVE_ASSIGNMENT = "serve assignment"
     ASSIGNMENT_DONE = "assignment done"
     QUERY_COORDINATOR = "query coordinator"
     COORDINATOR_DEAD = "coordinator dead"
-    # Revoke everything as lost and join again, unless a rebalance is under way.
+    # Revoke everything as lost and rejoin, unless a rebalance is in progress.
     REVOKE_AS_LOST = "lose"
 
 
 @dataclass(slots=True)
 class RequestBuf:
-    """A request that has no answer yet: how often it was sent, and what it was for."""
+    """A request without a response yet, with its purpose and the number of attempts (rd_kafka_buf_t)."""
 
     send: SendRequest
     context: object = None
@@ -224,36 +218,36 @@ class RequestBuf:
 
 @dataclass(slots=True)
 class OffsetCommitOp:
-    """RD_KAFKA_OP_OFFSET_COMMIT: one commit on its way."""
+    """RD_KAFKA_OP_OFFSET_COMMIT: one commit in progress."""
 
     offsets: dict[TopicPartition, FetchPos]
     token: object = None
-    # The application waits for its result.
+    # The application waits for the result.
     reply_to_application: bool = False
-    # Deferred until there is a coordinator, at most to here.
+    # While deferred: the time at which the commit fails if there is still no coordinator.
     deferred_until: int | None = None
 
 
 @dataclass(slots=True)
 class OpenPoll:
-    """An open poll: what it has so far, and until when it waits for more."""
+    """A poll in progress: its deadline and what it has collected."""
 
     deadline: int
     limit: int
     records: list[ModelRecord] = field(default_factory=list[ModelRecord])
     errors: list[ErrorOp] = field(default_factory=list[ErrorOp])
-    # A rebalance was answered in it: Go's Poll is over then, with nothing.
+    # The poll answered a rebalance event: confluent-kafka-go's Poll then returns nil.
     rebalance_answered: bool = False
 
 
 @dataclass(slots=True)
 class LibrdkafkaState:
-    """One consumer. Only `step` changes it; read what you like."""
+    """The state of one consumer. Only `step` changes it; reading it is safe."""
 
     config: ModelConfig
     assignors: tuple[Assignor, ...]
     now: int = 0
-    # 1.9 or 2.0.
+    # The release is 1.9 or 2.0.
     is_old_release: bool = False
     versions: Mapping[int, int] = field(default_factory=lambda: VERSIONS)
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
@@ -284,9 +278,9 @@ class LibrdkafkaState:
     previous_assignment: tuple[TopicPartition, ...] | None = None
     previous_generation: int = -1
     group_assignment: tuple[TopicPartition, ...] | None = None
-    # rkcg_rebalance_incr_assignment: what a cooperative assign adds after the revoke before it.
+    # rkcg_rebalance_incr_assignment: partitions to assign after the cooperative revoke that precedes them.
     incr_assignment: tuple[TopicPartition, ...] | None = None
-    # rkcg_rebalance_rejoin: join again once the open assign or unassign is done.
+    # rkcg_rebalance_rejoin: rejoin when the assign or unassign in progress is done.
     rebalance_rejoin: bool = False
     assignment_lost: bool = False
     terminating: bool = False
@@ -298,13 +292,13 @@ class LibrdkafkaState:
 
     # The subscription.
     subscription: tuple[str, ...] | None = None
-    # rkcg_subscribed_topics: those of the subscription that exist, and their partitions.
+    # rkcg_subscribed_topics: the subscribed topics that exist, with their partition counts.
     subscribed_topics: dict[str, int] = field(default_factory=dict[str, int])
     next_subscription: tuple[str, ...] | None = None
     next_unsubscribe: bool = False
     errored_topics: dict[str, int] = field(default_factory=dict[str, int])
     local_topics: set[str] = field(default_factory=set[str])
-    # All topics of the cluster are known.
+    # Metadata of all topics of the cluster has been received.
     full_metadata: bool = False
 
     # The assignment (rk_consumer.assignment).
@@ -320,34 +314,34 @@ class LibrdkafkaState:
     )
     internal_ops: deque[InternalOp] = field(default_factory=deque[InternalOp])
     partitions: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
-    # Those that wait for a time: `query_at` or `retry_at`.
+    # Partitions with a `query_at` or `retry_at`.
     waiting_toppars: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
 
-    # Timers; None where one isn't running.
+    # Timers; None while one is not running.
     commit_at: int | None = None
     metadata_at: int | None = None
     max_poll_at: int | None = None
     loop_at: int = 0
-    # When the main thread was awake last: what was due by then is done.
+    # When the main thread was last awake: everything due by then has been done.
     last_wakeup: int = -1
-    # When it wakes next.
+    # When the main thread wakes next.
     next_wakeup: int | None = None
 
     # Between library and application.
     queue: deque[QueuedOp] = field(default_factory=deque[QueuedOp])
     open_poll: OpenPoll | None = None
     rebalance_in_callback: RebalanceOp | None = None
-    # The application has answered the rebalance event in its callback by itself.
+    # The application called assign() inside its rebalance callback.
     rebalance_answered: bool = False
     last_poll: int = 0
     closing: bool = False
     closed: bool = False
 
     fetching_brokers: set[int] = field(default_factory=set[int])
-    # Brokers whose connection broke: positions are validated when they are back.
+    # Brokers whose connection was lost: positions are validated when they are back.
     broken_brokers: set[int] = field(default_factory=set[int])
 
-    # -- what the configuration means
+    # -- options with librdkafka's defaults
 
     def option(self, name: str, default: int) -> int:
         value = self.config.extra.get(name, default)
@@ -387,7 +381,7 @@ class LibrdkafkaState:
 
     @property
     def one_event_per_poll(self) -> bool:
-        """confluent-kafka-go's Poll: a rebalance is an event, too, and what it returns then is nil."""
+        """Return whether each Poll returns one event, and nil for a rebalance (confluent-kafka-go)."""
         return self.config.extra.get("binding") == "go"
 
     @property
@@ -404,7 +398,7 @@ class LibrdkafkaState:
 
     @property
     def cooperative(self) -> bool:
-        """rd_kafka_cgrp_rebalance_protocol: of the assignor that the group chose, or of those configured."""
+        """Return whether the group's assignor is cooperative (rd_kafka_cgrp_rebalance_protocol)."""
         if self.assignor is not None:
             return self.assignor.cooperative
         return False
@@ -415,16 +409,16 @@ class LibrdkafkaState:
 
     @property
     def wildcard(self) -> bool:
-        return any(one.startswith("^") for one in self.subscription or ())
+        return any(topic.startswith("^") for topic in self.subscription or ())
 
     @property
     def waits_for_call(self) -> bool:
-        """RD_KAFKA_CGRP_WAIT_ASSIGN_CALL."""
+        """Return whether the group waits for assign() or unassign() (RD_KAFKA_CGRP_WAIT_ASSIGN_CALL)."""
         return self.state in (J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL)
 
     @property
     def is_rebalancing(self) -> bool:
-        """RD_KAFKA_CGRP_REBALANCING."""
+        """Return whether a rebalance is in progress (RD_KAFKA_CGRP_REBALANCING)."""
         if self.has_joined and self.state in (J.WAIT_JOIN, J.WAIT_METADATA):
             return True
         if self.state is not J.INIT and J.WAIT_SYNC <= self.state < J.STEADY:
@@ -443,45 +437,47 @@ _RESETS = {
 }
 
 
-# rdkafka_sticky_assignor.c: always the general way, which moves partitions one by one from the first on.
+# rdkafka_sticky_assignor.c: always the general algorithm, which moves single partitions from the start.
 STICKY_ASSIGNOR = Assignor(
     "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
 )
 
 
 def start(config: ModelConfig) -> LibrdkafkaState:
-    """A consumer before its first event.
+    """Return the state of a consumer before its first event.
 
-    `config.extra` may have "version" ("1.9": as 1.9 and 2.0 are), "binding" ("go": one event for each
-    poll, where C's and Python's go on waiting for a message), and librdkafka's own
-    "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
+    `config.extra` may have "version" ("1.9" for 1.9 and 2.0) and "binding". With "go" each poll returns one
+    event; the bindings of C and Python keep waiting for a record. librdkafka's own
+    "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages" are allowed, too.
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
     names = config.assignors or ("range", "roundrobin")
-    assignors = resolve_assignors(STICKY_ASSIGNOR if one == STICKY_ASSIGNOR.name else one for one in names)
+    assignors = resolve_assignors(STICKY_ASSIGNOR if name == STICKY_ASSIGNOR.name else name for name in names)
     state = LibrdkafkaState(config, assignors, is_old_release=old)
     state.versions = OLD_VERSIONS if old else VERSIONS
     return state
 
 
 def move(state: LibrdkafkaState, to: CgrpJoinState) -> None:
-    """rd_kafka_cgrp_set_join_state."""
+    """Assign the join state; nothing happens if the group is in it (rd_kafka_cgrp_set_join_state)."""
     if to is not state.state:
         machine.move(state, to, EDGES)
 
 
 def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
-    """rd_kafka_topic_partition_ensure_toppar."""
-    found = state.partitions.get(tp)
-    if found is None:
-        found = state.partitions[tp] = Toppar(tp)
+    """Return the partition's state, created on first use (rd_kafka_topic_partition_ensure_toppar)."""
+    toppar = state.partitions.get(tp)
+    if toppar is None:
+        toppar = state.partitions[tp] = Toppar(tp)
         state.local_topics.add(tp.topic)
-    return found
+    return toppar
 
 
 def set_fatal(state: LibrdkafkaState, code: int) -> None:
-    """rd_kafka_set_fatal_error: told once, as _FATAL; a static member does nothing after it."""
+    """Report a fatal error once, as _FATAL; a static member does nothing afterwards
+    (rd_kafka_set_fatal_error).
+    """
     if state.fatal is None:
         state.fatal = err2name(code)
         state.queue.append(ErrorOp("_FATAL", f"Fatal consumer error: {state.fatal}"))
