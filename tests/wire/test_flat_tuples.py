@@ -335,11 +335,15 @@ MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
         survives_in_runs,
     ),
     "tagged fields keep their defaults": (
-        "said if version in f.tagged",
-        "said if version < 0",
+        "tagged if version in f.tagged",
+        "tagged if version < 0",
         sees_tagged_fields,
     ),
-    "absent fields hold nothing": ("or repr(_flat(f.kind, f.initial()))", "or 'None'", survives_in_runs),
+    "absent fields hold nothing": (
+        "or repr(_flatten_value(f.kind, f.initial()))",
+        "or 'None'",
+        survives_in_runs,
+    ),
 }
 
 
