@@ -177,7 +177,7 @@ class Virtual:
 class _VirtualConnection:
     def __init__(self, stage: virtual.Stage) -> None:
         self.stage = stage
-        self.answer: virtual.Answer | None = None
+        self.answer: virtual.PendingResponse | None = None
 
     def close(self) -> None:
         pass

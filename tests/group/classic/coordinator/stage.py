@@ -65,7 +65,7 @@ FLIGHTS = UUID(int=7)
 NO_ID = UUID(int=0)
 
 
-class Answer:
+class PendingResponse:
     """What became of a request: `waits` until there is a `response`."""
 
     def __init__(self, request: Message, version: int) -> None:
@@ -117,8 +117,8 @@ class Stage:
     def __init__(self, topics: TopicCatalog | None = None, **settings: int) -> None:
         self.coordinator = ClassicCoordinator(GroupSettings(**settings), topics)
         self.now = 1_000_000
-        self.told: list[CoordinatorAction] = []
-        self.open: dict[int, Answer] = {}
+        self.notices: list[CoordinatorAction] = []
+        self.open: dict[int, PendingResponse] = {}
         self._sent = 0
 
     # Events.
@@ -131,11 +131,11 @@ class Stage:
                 action.response.encode(answer.version)
                 answer.response = action.response
             else:
-                self.told.append(action)
+                self.notices.append(action)
 
-    def send(self, request: Message, version: int, client: str = "app") -> Answer:
+    def send(self, request: Message, version: int, client: str = "app") -> PendingResponse:
         self._sent += 1
-        self.open[self._sent] = answer = Answer(request, version)
+        self.open[self._sent] = answer = PendingResponse(request, version)
         self.step(RequestReceived(self._sent, request, version, client, "/127.0.0.1", f"id{self._sent}"))
         return answer
 
@@ -162,7 +162,7 @@ class Stage:
         version: int = 9,
         reason: str | None = None,
         client: str = "app",
-    ) -> Answer:
+    ) -> PendingResponse:
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session,
@@ -177,7 +177,7 @@ class Stage:
         )
         return self.send(request, version, client)
 
-    def enter(self, **options: Any) -> tuple[str, Answer]:
+    def add_member(self, **options: Any) -> tuple[str, PendingResponse]:
         """Join as a newcomer does, a dynamic one in two steps: the member id and the answer to come."""
         first = self.join(**options)
         if first.waits or first.code is not ErrorCode.MEMBER_ID_REQUIRED:
@@ -196,7 +196,7 @@ class Stage:
         protocol_type: str | None = "consumer",
         protocol_name: str | None = "range",
         version: int = 5,
-    ) -> Answer:
+    ) -> PendingResponse:
         request = SyncGroupRequest(
             group_id=group,
             generation_id=self.generation(group) if generation is None else generation,
@@ -224,7 +224,7 @@ class Stage:
 
     def leave(
         self, *members: str | tuple[str, str | None], group: str = "g", reason: str | None = None
-    ) -> Answer:
+    ) -> PendingResponse:
         pairs = [(one, None) if isinstance(one, str) else one for one in members]
         identities = [
             MemberIdentity(member_id=member_id, group_instance_id=instance, reason=reason)
@@ -232,7 +232,7 @@ class Stage:
         ]
         return self.send(LeaveGroupRequest(group_id=group, members=identities), 5)
 
-    def leave_alone(self, member_id: str, *, group: str = "g", version: int = 2) -> ErrorCode:
+    def leave_v2(self, member_id: str, *, group: str = "g", version: int = 2) -> ErrorCode:
         return self.send(LeaveGroupRequest(group_id=group, member_id=member_id), version).code
 
     def commit(
@@ -248,7 +248,7 @@ class Stage:
         retention: int = -1,
         topic_id: UUID = NO_ID,
         version: int = 9,
-    ) -> Answer:
+    ) -> PendingResponse:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, index), offset in ({("flights", 0): 42} if offsets is None else offsets).items():
             topics.setdefault(topic, []).append(
@@ -282,7 +282,7 @@ class Stage:
         instance: str | None = None,
         group: str = "g",
         metadata: str | None = None,
-    ) -> Answer:
+    ) -> PendingResponse:
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, index), offset in ({("flights", 0): 42} if offsets is None else offsets).items():
             topics.setdefault(topic, []).append(
@@ -309,7 +309,7 @@ class Stage:
         everything: bool = False,
         stable: bool = False,
         version: int = 9,
-    ) -> Answer:
+    ) -> PendingResponse:
         """OffsetFetch of these partitions, or of everything, in the form of the version."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
@@ -328,12 +328,14 @@ class Stage:
             request = OffsetFetchRequest(groups=[wanted], require_stable=stable)
         return self.send(request, version)
 
-    def committed(self, *partitions: tuple[str, int], group: str = "g", stable: bool = False) -> list[int]:
+    def committed_offsets(
+        self, *partitions: tuple[str, int], group: str = "g", stable: bool = False
+    ) -> list[int]:
         """The offsets of these partitions, of all there are if none is named; -1 for none."""
         answer = self.fetch(*partitions, group=group, everything=not partitions, stable=stable)
         return [p.committed_offset for topic in answer.response.groups[0].topics for p in topic.partitions]
 
-    def delete_offsets(self, *partitions: tuple[str, int], group: str = "g") -> Answer:
+    def delete_offsets(self, *partitions: tuple[str, int], group: str = "g") -> PendingResponse:
         topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=index))
@@ -352,7 +354,7 @@ class Stage:
         described: DescribedGroup = self.send(request, version).response.groups[0]
         return described
 
-    def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         request = ListGroupsRequest(states_filter=[*states], types_filter=[*types])
         listed: list[ListedGroup] = self.send(request, 5).response.groups
         return listed
@@ -364,16 +366,16 @@ class Stage:
         while self.state is ClassicGroupState.PREPARING_REBALANCE:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 
-    def gathered(self, *newcomers: Mapping[str, Any]) -> list[str]:
+    def create_generation(self, *newcomers: Mapping[str, Any]) -> list[str]:
         """A new group with these members (options of `join`) whose first generation has begun."""
-        entered = [self.enter(**options) for options in (newcomers or ({},))]
+        entered = [self.add_member(**options) for options in (newcomers or ({},))]
         self.await_generation()
         assert all(answer.code is ErrorCode.NONE for _, answer in entered)
         return [member_id for member_id, _ in entered]
 
-    def stable(self, *newcomers: Mapping[str, Any]) -> list[str]:
+    def create_stable_group(self, *newcomers: Mapping[str, Any]) -> list[str]:
         """The same, and the leader has brought a plan in which everyone gets its own id."""
-        members = self.gathered(*newcomers)
+        members = self.create_generation(*newcomers)
         self.sync_all(members)
         return members
 

@@ -40,7 +40,9 @@ def test_authorized_operations_are_returned_on_request(asked: bool, operations: 
 def test_a_stable_group_is_described_completely() -> None:
     """GroupCoordinatorTest.testDescribeGroupStableForStaticMember."""
     stage = Stage()
-    (member,) = stage.stable({"instance": "i", "client": "billing", "protocols": [("range", b"topics")]})
+    (member,) = stage.create_stable_group(
+        {"instance": "i", "client": "billing", "protocols": [("range", b"topics")]}
+    )
     group = stage.describe()
     assert (group.error_code, group.error_message, group.group_state) == (0, None, "Stable")
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
@@ -54,7 +56,7 @@ def test_a_stable_group_is_described_completely() -> None:
 def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
     """GroupMetadataManagerTest.testDescribeGroupRebalancing."""
     stage = Stage()
-    stage.gathered()
+    stage.create_generation()
     group = stage.describe()
     assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
     assert [m.member_metadata for m in group.members] == [b""]
@@ -64,7 +66,7 @@ def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
 def test_the_last_assignment_is_shown_until_the_next_one_arrives() -> None:
     """As seen on Kafka 4.3.1."""
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     kept = [leader.encode(), follower.encode()]
     assert [m.member_assignment for m in stage.describe().members] == kept
@@ -77,17 +79,17 @@ def test_the_last_assignment_is_shown_until_the_next_one_arrives() -> None:
 def test_a_rebalance_before_the_assignment_clears_the_last_assignment() -> None:
     """As seen on Kafka 4.3.1."""
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     stage.join(follower)
-    stage.enter()
+    stage.add_member()
     assert {m.member_assignment for m in stage.describe().members} == {b""}
 
 
 @rule("R115")
 def test_an_empty_group_keeps_its_protocol_type() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     group = stage.describe()
     assert (group.group_state, group.protocol_type, group.members) == ("Empty", "consumer", [])
@@ -97,9 +99,9 @@ def test_an_empty_group_keeps_its_protocol_type() -> None:
 def test_every_group_is_listed_with_state_and_type() -> None:
     """GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     stage.commit(group="offsets-only")
-    listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in stage.listed()}
+    listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in stage.list_groups()}
     assert listed == {"g": ("consumer", "Stable", "classic"), "offsets-only": ("", "Empty", "classic")}
 
 
@@ -118,8 +120,8 @@ def test_every_group_is_listed_with_state_and_type() -> None:
 def test_the_state_filter_ignores_case_blanks_and_unknown_states(states: list[str], found: list[str]) -> None:
     """GroupCoordinatorTest.testListGroupsWithStates; trimming as seen on Kafka 4.3.1."""
     stage = Stage()
-    stage.stable()
-    assert [group.group_id for group in stage.listed(states)] == found
+    stage.create_stable_group()
+    assert [group.group_id for group in stage.list_groups(states)] == found
 
 
 @rule("R119")
@@ -127,30 +129,30 @@ def test_the_state_filter_ignores_case_blanks_and_unknown_states(states: list[st
 def test_the_type_filter_ignores_case_and_unknown_types(types: list[str], count: int) -> None:
     """GroupCoordinatorTest.testListGroupsWithTypes."""
     stage = Stage()
-    stage.stable()
-    assert len(stage.listed(types=types)) == count
+    stage.create_stable_group()
+    assert len(stage.list_groups(types=types)) == count
 
 
 @rule("R119")
 def test_the_state_filter_matches_the_current_state() -> None:
     stage = Stage()
     member = stage.join().member_id
-    assert stage.listed(["Empty"])
+    assert stage.list_groups(["Empty"])
     stage.join(member)
-    assert stage.listed(["PreparingRebalance"])
+    assert stage.list_groups(["PreparingRebalance"])
     stage.await_generation()
-    assert stage.listed(["CompletingRebalance"])
+    assert stage.list_groups(["CompletingRebalance"])
     stage.sync_all([member])
-    assert stage.listed(["Stable"])
+    assert stage.list_groups(["Stable"])
     stage.leave(member)
-    assert stage.listed(["Empty"])
+    assert stage.list_groups(["Empty"])
 
 
 @rule("R118")
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed_in_every_version(version: int) -> None:
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert [g.group_id for g in stage.send(ListGroupsRequest(), version).response.groups] == ["g"]
 
 
@@ -158,7 +160,7 @@ def test_groups_are_listed_in_every_version(version: int) -> None:
 def test_a_group_with_members_is_not_deleted() -> None:
     """GroupCoordinatorTest.testDeleteNonEmptyGroup."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     assert stage.delete("g") == [ErrorCode.NON_EMPTY_GROUP]
     stage.join(member)
     assert stage.delete("g") == [ErrorCode.NON_EMPTY_GROUP]
@@ -175,7 +177,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     stage = Stage()
     stage.commit()
     assert stage.delete("g") == [ErrorCode.NONE]
-    assert stage.committed() == []
+    assert stage.committed_offsets() == []
     assert stage.describe(version=5).group_state == "Dead"
 
 

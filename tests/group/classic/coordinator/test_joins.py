@@ -39,7 +39,7 @@ def test_an_unknown_member_id_is_an_error_in_a_missing_group(instance: str | Non
 def test_an_unknown_member_id_is_an_error_in_an_existing_group() -> None:
     """GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -47,7 +47,7 @@ def test_an_unknown_member_id_is_an_error_in_an_existing_group() -> None:
 def test_the_id_of_a_former_member_is_unknown_in_an_empty_group() -> None:
     """GroupMetadataManagerTest.testJoinGroupExistingMemberInEmptyState."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     assert stage.state is ClassicGroupState.EMPTY
     assert stage.join(member).code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -102,7 +102,7 @@ def test_v0_uses_the_session_timeout_as_the_rebalance_timeout() -> None:
 def test_another_protocol_type_is_inconsistent() -> None:
     """GroupCoordinatorTest.testJoinGroupInconsistentProtocolType."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     answer = stage.join(protocol_type="connect")
     assert (answer.code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
 
@@ -111,7 +111,7 @@ def test_another_protocol_type_is_inconsistent() -> None:
 def test_no_protocol_in_common_is_inconsistent() -> None:
     """GroupCoordinatorTest.testJoinGroupInconsistentGroupProtocol."""
     stage = Stage()
-    stage.stable({"protocols": [("range", b"")]})
+    stage.create_stable_group({"protocols": [("range", b"")]})
     assert stage.join(protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
@@ -128,7 +128,7 @@ def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
 def test_a_pending_member_id_survives_the_rejection_of_its_protocols() -> None:
     """GroupCoordinatorTest.testJoinGroupSecondJoinInconsistentProtocol."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     member = stage.join().member_id
     assert stage.join(member, protocols=[]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.join(member).waits
@@ -147,7 +147,7 @@ def test_a_pending_member_id_with_an_instance_id_is_a_server_error() -> None:
 def test_an_error_contains_nothing_of_the_group() -> None:
     """GroupCoordinatorTest.testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     response = stage.join("ghost").response
     assert (response.generation_id, response.protocol_type, response.protocol_name) == (-1, None, None)
     assert (response.leader, response.members) == ("", [])
@@ -162,7 +162,7 @@ def test_before_v7_an_empty_protocol_name_stands_for_none() -> None:
 def test_leader_and_follower_receive_the_protocol_type() -> None:
     """GroupCoordinatorTest.testJoinGroupReturnsTheProtocolType."""
     stage = Stage()
-    (_, leader), (_, follower) = stage.enter(), stage.enter()
+    (_, leader), (_, follower) = stage.add_member(), stage.add_member()
     stage.wait(2 * DELAY)
     assert leader.response.protocol_type == follower.response.protocol_type == "consumer"
 
@@ -170,8 +170,8 @@ def test_leader_and_follower_receive_the_protocol_type() -> None:
 @rule("R40")
 def test_only_the_leader_receives_the_members_with_their_metadata_for_the_selected_protocol() -> None:
     stage = Stage()
-    a, leader = stage.enter(protocols=[("range", b"A"), ("sticky", b"x")])
-    b, follower = stage.enter(protocols=[("range", b"B")], version=9)
+    a, leader = stage.add_member(protocols=[("range", b"A"), ("sticky", b"x")])
+    b, follower = stage.add_member(protocols=[("range", b"B")], version=9)
     stage.wait(2 * DELAY)
     assert leader.response.leader == follower.response.leader == a
     assert [(m.member_id, m.metadata) for m in leader.response.members] == [(a, b"A"), (b, b"B")]
@@ -182,7 +182,7 @@ def test_only_the_leader_receives_the_members_with_their_metadata_for_the_select
 def test_the_protocol_that_most_members_prefer_is_selected() -> None:
     """ClassicGroupTest.testSelectProtocol."""
     stage = Stage()
-    stage.gathered(
+    stage.create_generation(
         {"protocols": [("range", b""), ("sticky", b"")]},
         {"protocols": [("sticky", b""), ("range", b"")]},
         {"protocols": [("sticky", b""), ("range", b"")]},
@@ -194,7 +194,7 @@ def test_the_protocol_that_most_members_prefer_is_selected() -> None:
 def test_the_leaders_preference_breaks_a_tie() -> None:
     """Kafka leaves the winner of a tie to the order of a hash map."""
     stage = Stage()
-    stage.gathered(
+    stage.create_generation(
         {"protocols": [("sticky", b""), ("range", b"")]},
         {"protocols": [("range", b""), ("sticky", b"")]},
     )
@@ -205,7 +205,7 @@ def test_the_leaders_preference_breaks_a_tie() -> None:
 def test_only_protocols_that_all_members_support_are_selected() -> None:
     """ClassicGroupTest.testSelectProtocolChoosesCompatibleProtocol."""
     stage = Stage()
-    stage.gathered(
+    stage.create_generation(
         {"protocols": [("sticky", b""), ("range", b"")]},
         {"protocols": [("sticky", b""), ("range", b"")]},
         {"protocols": [("roundrobin", b""), ("range", b"")]},
@@ -217,7 +217,7 @@ def test_only_protocols_that_all_members_support_are_selected() -> None:
 def test_a_protocol_that_is_listed_twice_counts_once() -> None:
     """Seen on Kafka 4.3.1: there the vote throws, and the JoinGroup is never answered."""
     stage = Stage()
-    (member,) = stage.gathered({"protocols": [("range", b"1"), ("range", b"2")]})
+    (member,) = stage.create_generation({"protocols": [("range", b"1"), ("range", b"2")]})
     assert stage.group().protocol_name == "range"
     assert stage.group().members[member].metadata("range") == b"1"
     assert stage.join(protocols=RANGE).code is ErrorCode.MEMBER_ID_REQUIRED
@@ -227,7 +227,7 @@ def test_a_protocol_that_is_listed_twice_counts_once() -> None:
 def test_a_follower_that_rejoins_unchanged_receives_the_current_generation() -> None:
     """GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance."""
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     answer = stage.join(follower)
     assert (answer.code, answer.response.generation_id, answer.response.leader) == (0, 1, leader)
     assert answer.response.members == []
@@ -237,7 +237,7 @@ def test_a_follower_that_rejoins_unchanged_receives_the_current_generation() -> 
 @rule("R36")
 def test_a_follower_that_rejoins_unchanged_keeps_its_timeouts_and_its_session_deadline() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.wait(SESSION - 1)
     stage.heartbeat(leader)
     assert stage.join(follower, session=30_000).code is ErrorCode.NONE
@@ -249,7 +249,7 @@ def test_a_follower_that_rejoins_unchanged_keeps_its_timeouts_and_its_session_de
 def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
     """GroupCoordinatorTest.testJoinGroupFromUnchangedLeaderShouldRebalance."""
     stage = Stage()
-    leader, _ = stage.stable({}, {})
+    leader, _ = stage.create_stable_group({}, {})
     assert stage.join(leader).waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
@@ -267,7 +267,7 @@ def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
 def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tuple[str, bytes]]) -> None:
     """GroupMetadataManagerTest.testJoinGroupAsExistingMemberWithUpdatedMetadataTriggersRebalanceInStableState."""
     stage = Stage()
-    _, follower = stage.stable({"protocols": BOTH}, {"protocols": BOTH})
+    _, follower = stage.create_stable_group({"protocols": BOTH}, {"protocols": BOTH})
     assert stage.join(follower, protocols=protocols).waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
@@ -276,7 +276,7 @@ def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tup
 def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again() -> None:
     """A JoinGroup whose answer got lost is repeated in CompletingRebalance."""
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     again = stage.join(leader)
     assert [m.member_id for m in again.response.members] == [leader, follower]
     assert stage.join(follower).response.members == []
@@ -287,7 +287,7 @@ def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again(
 def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another_rebalance() -> None:
     """GroupMetadataManagerTest.testJoinGroupExistingMemberUpdatedMetadataTriggersRebalance."""
     stage = Stage()
-    _, follower = stage.gathered({}, {})
+    _, follower = stage.create_generation({}, {})
     assert stage.join(follower, protocols=[("range", b"new")]).waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
@@ -296,7 +296,7 @@ def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
     """Kafka never answers the first one."""
     stage = Stage()
-    member, first = stage.enter()
+    member, first = stage.add_member()
     second = stage.join(member)
     assert first.code is ErrorCode.REBALANCE_IN_PROGRESS
     stage.wait(DELAY)
@@ -306,7 +306,7 @@ def test_a_repeated_join_replaces_the_one_that_waits() -> None:
 @rule("R24")
 def test_a_member_cannot_change_to_protocols_that_others_do_not_support() -> None:
     stage = Stage()
-    _, follower = stage.stable({"protocols": RANGE}, {"protocols": BOTH})
+    _, follower = stage.create_stable_group({"protocols": RANGE}, {"protocols": BOTH})
     assert stage.join(follower, protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.state is ClassicGroupState.STABLE
 
@@ -318,7 +318,7 @@ def test_a_member_cannot_change_to_protocols_that_others_do_not_support() -> Non
 def test_a_full_group_rejects_new_members_in_completing_rebalance() -> None:
     """GroupCoordinatorTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
     stage = Stage(group_max_size=2)
-    stage.gathered({}, {})
+    stage.create_generation({}, {})
     answer = stage.join(version=3)
     assert (answer.code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
@@ -341,7 +341,7 @@ def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
 def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
     """Seen on Kafka 4.3.1: capacity precedes the question who it is."""
     stage = Stage(group_max_size=1)
-    stage.stable()
+    stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
@@ -349,7 +349,7 @@ def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
 def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
     """The member id of the request counts, and a restarted static member has none."""
     stage = Stage(group_max_size=1)
-    (member,) = stage.stable({"instance": "i"})
+    (member,) = stage.create_stable_group({"instance": "i"})
     assert stage.join(instance="i").code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert stage.join(member, instance="i").response.generation_id == 2
 
@@ -358,7 +358,7 @@ def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
 def test_the_last_members_that_rejoin_an_oversized_group_are_removed() -> None:
     """GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize."""
     stage = Stage()
-    members = stage.stable({}, {}, {})
+    members = stage.create_stable_group({}, {}, {})
     stage.coordinator.settings = type(stage.coordinator.settings)(group_max_size=2)
     answers = [stage.join(member) for member in members]
     assert answers[2].code is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -369,7 +369,7 @@ def test_the_last_members_that_rejoin_an_oversized_group_are_removed() -> None:
 @rule("R21")
 def test_an_empty_group_always_accepts_a_member() -> None:
     stage = Stage(group_max_size=1)
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     assert stage.join(version=3).waits
 
@@ -386,9 +386,9 @@ def test_a_new_group_is_empty_in_generation_zero_without_a_protocol() -> None:
 @rule("R29")
 def test_the_first_member_sets_the_protocol_type_of_a_group_that_became_empty() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
-    newcomer, _ = stage.enter(protocol_type="connect", protocols=[("default", b"")])
+    newcomer, _ = stage.add_member(protocol_type="connect", protocols=[("default", b"")])
     assert (stage.group().protocol_type, stage.group().leader) == ("connect", newcomer)
 
 

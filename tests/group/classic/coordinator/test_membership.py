@@ -25,7 +25,7 @@ def test_a_heartbeat_to_a_missing_group_is_unknown_member() -> None:
 def test_a_heartbeat_to_an_empty_group_is_unknown_member() -> None:
     """GroupCoordinatorTest.testHeartbeatEmptyGroup."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -39,7 +39,7 @@ def test_a_heartbeat_to_an_empty_group_id_is_rejected() -> None:
 def test_a_heartbeat_of_an_unknown_member_is_rejected() -> None:
     """GroupCoordinatorTest.testHeartbeatUnknownConsumerExistingGroup."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.heartbeat("ghost") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -48,14 +48,14 @@ def test_a_heartbeat_of_an_unknown_member_is_rejected() -> None:
 def test_a_heartbeat_in_another_generation_is_rejected(generation: int) -> None:
     """GroupCoordinatorTest.testHeartbeatIllegalGeneration."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     assert stage.heartbeat(member, generation) is ErrorCode.ILLEGAL_GENERATION
 
 
 @rule("R71")
 def test_a_heartbeat_with_a_pending_member_id_is_unknown_member() -> None:
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.heartbeat(stage.join().member_id) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -63,7 +63,7 @@ def test_a_heartbeat_with_a_pending_member_id_is_unknown_member() -> None:
 def test_a_heartbeat_in_completing_rebalance_succeeds() -> None:
     """GroupCoordinatorTest.testHeartbeatRebalanceInProgress, despite its name."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
@@ -71,7 +71,7 @@ def test_a_heartbeat_in_completing_rebalance_succeeds() -> None:
 def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
     """GroupCoordinatorTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress."""
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     assert stage.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -80,7 +80,7 @@ def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
 def test_in_the_initial_delay_the_generation_is_zero() -> None:
     """Seen on Kafka 4.3.1: a member that waits may send heartbeats with generation 0."""
     stage = Stage()
-    member, _ = stage.enter()
+    member, _ = stage.add_member()
     assert stage.heartbeat(member, 0) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -88,7 +88,7 @@ def test_in_the_initial_delay_the_generation_is_zero() -> None:
 def test_heartbeats_keep_a_member_in_a_stable_group() -> None:
     """GroupCoordinatorTest.testHeartbeatMaintainsSession."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     for _ in range(5):
         stage.wait(SESSION - 1)
         assert stage.heartbeat(member) is ErrorCode.NONE
@@ -97,7 +97,7 @@ def test_heartbeats_keep_a_member_in_a_stable_group() -> None:
 @rule("R73", "R133")
 def test_heartbeats_keep_a_member_in_preparing_rebalance() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     for _ in range(3):
         stage.wait(SESSION - 1)
@@ -108,7 +108,7 @@ def test_heartbeats_keep_a_member_in_preparing_rebalance() -> None:
 def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
     """GroupCoordinatorTest.testSessionTimeout."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
     assert stage.state is ClassicGroupState.STABLE
     stage.wait(1)
@@ -119,7 +119,7 @@ def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
 @rule("R133")
 def test_a_rejected_heartbeat_does_not_restart_the_session() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
     stage.heartbeat(member, 99)
     stage.wait(1)
@@ -129,7 +129,7 @@ def test_a_rejected_heartbeat_does_not_restart_the_session() -> None:
 @rule("R136")
 def test_two_members_that_expire_together_are_both_removed() -> None:
     stage = Stage()
-    leader, *_ = stage.stable({"session": 20_000}, {}, {})
+    leader, *_ = stage.create_stable_group({"session": 20_000}, {}, {})
     stage.wait(SESSION)
     assert list(stage.group().members) == [leader]
 
@@ -147,7 +147,7 @@ def test_leaving_a_missing_group_is_an_error_of_each_member_from_v3_on() -> None
 
 @rule("R3", "R77")
 def test_leaving_a_missing_group_is_an_error_of_the_request_before_v3() -> None:
-    assert Stage().leave_alone("m") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert Stage().leave_v2("m") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R14", "R77")
@@ -160,7 +160,7 @@ def test_leaving_an_empty_group_id_is_an_error_of_the_request() -> None:
 def test_an_unknown_member_cannot_leave() -> None:
     """GroupCoordinatorTest.testLeaveGroupUnknownConsumerExistingGroup."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.leave("ghost").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert stage.leave("").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert stage.state is ClassicGroupState.STABLE
@@ -171,8 +171,8 @@ def test_an_unknown_member_cannot_leave() -> None:
 def test_before_v3_one_member_leaves(version: int) -> None:
     """GroupCoordinatorTest.testValidLeaveGroup."""
     stage = Stage()
-    leader, follower = stage.stable({}, {})
-    assert stage.leave_alone(follower, version=version) is ErrorCode.NONE
+    leader, follower = stage.create_stable_group({}, {})
+    assert stage.leave_v2(follower, version=version) is ErrorCode.NONE
     assert list(stage.group().members) == [leader]
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
 
@@ -180,7 +180,7 @@ def test_before_v3_one_member_leaves(version: int) -> None:
 @rule("R76")
 def test_leaving_members_are_returned_as_the_request_named_them() -> None:
     stage = Stage()
-    stage.stable({"instance": "a"})
+    stage.create_stable_group({"instance": "a"})
     (echoed,) = stage.leave(("", "a")).response.members
     assert (echoed.member_id, echoed.group_instance_id) == ("", "a")
 
@@ -189,7 +189,7 @@ def test_leaving_members_are_returned_as_the_request_named_them() -> None:
 def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     """GroupCoordinatorTest.testLeaveGroupStaticMemberWithUnknownMemberId."""
     stage = Stage()
-    stage.stable({"instance": "a"})
+    stage.create_stable_group({"instance": "a"})
     assert stage.leave(("", "a")).codes == [ErrorCode.NONE]
     assert stage.state is ClassicGroupState.EMPTY
 
@@ -198,17 +198,17 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
 def test_several_static_members_leave_in_one_rebalance() -> None:
     """GroupCoordinatorTest.testStaticMembersValidBatchLeaveGroup."""
     stage = Stage()
-    stage.stable({"instance": "a"}, {"instance": "b"}, {})
-    stage.told.clear()
+    stage.create_stable_group({"instance": "a"}, {"instance": "b"}, {})
+    stage.notices.clear()
     assert stage.leave(("", "a"), ("", "b")).codes == [ErrorCode.NONE] * 2
-    assert len(stage.told) == 1
+    assert len(stage.notices) == 1
 
 
 @rule("R80")
 def test_a_fenced_instance_does_not_keep_another_member_from_leaving() -> None:
     """GroupCoordinatorTest.testStaticMembersFencedInstanceBatchLeaveGroup."""
     stage = Stage()
-    _, other = stage.stable({"instance": "a"}, {"instance": "b"})
+    _, other = stage.create_stable_group({"instance": "a"}, {"instance": "b"})
     codes = stage.leave(("", "a"), ("ghost", "b")).codes
     assert codes == [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID]
     assert list(stage.group().members) == [other]
@@ -218,14 +218,14 @@ def test_a_fenced_instance_does_not_keep_another_member_from_leaving() -> None:
 def test_an_unknown_instance_does_not_keep_another_member_from_leaving() -> None:
     """GroupCoordinatorTest.testStaticMembersUnknownInstanceBatchLeaveGroup."""
     stage = Stage()
-    stage.stable({"instance": "a"})
+    stage.create_stable_group({"instance": "a"})
     assert stage.leave(("", "z"), ("", "a")).codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
 
 
 @rule("R80")
 def test_a_member_that_is_named_twice_leaves_once() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     assert stage.leave(member, member).codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
@@ -233,7 +233,7 @@ def test_a_member_that_is_named_twice_leaves_once() -> None:
 def test_members_and_pending_member_ids_leave_together() -> None:
     """GroupMetadataManagerTest.testJoinedMemberPendingMemberBatchLeaveGroup."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     pending = stage.join().member_id
     assert stage.leave(pending, member).codes == [ErrorCode.NONE] * 2
     assert stage.state is ClassicGroupState.EMPTY
@@ -243,7 +243,7 @@ def test_members_and_pending_member_ids_leave_together() -> None:
 def test_a_pending_member_id_that_leaves_a_stable_group_starts_no_rebalance() -> None:
     """Seen on Kafka 4.3.1: there it starts a rebalance."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     assert stage.leave(stage.join().member_id).codes == [ErrorCode.NONE]
     assert stage.heartbeat(member) is ErrorCode.NONE
 
@@ -251,7 +251,7 @@ def test_a_pending_member_id_that_leaves_a_stable_group_starts_no_rebalance() ->
 @rule("R81")
 def test_the_waiting_join_of_a_member_that_leaves_is_answered() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     waiting = stage.join(leader)
     stage.leave(leader)
     assert (waiting.code, waiting.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
@@ -261,7 +261,7 @@ def test_the_waiting_join_of_a_member_that_leaves_is_answered() -> None:
 @rule("R50", "R81")
 def test_leaving_in_completing_rebalance_makes_the_others_join_again() -> None:
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
     stage.leave(leader)
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
@@ -270,7 +270,7 @@ def test_leaving_in_completing_rebalance_makes_the_others_join_again() -> None:
 @rule("R76")
 def test_a_leave_group_without_members_changes_nothing() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     answer = stage.send(LeaveGroupRequest(group_id="g", members=[]), 5)
     assert (answer.code, answer.codes) == (ErrorCode.NONE, [])
     assert stage.heartbeat(member) is ErrorCode.NONE
@@ -287,8 +287,8 @@ class Unsearched(dict[str, ClassicGroup]):
 
 def test_the_deadlines_of_one_group_cost_the_same_beside_many_groups() -> None:
     stage = Stage(group_initial_rebalance_delay_ms=0)
-    (silent,) = stage.stable()
-    other, joined = stage.enter(group="other")
+    (silent,) = stage.create_stable_group()
+    other, joined = stage.add_member(group="other")
     stage.wait(0)
     stage.sync(other, joined.response.generation_id, group="other")
     stage.coordinator.groups = Unsearched(stage.coordinator.groups)

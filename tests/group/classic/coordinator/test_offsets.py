@@ -28,7 +28,7 @@ def test_a_commit_without_a_generation_creates_a_group_that_only_has_offsets() -
         0,
         None,
     )
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
 
 
 @rule("R86")
@@ -60,7 +60,7 @@ def test_an_empty_group_accepts_a_commit_without_a_generation_from_any_client(
 ) -> None:
     """GroupCoordinatorTest.testManualCommitOffsetShouldNotValidateMemberIdAndInstanceId."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     member_id, instance = who
     assert stage.commit(member_id, -1, instance=instance).codes == [ErrorCode.NONE]
@@ -69,7 +69,7 @@ def test_an_empty_group_accepts_a_commit_without_a_generation_from_any_client(
 @rule("R88")
 def test_an_empty_group_rejects_a_commit_with_a_generation() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     assert stage.commit(member, 2).codes == [NOBODY]
 
@@ -98,9 +98,9 @@ def test_a_group_with_members_accepts_commits_only_from_them_in_their_generation
     """ClassicGroupTest.testValidateOffsetCommit."""
     stage = Stage()
     if scene == "completing":
-        static, *_ = stage.gathered({"instance": "i"}, {})
+        static, *_ = stage.create_generation({"instance": "i"}, {})
     else:
-        static, dynamic = stage.stable({"instance": "i"}, {})
+        static, dynamic = stage.create_stable_group({"instance": "i"}, {})
         if scene == "preparing":
             stage.join(dynamic, protocols=[("range", b"new")])
     who = static if member == "MEMBER" else member
@@ -110,15 +110,15 @@ def test_a_group_with_members_accepts_commits_only_from_them_in_their_generation
 @rule("R88")
 def test_a_member_commits_in_its_generation() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     assert stage.commit(member, 1, {P0: 5, P1: 6}).codes == [ErrorCode.NONE] * 2
-    assert stage.committed(P0, P1) == [5, 6]
+    assert stage.committed_offsets(P0, P1) == [5, 6]
 
 
 @rule("R89")
 def test_a_member_may_commit_in_preparing_rebalance() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     assert stage.commit(follower, 1).codes == [ErrorCode.NONE]
 
@@ -127,7 +127,7 @@ def test_a_member_may_commit_in_preparing_rebalance() -> None:
 def test_a_member_may_commit_in_generation_zero_during_the_initial_delay() -> None:
     """Seen on Kafka 4.3.1."""
     stage = Stage()
-    member, _ = stage.enter()
+    member, _ = stage.add_member()
     assert stage.commit(member, 0).codes == [ErrorCode.NONE]
 
 
@@ -135,7 +135,7 @@ def test_a_member_may_commit_in_generation_zero_during_the_initial_delay() -> No
 def test_a_commit_in_completing_rebalance_is_rejected_and_does_not_restart_the_session() -> None:
     """GroupCoordinatorTest.testCommitOffsetInCompletingRebalance."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     stage.wait(SESSION - 1)
     assert stage.commit(member, 1).codes == [ErrorCode.REBALANCE_IN_PROGRESS]
     stage.wait(1)
@@ -146,7 +146,7 @@ def test_a_commit_in_completing_rebalance_is_rejected_and_does_not_restart_the_s
 def test_commits_restart_the_session() -> None:
     """GroupCoordinatorTest.testCommitMaintainsSession."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     for _ in range(3):
         stage.wait(SESSION - 1)
         assert stage.commit(member, 1).codes == [ErrorCode.NONE]
@@ -155,7 +155,7 @@ def test_commits_restart_the_session() -> None:
 @rule("R90")
 def test_an_error_of_the_group_is_reported_for_every_partition() -> None:
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.commit("ghost", 1, {P0: 1, P1: 2, ("other", 0): 3}).codes == [NOBODY] * 3
 
 
@@ -164,7 +164,7 @@ def test_an_empty_group_id_is_valid_for_commits() -> None:
     """GroupCoordinatorTest.testCommitAndFetchOffsetsWithEmptyGroup."""
     stage = Stage()
     assert stage.commit(group="").codes == [ErrorCode.NONE]
-    assert stage.committed(P0, group="") == [42]
+    assert stage.committed_offsets(P0, group="") == [42]
     assert stage.describe("").group_state == "Empty"
 
 
@@ -176,7 +176,7 @@ def test_a_commit_replaces_the_previous_one() -> None:
     stage = Stage()
     stage.commit(offsets={P0: 1})
     stage.commit(offsets={P0: 0})
-    assert stage.committed(P0) == [0]
+    assert stage.committed_offsets(P0) == [0]
 
 
 @rule("R92")
@@ -205,7 +205,7 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
     stage = Stage(offset_metadata_max_bytes=10)
     code = ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert stage.commit(metadata=metadata).codes == [code]
-    assert stage.committed(P0) == [42 if fits else -1]
+    assert stage.committed_offsets(P0) == [42 if fits else -1]
 
 
 @rule("R91", "R176")
@@ -219,10 +219,10 @@ def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed(
         "Dead",
     )
     assert stage.describe(version=5).error_code == ErrorCode.NONE
-    assert stage.listed() == []
+    assert stage.list_groups() == []
     assert stage.commit("m", 3).codes == [NOBODY], "ILLEGAL_GENERATION where there is no group"
     assert stage.delete("h", "h", "i") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
-    member, _ = stage.enter()
+    member, _ = stage.add_member()
     assert stage.describe().group_state == "Dead"
     stage.await_generation()
     assert stage.describe().group_state == "Dead"
@@ -235,7 +235,7 @@ def test_a_commit_of_which_something_is_stored_creates_a_group_that_is_listed() 
     stage = Stage(offset_metadata_max_bytes=1)
     stage.commit(metadata="xx")
     stage.commit(metadata="x")
-    assert [one.group_id for one in stage.listed()] == [stage.describe().group_id] == ["g"]
+    assert [one.group_id for one in stage.list_groups()] == [stage.describe().group_id] == ["g"]
 
 
 @rule("R85")
@@ -244,7 +244,7 @@ def test_missing_topics_and_partitions_are_rejected_one_by_one() -> None:
     codes = stage.commit(offsets={P0: 1, ("flights", 2): 2, ("flights", -1): 3, ("ghost", 0): 4}).codes
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [missing, missing, ErrorCode.NONE, missing]  # as brokers tell them: see group.answers
-    assert stage.committed() == [1]
+    assert stage.committed_offsets() == [1]
 
 
 @rule("R85")
@@ -267,7 +267,7 @@ def test_v10_names_topics_by_id() -> None:
     assert stage.commit(offsets={P0: 9}, topic_id=UUID(int=1), version=10).codes == [
         ErrorCode.UNKNOWN_TOPIC_ID
     ]
-    assert stage.committed(P0) == [1]
+    assert stage.committed_offsets(P0) == [1]
 
 
 # Reading
@@ -329,12 +329,12 @@ def test_v10_requests_topic_ids_and_an_unknown_id_is_an_error() -> None:
 @rule("R98", "R101")
 def test_offsets_are_fetched_without_a_membership_and_in_every_state() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.commit(leader, 1)
     stage.join(leader)
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
     stage.join(follower)
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
 
 
 # Transactions
@@ -345,10 +345,10 @@ def test_a_transactional_commit_is_invisible_until_the_transaction_commits() -> 
     """GroupCoordinatorTest.testBasicFetchTxnOffsets."""
     stage = Stage()
     assert stage.commit_in_transaction().codes == [ErrorCode.NONE]
-    assert stage.committed(P0) == [-1]
-    assert stage.committed() == []
+    assert stage.committed_offsets(P0) == [-1]
+    assert stage.committed_offsets() == []
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
 
 
 @rule("R111")
@@ -358,7 +358,7 @@ def test_an_aborted_transaction_leaves_no_offset() -> None:
     stage.commit_in_transaction()
     stage.step(TransactionEnded(1, committed=False))
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed(P0) == [-1]
+    assert stage.committed_offsets(P0) == [-1]
 
 
 @rule("R100")
@@ -369,10 +369,10 @@ def test_a_pending_offset_is_unstable_if_stable_offsets_are_required() -> None:
     stage.commit_in_transaction(offsets={P0: 9})
     (topic,) = stage.fetch(P0, P1, stable=True).response.groups[0].topics
     assert [p.error_code for p in topic.partitions] == [ErrorCode.UNSTABLE_OFFSET_COMMIT, 0]
-    assert stage.committed(P0, P1, stable=True) == [-1, 2]
-    assert stage.committed(P0, P1) == [1, 2]
+    assert stage.committed_offsets(P0, P1, stable=True) == [-1, 2]
+    assert stage.committed_offsets(P0, P1) == [1, 2]
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed(P0, P1, stable=True) == [9, 2]
+    assert stage.committed_offsets(P0, P1, stable=True) == [9, 2]
 
 
 @rule("R111")
@@ -382,7 +382,7 @@ def test_pending_offsets_are_separate_for_each_producer() -> None:
     stage.commit_in_transaction(1, {P0: 10})
     stage.commit_in_transaction(2, {P1: 20})
     stage.step(TransactionEnded(2, committed=True))
-    assert stage.committed(P0, P1) == [-1, 20]
+    assert stage.committed_offsets(P0, P1) == [-1, 20]
 
 
 @rule("R111")
@@ -396,14 +396,14 @@ def test_the_later_of_a_plain_and_a_transactional_commit_wins(plain_first: bool,
     if not plain_first:
         stage.commit(offsets={P0: 1})
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed(P0) == [kept]
+    assert stage.committed_offsets(P0) == [kept]
 
 
 @rule("R110")
 def test_a_transactional_commit_is_accepted_in_completing_rebalance() -> None:
     """GroupCoordinatorTest.testTxnCommitOffsetWithKnownMemberId."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     assert stage.commit_in_transaction(member_id=member, generation=1).codes == [ErrorCode.NONE]
     assert stage.commit_in_transaction(member_id=member, generation=2).codes == [ErrorCode.ILLEGAL_GENERATION]
     assert stage.commit_in_transaction(member_id="ghost", generation=1).codes == [NOBODY]
@@ -455,25 +455,25 @@ def test_an_empty_group_loses_the_requested_offsets() -> None:
     stage = Stage()
     stage.commit(offsets={P0: 1, P1: 2})
     assert stage.delete_offsets(P0, ("never", 0)).codes == [ErrorCode.NONE] * 2
-    assert stage.committed(P0, P1) == [-1, 2]
+    assert stage.committed_offsets(P0, P1) == [-1, 2]
 
 
 @rule("R127")
 def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup."""
     stage = Stage()
-    (member,) = stage.stable({"protocols": [("range", subscription("flights", version=3))]})
+    (member,) = stage.create_stable_group({"protocols": [("range", subscription("flights", version=3))]})
     stage.commit(member, 1, {P0: 1, ("old", 0): 2})
     codes = stage.delete_offsets(P0, ("old", 0)).codes
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
-    assert stage.committed(P0, ("old", 0)) == [1, -1]
+    assert stage.committed_offsets(P0, ("old", 0)) == [1, -1]
 
 
 @rule("R128")
 def test_a_subscription_that_cannot_be_decoded_counts_for_every_topic() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol."""
     stage = Stage()
-    stage.stable({"protocols": [("range", b"\0")]})
+    stage.create_stable_group({"protocols": [("range", b"\0")]})
     assert stage.delete_offsets(P0).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
@@ -481,7 +481,7 @@ def test_a_subscription_that_cannot_be_decoded_counts_for_every_topic() -> None:
 def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
     """Seen on Kafka 4.3.1."""
     stage = Stage()
-    stage.enter(protocols=[("range", subscription("flights"))])
+    stage.add_member(protocols=[("range", subscription("flights"))])
     assert stage.delete_offsets(("other", 0)).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
@@ -489,7 +489,7 @@ def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
 def test_in_preparing_rebalance_the_subscriptions_of_the_last_generation_count() -> None:
     """Seen on Kafka 4.3.1."""
     stage = Stage()
-    leader, _ = stage.stable(*[{"protocols": [("range", subscription("flights"))]}] * 2)
+    leader, _ = stage.create_stable_group(*[{"protocols": [("range", subscription("flights"))]}] * 2)
     stage.join(leader, protocols=[("range", subscription("other"))])
     assert stage.delete_offsets(P0, ("other", 0)).codes == [
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
@@ -501,7 +501,7 @@ def test_in_preparing_rebalance_the_subscriptions_of_the_last_generation_count()
 def test_a_group_of_another_protocol_type_keeps_all_offsets() -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup."""
     stage = Stage()
-    member, _ = stage.enter(protocol_type="connect")
+    member, _ = stage.add_member(protocol_type="connect")
     stage.await_generation()
     assert stage.delete_offsets(P0).code is ErrorCode.NON_EMPTY_GROUP
     stage.leave(member)
@@ -515,7 +515,7 @@ def test_deleting_an_offset_deletes_its_pending_offsets() -> None:
     stage.commit_in_transaction()
     stage.delete_offsets(P0)
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed(P0) == [-1]
+    assert stage.committed_offsets(P0) == [-1]
 
 
 @rule("R129")
@@ -536,12 +536,14 @@ def test_the_offsets_of_a_deleted_topic_are_dropped() -> None:
     stage.step(TopicsDeleted(frozenset({"flights"})))
     stage.step(TransactionEnded(1, committed=True))
     stage.step(TransactionEnded(2, committed=True))
-    assert stage.committed(P0, P1, ("other", 0), ("other", 1)) == [-1, -1, 2, 4]
+    assert stage.committed_offsets(P0, P1, ("other", 0), ("other", 1)) == [-1, -1, 2, 4]
 
 
 @rule("R128")
 @pytest.mark.parametrize("metadata", [b"\0", b"\0\0\0\0\0\1"])
 def test_one_subscription_that_cannot_be_decoded_counts_for_every_topic(metadata: bytes) -> None:
     stage = Stage()
-    stage.stable({"protocols": [("range", subscription("flights"))]}, {"protocols": [("range", metadata)]})
+    stage.create_stable_group(
+        {"protocols": [("range", subscription("flights"))]}, {"protocols": [("range", metadata)]}
+    )
     assert stage.delete_offsets(("other", 0)).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]

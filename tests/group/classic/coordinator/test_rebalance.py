@@ -22,7 +22,7 @@ from tests.rules import rule
 def test_the_first_member_waits_for_the_initial_delay() -> None:
     """GroupCoordinatorTest.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup."""
     stage = Stage()
-    _, answer = stage.enter()
+    _, answer = stage.add_member()
     stage.wait(DELAY - 1)
     assert answer.waits
     stage.wait(1)
@@ -33,9 +33,9 @@ def test_the_first_member_waits_for_the_initial_delay() -> None:
 def test_a_second_member_prolongs_the_initial_delay() -> None:
     """GroupCoordinatorTest.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
     stage = Stage()
-    _, first = stage.enter()
+    _, first = stage.add_member()
     stage.wait(DELAY - 1)
-    _, second = stage.enter()
+    _, second = stage.add_member()
     stage.wait(1 + DELAY - 1)
     assert first.waits
     assert second.waits
@@ -48,10 +48,10 @@ def test_a_second_member_prolongs_the_initial_delay() -> None:
 def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance_timeout() -> None:
     """GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout: 3 + 3 + 3 + 1 s."""
     stage = Stage()
-    _, first = stage.enter(rebalance=10_000)
+    _, first = stage.add_member(rebalance=10_000)
     for _ in range(3):
         stage.wait(DELAY - 1)
-        stage.enter(rebalance=600_000)
+        stage.add_member(rebalance=600_000)
         stage.wait(1)
     stage.wait(999)
     assert first.waits
@@ -62,8 +62,8 @@ def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance
 @rule("R144")
 def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> None:
     stage = Stage()
-    stage.enter()
-    _, second = stage.enter()
+    stage.add_member()
+    _, second = stage.add_member()
     assert second.waits
 
 
@@ -71,7 +71,7 @@ def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> 
 def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires() -> None:
     """Seen on Kafka 4.3.1: there it ends at once."""
     stage = Stage(group_initial_rebalance_delay_ms=20_000)
-    _, first = stage.enter()
+    _, first = stage.add_member()
     stage.join(session=6_000)
     stage.wait(6_000)
     assert stage.group().pending == {}
@@ -81,7 +81,7 @@ def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires()
 @rule("R144")
 def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick() -> None:
     stage = Stage(group_initial_rebalance_delay_ms=0)
-    _, answer = stage.enter()
+    _, answer = stage.add_member()
     assert next_deadline(stage.coordinator) == stage.now
     stage.wait(0)
     assert answer.code is ErrorCode.NONE
@@ -91,11 +91,11 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
     """Kafka's older coordinator prolongs only before the first generation."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
-    _, first = stage.enter()
+    _, first = stage.add_member()
     stage.wait(DELAY - 1)
-    stage.enter()
+    stage.add_member()
     stage.wait(1)
     assert first.waits
     stage.wait(DELAY)
@@ -106,13 +106,13 @@ def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
 def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
     """Seen on Kafka 4.3.1: Empty at generation 1, and the next member's first generation is 2."""
     stage = Stage()
-    member, answer = stage.enter()
+    member, answer = stage.add_member()
     stage.leave(member)
     assert answer.code is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
     stage.wait(DELAY)
     assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 1)
-    stage.stable()
+    stage.create_stable_group()
     assert stage.generation() == 2
 
 
@@ -122,7 +122,7 @@ def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_en
 @rule("R51")
 def test_a_rebalance_completes_when_all_members_have_rejoined() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     one = stage.join(leader)
     assert one.waits
     two = stage.join(follower)
@@ -133,7 +133,7 @@ def test_a_rebalance_completes_when_all_members_have_rejoined() -> None:
 def test_a_pending_member_id_delays_the_rebalance_until_it_joins() -> None:
     """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberJoins."""
     stage = Stage()
-    (leader,) = stage.stable()
+    (leader,) = stage.create_stable_group()
     newcomer = stage.join().member_id
     answer = stage.join(leader)
     assert answer.waits
@@ -145,7 +145,7 @@ def test_a_pending_member_id_delays_the_rebalance_until_it_joins() -> None:
 def test_a_pending_member_id_delays_the_rebalance_until_it_expires() -> None:
     """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberTimesOut."""
     stage = Stage()
-    (leader,) = stage.stable()
+    (leader,) = stage.create_stable_group()
     newcomer = stage.join(session=SESSION).member_id
     answer = stage.join(leader)
     stage.wait(SESSION - 1)
@@ -159,7 +159,7 @@ def test_a_pending_member_id_delays_the_rebalance_until_it_expires() -> None:
 def test_a_pending_member_id_delays_the_rebalance_until_it_leaves() -> None:
     """GroupCoordinatorTest.testPendingMembersLeavesGroup."""
     stage = Stage()
-    (leader,) = stage.stable()
+    (leader,) = stage.create_stable_group()
     newcomer = stage.join().member_id
     answer = stage.join(leader)
     assert stage.leave(newcomer).codes == [ErrorCode.NONE]
@@ -170,7 +170,7 @@ def test_a_pending_member_id_delays_the_rebalance_until_it_leaves() -> None:
 def test_a_pending_member_that_never_joins_delays_but_does_not_block_the_rebalance() -> None:
     """GroupCoordinatorTest.testSecondMemberPartiallyJoinAndTimeout."""
     stage = Stage()
-    (leader,) = stage.stable()
+    (leader,) = stage.create_stable_group()
     stage.join(session=SESSION)
     assert stage.state is ClassicGroupState.STABLE
     answer = stage.join(leader)
@@ -182,7 +182,7 @@ def test_a_pending_member_that_never_joins_delays_but_does_not_block_the_rebalan
 @rule("R81")
 def test_a_rebalance_completes_when_the_last_missing_member_leaves() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     answer = stage.join(leader)
     stage.leave(follower)
     assert answer.response.generation_id == 2
@@ -192,7 +192,7 @@ def test_a_rebalance_completes_when_the_last_missing_member_leaves() -> None:
 @rule("R54", "R83", "R167")
 def test_a_group_whose_last_member_leaves_is_empty_in_the_next_generation() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
 
@@ -204,7 +204,7 @@ def test_a_group_whose_last_member_leaves_is_empty_in_the_next_generation() -> N
 def test_a_dynamic_member_that_has_not_joined_by_the_rebalance_timeout_is_removed() -> None:
     """GroupCoordinatorTest.testRebalanceCompletesBeforeMemberJoins."""
     stage = Stage()
-    leader, absent = stage.stable({"rebalance": 20_000}, {"rebalance": 20_000})
+    leader, absent = stage.create_stable_group({"rebalance": 20_000}, {"rebalance": 20_000})
     answer = stage.join(leader, rebalance=20_000)
     for _ in range(3):
         stage.wait(5_000)
@@ -217,7 +217,7 @@ def test_a_dynamic_member_that_has_not_joined_by_the_rebalance_timeout_is_remove
 @rule("R139")
 def test_the_largest_rebalance_timeout_of_the_members_counts() -> None:
     stage = Stage()
-    leader, other = stage.stable({"rebalance": 8_000}, {"rebalance": 9_000})
+    leader, other = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 9_000})
     answer = stage.join(leader, rebalance=8_000)
     stage.wait(8_000)
     stage.heartbeat(other)
@@ -229,9 +229,9 @@ def test_the_largest_rebalance_timeout_of_the_members_counts() -> None:
 @rule("R139")
 def test_the_longer_timeout_of_a_new_member_does_not_extend_a_running_rebalance() -> None:
     stage = Stage()
-    leader, _ = stage.stable({"rebalance": 8_000}, {"rebalance": 8_000})
+    leader, _ = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 8_000})
     answer = stage.join(leader, rebalance=8_000)
-    stage.enter(rebalance=600_000)
+    stage.add_member(rebalance=600_000)
     stage.wait(8_000)
     assert not answer.waits
 
@@ -240,7 +240,7 @@ def test_the_longer_timeout_of_a_new_member_does_not_extend_a_running_rebalance(
 def test_a_silent_member_expires_in_a_rebalance_which_then_completes() -> None:
     """GroupCoordinatorTest.testSessionTimeoutDuringRebalance."""
     stage = Stage()
-    leader, silent = stage.stable({}, {})
+    leader, silent = stage.create_stable_group({}, {})
     answer = stage.join(leader)
     stage.wait(SESSION)
     assert answer.response.generation_id == 2
@@ -253,8 +253,8 @@ def test_a_silent_member_expires_in_a_rebalance_which_then_completes() -> None:
 @rule("R134")
 def test_a_new_member_may_wait_longer_than_its_session_timeout() -> None:
     stage = Stage()
-    leader, other = stage.stable({}, {})
-    _, answer = stage.enter()
+    leader, other = stage.create_stable_group({}, {})
+    _, answer = stage.add_member()
     for _ in range(4):
         stage.wait(SESSION - 1)
         stage.heartbeat(leader)
@@ -266,8 +266,8 @@ def test_a_new_member_may_wait_longer_than_its_session_timeout() -> None:
 def test_a_new_member_that_waits_five_minutes_is_removed() -> None:
     """GroupCoordinatorTest.testNewMemberJoinExpiration."""
     stage = Stage()
-    (leader,) = stage.stable({"rebalance": 3_600_000})
-    newcomer, answer = stage.enter()
+    (leader,) = stage.create_stable_group({"rebalance": 3_600_000})
+    newcomer, answer = stage.add_member()
     for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // 5_000):
         assert answer.waits
         stage.heartbeat(leader)
@@ -281,7 +281,7 @@ def test_a_new_member_that_waits_five_minutes_is_removed() -> None:
 def test_the_session_timeout_of_a_new_member_counts_from_its_first_generation() -> None:
     """GroupCoordinatorTest.testNewMemberTimeoutCompletion, testNewMemberFailureAfterJoinGroupCompletion."""
     stage = Stage()
-    stage.gathered()
+    stage.create_generation()
     stage.wait(SESSION)
     assert stage.state is ClassicGroupState.EMPTY
 
@@ -293,7 +293,7 @@ def test_the_session_timeout_of_a_new_member_counts_from_its_first_generation() 
 def test_generations_count_from_one() -> None:
     """GroupCoordinatorTest.testGenerationIdIncrementsOnRebalance."""
     stage = Stage()
-    (leader,) = stage.stable()
+    (leader,) = stage.create_stable_group()
     assert stage.generation() == 1
     assert stage.join(leader).response.generation_id == 2
 
@@ -301,7 +301,7 @@ def test_generations_count_from_one() -> None:
 @rule("R160")
 def test_the_leader_stays_the_leader() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     assert stage.join(follower).response.leader == leader
 
@@ -309,7 +309,7 @@ def test_the_leader_stays_the_leader() -> None:
 @rule("R161", "R163")
 def test_when_the_leader_leaves_the_member_that_joined_first_leads() -> None:
     stage = Stage()
-    leader, second, third = stage.stable({}, {}, {})
+    leader, second, third = stage.create_stable_group({}, {}, {})
     stage.leave(leader)
     stage.join(third)
     assert stage.join(second).response.leader == second
@@ -318,7 +318,7 @@ def test_when_the_leader_leaves_the_member_that_joined_first_leads() -> None:
 @rule("R164")
 def test_a_protocol_that_only_a_removed_member_lacked_can_be_selected() -> None:
     stage = Stage()
-    _, rich = stage.stable({}, {"protocols": [("roundrobin", b"rr"), ("range", b"r")]})
+    _, rich = stage.create_stable_group({}, {"protocols": [("roundrobin", b"rr"), ("range", b"r")]})
     stage.leave(stage.group().leader or "")
     assert stage.join(rich, protocols=reversed(BOTH)).response.protocol_name == "roundrobin"
 
@@ -329,22 +329,22 @@ def test_a_protocol_that_only_a_removed_member_lacked_can_be_selected() -> None:
 @rule("R39")
 def test_every_rebalance_reports_its_reason() -> None:
     stage = Stage()
-    leader, follower = stage.stable({"client": "a"}, {"client": "b"})
+    leader, follower = stage.create_stable_group({"client": "a"}, {"client": "b"})
     stage.join(leader, reason="topic flights was created")
     stage.join(follower)
     stage.sync_all([leader, follower])
     stage.leave(follower, reason="the consumer is being closed")
     stage.wait(SESSION)
-    reasons = [told.reason for told in stage.told if isinstance(told, RebalanceStarted)]
+    reasons = [told.reason for told in stage.notices if isinstance(told, RebalanceStarted)]
     assert reasons == [
         f"{leader} joined",
         f"leader {leader} rejoined: topic flights was created",
         f"{follower} left: the consumer is being closed",
     ]
-    stage.told.clear()
-    (member,) = stage.stable()
+    stage.notices.clear()
+    (member,) = stage.create_stable_group()
     stage.wait(SESSION)
-    assert stage.told[-2:] == [
+    assert stage.notices[-2:] == [
         RebalanceStarted("g", 4, f"{member} sent nothing for {SESSION} ms"),
         GroupEmptied("g", 5, f"{member} sent nothing for {SESSION} ms"),
     ]
@@ -352,13 +352,13 @@ def test_every_rebalance_reports_its_reason() -> None:
 
 def test_a_completed_rebalance_reports_its_generation_and_members() -> None:
     stage = Stage()
-    members = stage.stable({}, {})
-    assert stage.told[-1] == RebalanceCompleted("g", 1, tuple(members))
+    members = stage.create_stable_group({}, {})
+    assert stage.notices[-1] == RebalanceCompleted("g", 1, tuple(members))
 
 
 def test_the_reason_of_the_last_rebalance_is_kept() -> None:
     stage = Stage()
-    (member,) = stage.stable({"instance": "one"})
+    (member,) = stage.create_stable_group({"instance": "one"})
     assert stage.group().rebalance_reason == f"one ({member}) joined"
 
 
@@ -375,7 +375,7 @@ def test_an_idle_coordinator_has_only_the_deadline_of_its_cleanup() -> None:
 
 def test_the_next_deadline_is_never_late() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {"session": 7_000})
+    leader, follower = stage.create_stable_group({}, {"session": 7_000})
     stage.heartbeat(leader)
     stage.heartbeat(follower)
     due = next_deadline(stage.coordinator)
@@ -387,7 +387,7 @@ def test_the_next_deadline_is_never_late() -> None:
 def test_deadlines_fire_before_a_later_event() -> None:
     """No Tick was sent, as if the shell had been asleep."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.now += SESSION
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -396,7 +396,7 @@ def test_deadlines_fire_before_a_later_event() -> None:
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
     """A static member with rebalance timeout 0 is away: the wait is repeated, by a millisecond at least."""
     stage = Stage()
-    static, dynamic = stage.stable({"rebalance": 1, "instance": "i"}, {"rebalance": 1})
+    static, dynamic = stage.create_stable_group({"rebalance": 1, "instance": "i"}, {"rebalance": 1})
     stage.join(static, instance="i", rebalance=0)
     stage.join(dynamic, rebalance=1)
     stage.sync_all([static, dynamic])
@@ -409,7 +409,7 @@ def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None
 @rule("R139")
 def test_a_rebalance_without_members_ends_at_the_next_tick_despite_a_pending_member_id() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.join()
     stage.leave(member)
     assert stage.generation() == 1

@@ -87,7 +87,9 @@ def seconds_to_gather(count: int) -> float:
     """The time in which as many members join, sync, send ten heartbeats, and rejoin."""
     stage = Stage(group_initial_rebalance_delay_ms=60_000)
     started = time.process_time()
-    members = stage.stable(*[{"protocols": BOTH, "session": 600_000, "rebalance": 600_000}] * count)
+    members = stage.create_stable_group(
+        *[{"protocols": BOTH, "session": 600_000, "rebalance": 600_000}] * count
+    )
     for _ in range(10):
         for member in members:
             stage.heartbeat(member)

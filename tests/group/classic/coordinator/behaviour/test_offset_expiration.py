@@ -28,7 +28,7 @@ def test_offsets_of_a_group_without_members_expire_by_the_age_of_the_commit() ->
     stage.wait(5 * MINUTE)
     stage.commit(offsets={("flights", 1): 2})
     stage.wait(5 * MINUTE)
-    assert stage.committed(P0, ("flights", 1)) == [-1, 2]
+    assert stage.committed_offsets(P0, ("flights", 1)) == [-1, 2]
 
 
 @rule("R156")
@@ -44,31 +44,31 @@ def test_an_empty_group_without_offsets_is_deleted() -> None:
 def test_a_group_with_only_a_pending_member_id_is_deleted() -> None:
     stage = quick()
     stage.join(session=1_800_000)
-    assert stage.listed()
+    assert stage.list_groups()
     stage.wait(MINUTE)
-    assert stage.listed() == []
+    assert stage.list_groups() == []
 
 
 @rule("R10", "R151")
 def test_the_offsets_of_an_empty_group_expire_by_the_time_it_became_empty() -> None:
     stage = quick()
-    (member,) = stage.stable(READS_FLIGHTS)
+    (member,) = stage.create_stable_group(READS_FLIGHTS)
     stage.commit(member, 1)
     stage.wait(20 * MINUTE)
     stage.leave(member)
     stage.wait(9 * MINUTE)
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
     stage.wait(2 * MINUTE)
-    assert stage.committed(P0) == [-1]
+    assert stage.committed_offsets(P0) == [-1]
 
 
 @rule("R152")
 def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     stage = quick()
-    (member,) = stage.stable(READS_FLIGHTS)
+    (member,) = stage.create_stable_group(READS_FLIGHTS)
     stage.commit(member, 1, {P0: 1, ("old", 0): 2})
     stage.wait(11 * MINUTE)
-    assert stage.committed(P0, ("old", 0)) == [1, -1]
+    assert stage.committed_offsets(P0, ("old", 0)) == [1, -1]
 
 
 @rule("R154")
@@ -84,18 +84,18 @@ def test_no_offset_expires_in_preparing_rebalance() -> None:
     stage.join(member, session=1_800_000, protocol_type="consumer")
     stage.wait(19 * MINUTE)
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
 
 
 @rule("R154")
 def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
     stage = quick()
-    member, _ = stage.enter(protocol_type="connect", session=1_800_000)
+    member, _ = stage.add_member(protocol_type="connect", session=1_800_000)
     stage.await_generation()
     stage.sync(member, plan={}, protocol_type="connect")
     stage.commit(member, 1)
     stage.wait(20 * MINUTE)
-    assert stage.committed(P0) == [42]
+    assert stage.committed_offsets(P0) == [42]
 
 
 @rule("R150")
@@ -104,7 +104,7 @@ def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
     stage = quick()
     stage.commit(retention=2 * MINUTE, version=4)
     stage.wait(2 * MINUTE)
-    assert stage.committed(P0) == [-1]
+    assert stage.committed_offsets(P0) == [-1]
 
 
 @rule("R155")
@@ -114,16 +114,16 @@ def test_an_offset_with_a_pending_transactional_commit_does_not_expire() -> None
     stage.commit(offsets={P0: 1})
     stage.commit_in_transaction(1, {P0: 2})
     stage.wait(20 * MINUTE)
-    assert stage.committed(P0) == [1]
+    assert stage.committed_offsets(P0) == [1]
     stage.step(TransactionEnded(1, committed=False))
     stage.wait(MINUTE)
-    assert stage.listed() == []
+    assert stage.list_groups() == []
 
 
 @rule("R149")
 def test_the_cleanup_does_not_touch_a_group_with_members() -> None:
     stage = quick()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     for _ in range(30):
         stage.wait(SESSION // 2)
         stage.heartbeat(member)
@@ -155,4 +155,4 @@ def test_an_empty_group_with_pending_offsets_is_not_deleted() -> None:
     stage.wait(10 * MINUTE)
     assert stage.coordinator.groups
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed() == [42]
+    assert stage.committed_offsets() == [42]

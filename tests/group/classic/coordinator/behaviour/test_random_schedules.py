@@ -42,7 +42,7 @@ from kproto.group.classic.coordinator.state import (
 )
 from kproto.machine import NEVER
 from kproto.messages.heartbeat import HeartbeatResponse
-from tests.group.classic.coordinator.stage import Answer, Stage
+from tests.group.classic.coordinator.stage import PendingResponse, Stage
 
 DELAY = 3_000
 PARTITIONS = range(6)
@@ -61,8 +61,8 @@ class Client:
     instance: str | None = None
     member_id: str = ""
     generation: int = -1
-    joining: Answer | None = None
-    syncing: Answer | None = None
+    joining: PendingResponse | None = None
+    syncing: PendingResponse | None = None
     plan_for: list[str] = field(default_factory=list[str])  # it leads, and these are the members
     owned: frozenset[int] = frozenset()
     former_ids: list[str] = field(default_factory=list[str])
@@ -99,7 +99,7 @@ class Coordination(RuleBasedStateMachine):
         self.leaders: dict[int, set[str]] = {}
         self.owners: dict[int, dict[int, str]] = {}
         self.successors: dict[str, str] = {}
-        self.joins: list[Answer] = []
+        self.joins: list[PendingResponse] = []
         self.answered: dict[int, set[str]] = {}
 
     @property
@@ -309,7 +309,7 @@ class Coordination(RuleBasedStateMachine):
             elif answer.code is ErrorCode.UNKNOWN_MEMBER_ID:
                 client.forget()
 
-    def joined(self, client: Client, answer: Answer) -> None:
+    def joined(self, client: Client, answer: PendingResponse) -> None:
         response = answer.response
         if client.member_id and client.member_id != response.member_id:
             client.former_ids.append(client.member_id)
@@ -320,7 +320,7 @@ class Coordination(RuleBasedStateMachine):
             leaders.add(response.member_id)
             assert len(leaders) == 1, f"two members lead generation {response.generation_id}: {leaders}"
 
-    def synced(self, client: Client, answer: Answer) -> None:
+    def synced(self, client: Client, answer: PendingResponse) -> None:
         request: Any = answer.request
         client.owned = frozenset(answer.response.assignment)
         owners = self.owners.setdefault(request.generation_id, {})

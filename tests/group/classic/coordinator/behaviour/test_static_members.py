@@ -17,7 +17,7 @@ B = {"instance": "b"}
 def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
     """GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId."""
     stage = Stage()
-    stage.stable(A)
+    stage.create_stable_group(A)
     assert stage.join("ghost", instance="a").code is ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -26,7 +26,7 @@ def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
 def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance: str, other: int) -> None:
     """GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
     stage = Stage()
-    members = stage.stable(A, B)
+    members = stage.create_stable_group(A, B)
     assert stage.join(members[other], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -34,14 +34,14 @@ def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance:
 def test_a_member_id_with_an_unregistered_instance_id_is_unknown() -> None:
     """GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
     stage = Stage()
-    (member,) = stage.stable(A)
+    (member,) = stage.create_stable_group(A)
     assert stage.join(member, instance="z").code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R15")
 def test_the_member_id_of_a_static_member_is_valid_without_its_instance_id() -> None:
     stage = Stage()
-    (member,) = stage.stable(A)
+    (member,) = stage.create_stable_group(A)
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
@@ -49,7 +49,7 @@ def test_the_member_id_of_a_static_member_is_valid_without_its_instance_id() -> 
 def test_every_restart_receives_a_new_member_id_that_starts_with_the_instance_id() -> None:
     """GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin."""
     stage = Stage()
-    seen = {stage.stable(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
+    seen = {stage.create_stable_group(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
     assert len(seen) == 6
     assert all(member_id.startswith("a-") for member_id in seen)
 
@@ -58,7 +58,7 @@ def test_every_restart_receives_a_new_member_id_that_starts_with_the_instance_id
 def test_a_follower_that_restarts_keeps_generation_and_assignment() -> None:
     """GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId."""
     stage = Stage()
-    leader, follower = stage.stable(A, B)
+    leader, follower = stage.create_stable_group(A, B)
     back = stage.join(instance="b")
     assert (back.response.generation_id, back.response.leader, back.response.members) == (1, leader, [])
     assert stage.state is ClassicGroupState.STABLE
@@ -70,7 +70,7 @@ def test_a_follower_that_restarts_keeps_generation_and_assignment() -> None:
 def test_from_v9_a_leader_that_restarts_leads_but_skips_the_assignment() -> None:
     """GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId, KIP-814."""
     stage = Stage()
-    stage.stable(A, B)
+    stage.create_stable_group(A, B)
     back = stage.join(instance="a", version=9)
     assert back.response.leader == back.member_id
     assert back.response.skip_assignment
@@ -81,7 +81,7 @@ def test_from_v9_a_leader_that_restarts_leads_but_skips_the_assignment() -> None
 def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
     stage = Stage()
-    former, _ = stage.stable(A, B)
+    former, _ = stage.create_stable_group(A, B)
     back = stage.join(instance="a", version=8)
     assert back.response.leader == former
     assert back.response.members == []
@@ -92,7 +92,7 @@ def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -
 def test_the_former_incarnation_is_fenced_in_every_request() -> None:
     """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its kin for the other requests."""
     stage = Stage()
-    former, _ = stage.stable(A, B)
+    former, _ = stage.create_stable_group(A, B)
     stage.join(instance="a")
     fenced = ErrorCode.FENCED_INSTANCE_ID
     assert stage.heartbeat(former, instance="a") is fenced
@@ -106,7 +106,7 @@ def test_the_former_incarnation_is_fenced_in_every_request() -> None:
 @rule("R15")
 def test_the_former_incarnation_without_its_instance_id_is_unknown() -> None:
     stage = Stage()
-    (former,) = stage.stable(A)
+    (former,) = stage.create_stable_group(A)
     stage.join(instance="a")
     assert stage.heartbeat(former) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -115,7 +115,7 @@ def test_the_former_incarnation_without_its_instance_id_is_unknown() -> None:
 def test_the_waiting_join_of_a_replaced_follower_is_fenced_at_once() -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateRejoinedFollower."""
     stage = Stage()
-    leader, follower = stage.stable(A, B)
+    leader, follower = stage.create_stable_group(A, B)
     former = stage.join(follower, instance="b", protocols=[("range", b"new")])
     back = stage.join(instance="b")
     assert former.code is ErrorCode.FENCED_INSTANCE_ID
@@ -128,7 +128,7 @@ def test_the_waiting_join_of_a_replaced_follower_is_fenced_at_once() -> None:
 def test_the_waiting_join_of_a_replaced_member_is_fenced_and_its_new_incarnation_waits() -> None:
     """GroupMetadataManagerTest.testJoinGroupReplaceStaticMember."""
     stage = Stage()
-    former, answer = stage.enter(**A)
+    former, answer = stage.add_member(**A)
     back = stage.join(instance="a")
     assert (answer.code, answer.member_id) == (ErrorCode.FENCED_INSTANCE_ID, former)
     stage.wait(DELAY)
@@ -140,7 +140,7 @@ def test_the_waiting_join_of_a_replaced_member_is_fenced_and_its_new_incarnation
 def test_the_waiting_sync_of_a_replaced_member_is_fenced() -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged."""
     stage = Stage()
-    _, follower = stage.gathered(A, B)
+    _, follower = stage.create_generation(A, B)
     parked = stage.sync(follower, instance="b")
     assert parked.waits
     stage.join(instance="b")
@@ -151,7 +151,7 @@ def test_the_waiting_sync_of_a_replaced_member_is_fenced() -> None:
 def test_a_restart_in_completing_rebalance_starts_a_rebalance() -> None:
     """GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance."""
     stage = Stage()
-    leader, _ = stage.gathered(A, B)
+    leader, _ = stage.create_generation(A, B)
     back = stage.join(instance="b")
     assert back.waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
@@ -162,7 +162,7 @@ def test_a_restart_in_completing_rebalance_starts_a_rebalance() -> None:
 def test_a_restart_that_keeps_the_selected_protocol_starts_no_rebalance() -> None:
     """GroupCoordinatorTest....ChangeOfProtocolWhileSelectProtocolUnchanged."""
     stage = Stage()
-    stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
+    stage.create_stable_group({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
     back = stage.join(instance="b", protocols=[("range", b"changed")])
     assert (back.response.generation_id, stage.state) == (1, ClassicGroupState.STABLE)
 
@@ -171,11 +171,11 @@ def test_a_restart_that_keeps_the_selected_protocol_starts_no_rebalance() -> Non
 def test_a_restart_that_changes_the_selected_protocol_starts_a_rebalance() -> None:
     """GroupCoordinatorTest....ChangeOfProtocolWithSelectedProtocolChanged."""
     stage = Stage()
-    leader, _ = stage.stable({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
+    leader, _ = stage.create_stable_group({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
     back = stage.join(instance="b", protocols=[("roundrobin", b"rr")])
     assert back.waits
-    assert isinstance(stage.told[-1], RebalanceStarted)
-    assert "changes the protocol from range to roundrobin" in stage.told[-1].reason
+    assert isinstance(stage.notices[-1], RebalanceStarted)
+    assert "changes the protocol from range to roundrobin" in stage.notices[-1].reason
     stage.join(leader, instance="a", protocols=BOTH)
     assert back.response.protocol_name == "roundrobin"
 
@@ -184,7 +184,7 @@ def test_a_restart_that_changes_the_selected_protocol_starts_a_rebalance() -> No
 def test_a_restart_replaces_the_timeouts() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange."""
     stage = Stage()
-    stage.stable(A)
+    stage.create_stable_group(A)
     back = stage.join(instance="a", session=20_000, rebalance=30_000)
     member = stage.group().members[back.member_id]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 30_000)
@@ -194,7 +194,7 @@ def test_a_restart_replaces_the_timeouts() -> None:
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
     """Seen on Kafka 4.3.1: the timer is armed before the new timeout is stored."""
     stage = Stage()
-    stage.stable({**A, "session": 6_000})
+    stage.create_stable_group({**A, "session": 6_000})
     back = stage.join(instance="a", session=20_000)
     stage.wait(5_999)
     assert stage.heartbeat(back.member_id) is ErrorCode.NONE
@@ -210,7 +210,7 @@ def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
 def test_a_static_member_that_rejoins_with_its_member_id_is_treated_like_a_dynamic_one() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithKnownMemberId, ...WithLeaderIdAndKnownMemberId."""
     stage = Stage()
-    leader, follower = stage.gathered(A, B)
+    leader, follower = stage.create_generation(A, B)
     assert stage.join(follower, instance="b").code is ErrorCode.NONE
     stage.sync_all([leader, follower])
     assert stage.join(follower, instance="b").code is ErrorCode.NONE
@@ -221,7 +221,7 @@ def test_a_static_member_that_rejoins_with_its_member_id_is_treated_like_a_dynam
 def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
     """GroupCoordinatorTest.testStaticMemberFollowerFailToRejoinBeforeRebalanceTimeout."""
     stage = Stage()
-    leader, absent = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    leader, absent = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     answer = stage.join(leader, instance="a", session=1_800_000)
     stage.wait(REBALANCE)
     assert [m.member_id for m in answer.response.members] == [leader, absent]
@@ -232,7 +232,7 @@ def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
 def test_an_absent_static_leader_stays_a_member_but_another_leads() -> None:
     """GroupCoordinatorTest.testStaticMemberLeaderFailToRejoinBeforeRebalanceTimeout."""
     stage = Stage()
-    leader, follower = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    leader, follower = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     answer = stage.join(follower, instance="b", protocols=[("range", b"new")], session=1_800_000)
     stage.wait(REBALANCE)
     assert answer.response.leader == follower
@@ -242,7 +242,7 @@ def test_an_absent_static_leader_stays_a_member_but_another_leads() -> None:
 @rule("R55", "R147")
 def test_an_absent_static_member_is_removed_when_it_does_not_sync() -> None:
     stage = Stage()
-    leader, absent = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    leader, absent = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.join(leader, instance="a", session=1_800_000)
     stage.wait(REBALANCE)
     stage.sync(leader, plan={leader: b"all"})
@@ -254,7 +254,7 @@ def test_an_absent_static_member_is_removed_when_it_does_not_sync() -> None:
 def test_with_only_absent_static_members_the_rebalance_waits_again() -> None:
     """GroupMetadataManagerTest.testGroupStuckInRebalanceTimeoutDueToNonjoinedStaticMember."""
     stage = Stage()
-    _, dynamic = stage.stable({**A, "session": 1_800_000}, {})
+    _, dynamic = stage.create_stable_group({**A, "session": 1_800_000}, {})
     stage.leave(dynamic)
     stage.wait(10 * REBALANCE)
     assert (stage.state, stage.generation()) == (ClassicGroupState.PREPARING_REBALANCE, 1)
@@ -265,7 +265,7 @@ def test_with_only_absent_static_members_the_rebalance_waits_again() -> None:
 def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
     """GroupCoordinatorTest.testLeaderFailToRejoinBeforeFinalRebalanceTimeoutWithLongSessionTimeout."""
     stage = Stage()
-    _, dynamic = stage.stable({**A, "session": 100_000}, {})
+    _, dynamic = stage.create_stable_group({**A, "session": 100_000}, {})
     stage.leave(dynamic)
     stage.wait(100_000)
     assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
@@ -285,7 +285,7 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
     """Seen on Kafka 4.3.1: there the sync timer starts a rebalance although everyone has synced."""
     stage = Stage()
-    leader, late = stage.gathered({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    leader, late = stage.create_generation({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.sync(leader, plan={late: b"part"})
     back = stage.join(instance="b", session=1_800_000)
     assert stage.sync(back.member_id, instance="b").response.assignment == b"part"
@@ -297,7 +297,7 @@ def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -
 @rule("R84", "R136")
 def test_a_static_member_is_removed_after_its_session_timeout() -> None:
     stage = Stage()
-    (member,) = stage.stable(A)
+    (member,) = stage.create_stable_group(A)
     stage.wait(SESSION)
     assert stage.heartbeat(member, instance="a") is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.group().instances == {}
@@ -306,7 +306,7 @@ def test_a_static_member_is_removed_after_its_session_timeout() -> None:
 @rule("R42")
 def test_a_restart_keeps_the_client_id_and_host_of_the_former_incarnation() -> None:
     stage = Stage()
-    stage.stable({**A, "client": "first"})
+    stage.create_stable_group({**A, "client": "first"})
     stage.join(instance="a", client="second")
     (member,) = stage.describe().members
     assert (member.client_id, member.client_host) == ("first", "/127.0.0.1")
@@ -315,7 +315,7 @@ def test_a_restart_keeps_the_client_id_and_host_of_the_former_incarnation() -> N
 @rule("R42", "R133")
 def test_a_restart_restarts_the_session() -> None:
     stage = Stage()
-    stage.stable({**A, "session": 10_000})
+    stage.create_stable_group({**A, "session": 10_000})
     stage.wait(9_000)
     restarted = stage.join(instance="a", session=10_000)
     stage.wait(9_000)
@@ -325,7 +325,7 @@ def test_a_restart_restarts_the_session() -> None:
 @rule("R42", "R133")
 def test_after_a_restart_a_longer_session_timeout_does_not_count_yet() -> None:
     stage = Stage()
-    stage.stable({**A, "session": 6_000})
+    stage.create_stable_group({**A, "session": 6_000})
     stage.join(instance="a", session=20_000)
     stage.wait(6_000)
     assert stage.state is ClassicGroupState.EMPTY
@@ -334,7 +334,7 @@ def test_after_a_restart_a_longer_session_timeout_does_not_count_yet() -> None:
 @rule("R160")
 def test_a_leader_stays_the_leader_if_another_member_is_first_in_the_list() -> None:
     stage = Stage()
-    first, second = stage.stable({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
+    first, second = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.join(second, instance="b", protocols=[("range", b"new")], session=1_800_000)
     stage.wait(REBALANCE)
     assert stage.group().leader == second
@@ -347,6 +347,6 @@ def test_a_leader_stays_the_leader_if_another_member_is_first_in_the_list() -> N
 @rule("R163")
 def test_a_member_that_restarts_is_the_last_in_the_list() -> None:
     stage = Stage()
-    _, second = stage.stable(A, B)
+    _, second = stage.create_stable_group(A, B)
     restarted = stage.join(instance="a", version=9)
     assert [member.member_id for member in restarted.response.members] == [second, restarted.member_id]

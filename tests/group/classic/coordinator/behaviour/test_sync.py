@@ -21,7 +21,7 @@ def test_a_sync_to_a_missing_group_is_unknown_member() -> None:
 @rule("R61")
 def test_a_sync_to_an_empty_group_is_unknown_member() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
     assert stage.sync(member).code is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -30,7 +30,7 @@ def test_a_sync_to_an_empty_group_is_unknown_member() -> None:
 def test_a_sync_of_an_unknown_member_is_rejected() -> None:
     """GroupCoordinatorTest.testSyncGroupFromUnknownMember."""
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.sync("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -39,14 +39,14 @@ def test_a_sync_of_an_unknown_member_is_rejected() -> None:
 def test_a_sync_in_another_generation_is_rejected(generation: int) -> None:
     """GroupCoordinatorTest.testSyncGroupFromIllegalGeneration."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     assert stage.sync(member, generation).code is ErrorCode.ILLEGAL_GENERATION
 
 
 @rule("R16", "R60")
 def test_an_unknown_member_is_rejected_before_its_generation_is_checked() -> None:
     stage = Stage()
-    stage.stable()
+    stage.create_stable_group()
     assert stage.sync("ghost", 99).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -55,7 +55,7 @@ def test_an_unknown_member_is_rejected_before_its_generation_is_checked() -> Non
 def test_another_protocol_is_inconsistent(said: dict[str, Any]) -> None:
     """GroupCoordinatorTest.testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent and ...Name..."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     assert stage.sync(member, **said).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
@@ -74,7 +74,7 @@ def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missi
 def test_before_v5_the_protocol_need_not_be_named() -> None:
     """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreNotProvided."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     answer = stage.sync(member, plan={}, protocol_type=None, protocol_name=None, version=4)
     assert answer.code is ErrorCode.NONE
 
@@ -83,7 +83,7 @@ def test_before_v5_the_protocol_need_not_be_named() -> None:
 def test_the_response_contains_the_protocol_of_the_group() -> None:
     """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent."""
     stage = Stage()
-    (member,) = stage.gathered()
+    (member,) = stage.create_generation()
     response = stage.sync(member, plan={}).response
     assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
 
@@ -98,7 +98,7 @@ def test_an_error_contains_no_protocol() -> None:
 def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
     """Seen on Kafka 4.3.1: 27 for a name while the group has none yet, 23 for a wrong type."""
     stage = Stage()
-    member, _ = stage.enter()
+    member, _ = stage.add_member()
     assert stage.sync(member, 0, protocol_name="sticky").code is ErrorCode.REBALANCE_IN_PROGRESS
     assert stage.sync(member, 0, protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -107,7 +107,7 @@ def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_t
 def test_a_follower_waits_for_the_leader() -> None:
     """GroupCoordinatorTest.testSyncGroupLeaderAfterFollower."""
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
     assert waiting.waits
     own = stage.sync(leader, plan={leader: b"L", follower: b"F"})
@@ -119,7 +119,7 @@ def test_a_follower_waits_for_the_leader() -> None:
 def test_a_follower_that_syncs_after_the_leader_receives_its_assignment_at_once() -> None:
     """GroupCoordinatorTest.testSyncGroupFollowerAfterLeader."""
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     stage.sync(leader, plan={follower: b"F"})
     assert stage.sync(follower).response.assignment == b"F"
 
@@ -128,7 +128,7 @@ def test_a_follower_that_syncs_after_the_leader_receives_its_assignment_at_once(
 def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
     """GroupCoordinatorTest.testSyncGroupEmptyAssignment."""
     stage = Stage()
-    (leader,) = stage.gathered()
+    (leader,) = stage.create_generation()
     assert stage.sync(leader, plan={"ghost": b"x"}).response.assignment == b""
     assert stage.heartbeat(leader) is ErrorCode.NONE
 
@@ -136,7 +136,7 @@ def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
 @rule("R64")
 def test_assignments_of_a_follower_are_ignored() -> None:
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     assert stage.sync(follower, plan={follower: b"mine"}).waits
     stage.sync(leader, plan={follower: b"F"})
     assert stage.sync(follower, plan={follower: b"mine"}).response.assignment == b"F"
@@ -145,7 +145,7 @@ def test_assignments_of_a_follower_are_ignored() -> None:
 @rule("R66")
 def test_assignments_of_the_leader_in_stable_are_ignored() -> None:
     stage = Stage()
-    (leader,) = stage.gathered()
+    (leader,) = stage.create_generation()
     stage.sync(leader, plan={leader: b"first"})
     assert stage.sync(leader, plan={leader: b"second"}).response.assignment == b"first"
 
@@ -153,7 +153,7 @@ def test_assignments_of_the_leader_in_stable_are_ignored() -> None:
 @rule("R62")
 def test_a_sync_in_preparing_rebalance_is_rebalance_in_progress() -> None:
     stage = Stage()
-    leader, follower = stage.stable({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
     assert stage.sync(follower).code is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -161,9 +161,9 @@ def test_a_sync_in_preparing_rebalance_is_rebalance_in_progress() -> None:
 @rule("R50")
 def test_a_new_rebalance_answers_the_members_that_wait_for_their_assignment() -> None:
     stage = Stage()
-    _, follower = stage.gathered({}, {})
+    _, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
-    stage.enter()
+    stage.add_member()
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -171,7 +171,7 @@ def test_a_new_rebalance_answers_the_members_that_wait_for_their_assignment() ->
 def test_the_others_join_again_when_the_leader_expires_before_its_assignment() -> None:
     """GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
     stage = Stage()
-    _, follower = stage.gathered({}, {})
+    _, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
     stage.wait(SESSION)
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
@@ -181,7 +181,7 @@ def test_the_others_join_again_when_the_leader_expires_before_its_assignment() -
 @rule("R63")
 def test_a_repeated_sync_replaces_the_one_that_waits() -> None:
     stage = Stage()
-    _, follower = stage.gathered({}, {})
+    _, follower = stage.create_generation({}, {})
     first = stage.sync(follower)
     assert stage.sync(follower).waits
     assert first.code is ErrorCode.REBALANCE_IN_PROGRESS
@@ -191,7 +191,7 @@ def test_a_repeated_sync_replaces_the_one_that_waits() -> None:
 def test_the_waiting_sync_of_a_removed_member_is_answered() -> None:
     """Kafka never answers it."""
     stage = Stage()
-    _, follower = stage.gathered({}, {})
+    _, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
     stage.leave(follower)
     assert waiting.code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -200,7 +200,7 @@ def test_the_waiting_sync_of_a_removed_member_is_answered() -> None:
 @rule("R65", "R135")
 def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_with_the_response() -> None:
     stage = Stage()
-    leader, follower = stage.gathered({}, {"session": 6_000})
+    leader, follower = stage.create_generation({}, {"session": 6_000})
     waiting = stage.sync(follower)
     stage.wait(SESSION - 1)
     stage.heartbeat(leader)
@@ -215,7 +215,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
 def test_a_sync_in_stable_restarts_the_session() -> None:
     """Seen on Kafka 4.3.1: there it isn't."""
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
     stage.sync(member)
     stage.wait(SESSION - 1)
@@ -238,7 +238,7 @@ def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[Er
 def test_a_member_that_never_syncs_is_removed_after_the_rebalance_timeout_despite_heartbeats() -> None:
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
     stage = Stage()
-    members = stage.gathered({"rebalance": 20_000}, {"rebalance": 20_000})
+    members = stage.create_generation({"rebalance": 20_000}, {"rebalance": 20_000})
     began = stage.generation()
     assert set(alive(stage, members, 15_000, began)) == {ErrorCode.NONE}
     assert set(alive(stage, members, 5_000, began)) == {ErrorCode.UNKNOWN_MEMBER_ID}
@@ -249,7 +249,7 @@ def test_a_member_that_never_syncs_is_removed_after_the_rebalance_timeout_despit
 def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> None:
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers."""
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     stage.sync(leader, plan={})
     codes = alive(stage, [leader, follower], REBALANCE, 1)
     assert codes == [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
@@ -260,7 +260,7 @@ def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> N
 def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() -> None:
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders."""
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
     for _ in range(REBALANCE // 5_000):
         stage.heartbeat(leader)
@@ -274,14 +274,14 @@ def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() ->
 def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None:
     """GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived."""
     stage = Stage()
-    members = stage.stable({}, {})
+    members = stage.create_stable_group({}, {})
     assert set(alive(stage, members, 2 * REBALANCE, 1)) == {ErrorCode.NONE}
 
 
 @rule("R148")
 def test_a_rejected_sync_does_not_count() -> None:
     stage = Stage()
-    leader, follower = stage.gathered({}, {})
+    leader, follower = stage.create_generation({}, {})
     stage.sync(leader, plan={})
     stage.sync(follower, 99)
     assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
@@ -289,7 +289,7 @@ def test_a_rejected_sync_does_not_count() -> None:
 
 def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
     stage = Stage()
-    stage.gathered(*[{"session": 600_000}] * 5)
+    stage.create_generation(*[{"session": 600_000}] * 5)
     stage.wait(REBALANCE)
     assert stage.group().rebalance_reason.endswith("and 2 more")
 
@@ -297,18 +297,18 @@ def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
 @rule("R54", "R60")
 def test_a_group_that_became_empty_has_no_protocol_name() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.leave(member)
-    newcomer, _ = stage.enter()
+    newcomer, _ = stage.add_member()
     assert stage.sync(newcomer, protocol_name="other").code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 @rule("R62")
 def test_a_sync_in_preparing_rebalance_does_not_restart_the_session() -> None:
     stage = Stage()
-    (member,) = stage.stable()
+    (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1_000)
-    stage.enter()
+    stage.add_member()
     assert stage.sync(member).code is ErrorCode.REBALANCE_IN_PROGRESS
     stage.wait(1_000)
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
