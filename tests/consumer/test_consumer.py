@@ -218,6 +218,7 @@ def test_after_revoked_returns_nothing_of_that_partition_is_delivered() -> None:
         assert [r for r in a.records[before:] if r.topic_partition == partition] == []
 
 
+@pytest.mark.rule("M88")
 def test_kept_partitions_are_read_on_during_a_cooperative_rebalance() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
@@ -265,6 +266,7 @@ def test_a_member_that_does_not_poll_is_dropped_and_comes_back() -> None:
     assert [kind for kind, partitions in a.calls if partitions][:3] == ["assigned", "lost", "assigned"]
 
 
+@pytest.mark.rule("M112")
 def test_a_poll_that_waits_longer_than_max_poll_interval_loses_nothing() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP, max_poll_interval_ms=2000)
@@ -753,6 +755,7 @@ def committed(world: World, group: str = "g") -> dict[Any, int]:
     return {partition: found.offset for partition, found in value.items() if found is not None}
 
 
+@pytest.mark.rule("M122")
 def test_automatic_commits_say_what_earlier_polls_returned() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 30))
@@ -833,6 +836,7 @@ def test_closing_ends_in_time_from_every_state_of_a_start(moment: int) -> None:
     assert world.now - at <= 2001
 
 
+@pytest.mark.rule("M95")
 def test_a_commit_during_a_rebalance_waits_and_succeeds_for_what_is_kept() -> None:
     world = World({"t": 4})
     for partition in range(4):
@@ -920,6 +924,7 @@ def test_a_commit_for_a_partition_that_went_away_fails() -> None:
     assert isinstance(a.done["c"][1], CommitFailed)
 
 
+@pytest.mark.rule("M129")
 def test_a_commit_without_a_coordinator_ends_at_its_time() -> None:
     world = World({"t": 1})
     a = world.consumer(group_id="g")

@@ -79,6 +79,7 @@ def reading(world: World, **options: Any) -> Story:
     return story
 
 
+@pytest.mark.rule("M98")
 def test_closing_commits_before_the_callback() -> None:
     world = World({"t": 2})
     story = reading(world, **JAVA)
@@ -95,6 +96,7 @@ def test_ours_commits_after_the_callback() -> None:
     assert story.after() == ["revoked", "commit", "leave"]
 
 
+@pytest.mark.rule("M75")
 def test_an_eager_rebalance_commits_then_revokes_then_joins() -> None:
     world = World({"t": 2})
     story = reading(world, **JAVA)
@@ -103,6 +105,7 @@ def test_an_eager_rebalance_commits_then_revokes_then_joins() -> None:
     assert story.after() == ["commit", "revoked", "join", "sync", "assigned"]
 
 
+@pytest.mark.rule("M75")
 def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_callback() -> None:
     options = {**JAVA, "partition_assignment_strategy": "cooperative-sticky"}
     world = World({"t": 2})
@@ -122,6 +125,7 @@ def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_call
     ]
 
 
+@pytest.mark.rule("M99")
 def test_unsubscribing_does_not_commit() -> None:
     world = World({"t": 2})
     story = reading(world, **JAVA)
@@ -139,6 +143,7 @@ def test_unsubscribing_commits_where_it_is_ours() -> None:
     assert world.committed("g", tp("t", 0)) == 10
 
 
+@pytest.mark.rule("M122")
 @pytest.mark.parametrize(("policy", "commits"), [("java", range(9, 12)), ("kproto", range(1, 3))])
 def test_each_interval_commits_though_nothing_is_new(policy: str, commits: range) -> None:
     world = World({"t": 1})
@@ -279,6 +284,7 @@ def test_the_callbacks_of_a_commit_that_hangs_are_called_in_the_end() -> None:
     assert story.member.done[token][1] is not None
 
 
+@pytest.mark.rule("M95")
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (OURS, False)])
 def test_a_commit_during_a_rebalance_fails_as_javas_and_ours_is_sent_again(
     options: dict[str, Any], fails: bool
@@ -292,6 +298,7 @@ def test_a_commit_during_a_rebalance_fails_as_javas_and_ours_is_sent_again(
     assert isinstance(story.member.done[token][1], CommitFailed if fails else type(None))
 
 
+@pytest.mark.rule("M130")
 @pytest.mark.parametrize(("options", "once", "sent"), [(JAVA, True, 1), (JAVA, False, 2), (OURS, False, 2)])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
 def test_a_commit_that_nobody_waits_for_is_not_sent_twice_as_java(

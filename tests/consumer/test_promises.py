@@ -377,6 +377,7 @@ def test_a_commit_whose_answer_leaves_a_partition_out_is_not_reported_as_committ
     assert world.committed("g", tp("t", 0)) == 10
 
 
+@pytest.mark.rule("M123")
 def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repeated_at_once() -> None:
     world = filled()
     a = world.consumer(**AUTO, auto_commit_interval_ms=1000)
@@ -618,6 +619,7 @@ def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_l
     assert world.run(2000, until=lambda: a.values() == numbers(5, 10))
 
 
+@pytest.mark.rule("M25")
 def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
     world = filled()
     a = world.consumer(**GROUP, group_instance_id="one")
@@ -759,6 +761,7 @@ def test_after_a_pause_longer_than_the_poll_interval_nothing_that_was_buffered_i
     assert ("lost", (tp("t", 0),)) in a.calls
 
 
+@pytest.mark.rule("M111")
 def test_a_silent_coordinator_for_longer_than_the_session_loses() -> None:
     world = filled()
     a = reading(world)

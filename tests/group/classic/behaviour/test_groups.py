@@ -42,7 +42,7 @@ def test_three_members_share_the_partitions(assignors: tuple[str, ...]) -> None:
 
 
 @every_assignor
-def test_what_a_closed_member_had_goes_to_the_others(assignors: tuple[str, ...]) -> None:
+def test_the_partitions_of_a_closed_member_are_reassigned(assignors: tuple[str, ...]) -> None:
     crowd = group("a", "b", "c", assignors=assignors)
     closed = crowd.actors["b"]
     crowd.close("b")
@@ -52,7 +52,9 @@ def test_what_a_closed_member_had_goes_to_the_others(assignors: tuple[str, ...])
 
 
 @every_assignor
-def test_what_a_killed_member_had_goes_to_the_others_after_its_session(assignors: tuple[str, ...]) -> None:
+def test_partitions_of_a_killed_member_are_reassigned_after_its_session(
+    assignors: tuple[str, ...],
+) -> None:
     crowd = group("a", "b", assignors=assignors)
     crowd.kill("a")
     crowd.wait(9_000)
@@ -61,6 +63,7 @@ def test_what_a_killed_member_had_goes_to_the_others_after_its_session(assignors
     assert len(crowd.actors["b"].holds) == 6
 
 
+@pytest.mark.rule("M92")
 @every_assignor
 def test_new_partitions_are_assigned(assignors: tuple[str, ...]) -> None:
     crowd = group("a", "b", assignors=assignors)
@@ -69,7 +72,8 @@ def test_new_partitions_are_assigned(assignors: tuple[str, ...]) -> None:
     assert "cached metadata has changed" in crowd.actors["a"].reasons + crowd.actors["b"].reasons
 
 
-def test_new_partitions_are_known_to_be_new_wherever_they_go() -> None:
+@pytest.mark.rule("M206")
+def test_every_owner_of_a_new_partition_knows_that_it_is_new() -> None:
     crowd = group("a", "b")
     crowd.grow("t", 8)
     crowd.settle()
@@ -79,7 +83,8 @@ def test_new_partitions_are_known_to_be_new_wherever_they_go() -> None:
     assert new == set(parts("t", 6, 7))
 
 
-def test_a_cooperative_move_takes_two_rounds_and_no_more() -> None:
+@pytest.mark.rule("M91")
+def test_a_cooperative_move_takes_exactly_two_rebalances() -> None:
     """librdkafka#3891, confluent-kafka-go#622."""
     crowd = group("a")
     before = generation(crowd)
@@ -88,7 +93,7 @@ def test_a_cooperative_move_takes_two_rounds_and_no_more() -> None:
     assert generation(crowd) == before + 2
 
 
-def test_a_cooperative_join_moves_only_what_has_to_move() -> None:
+def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     crowd = group("a", "b")
     crowd.add("c")
     crowd.settle()
@@ -96,7 +101,7 @@ def test_a_cooperative_join_moves_only_what_has_to_move() -> None:
     assert len(moved) == 3 + 2  # three to b, and then one from each to c
 
 
-def test_a_cooperative_leave_takes_one_round() -> None:
+def test_a_cooperative_leave_takes_one_rebalance() -> None:
     crowd = group("a", "b", "c")
     before = generation(crowd)
     crowd.close("c")
@@ -104,19 +109,20 @@ def test_a_cooperative_leave_takes_one_round() -> None:
     assert generation(crowd) == before + 1
 
 
-def test_nobody_loses_anything_in_a_quiet_rebalance() -> None:
+def test_a_rebalance_without_faults_loses_no_partitions() -> None:
     crowd = group("a", "b", "c")
     assert [actor.name for actor in crowd.actors.values() if actor.of(Lose)] == []
 
 
-def test_members_with_different_topics_get_only_theirs() -> None:
+def test_members_with_different_topics_own_only_partitions_of_their_topics() -> None:
     crowd = group("a")
     crowd.add("b", ["u"], assignors=COOPERATIVE)
     crowd.settle()
     assert crowd.actors["b"].holds == set(parts("u", 0, 1))
 
 
-def test_a_change_of_topics_ends_in_the_new_topics() -> None:
+@pytest.mark.rule("M100")
+def test_a_changed_subscription_ends_with_partitions_of_the_new_topics() -> None:
     crowd = group("a", "b")
     crowd.tell(crowd.actors["a"], Subscribe(frozenset({"u"})))
     crowd.settle()
@@ -124,7 +130,8 @@ def test_a_change_of_topics_ends_in_the_new_topics() -> None:
     assert crowd.actors["b"].holds == set(parts("t", *range(6)))
 
 
-def test_a_static_member_that_comes_back_gets_the_same_and_disturbs_nobody() -> None:
+@pytest.mark.rule("M115")
+def test_a_restarted_static_member_gets_its_partitions_back_without_a_rebalance() -> None:
     crowd = group("a")
     crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     crowd.settle()
@@ -136,7 +143,8 @@ def test_a_static_member_that_comes_back_gets_the_same_and_disturbs_nobody() -> 
     assert (crowd.actors["s"].holds, generation(crowd)) == (had, before)
 
 
-def test_of_two_members_with_one_instance_id_the_older_one_stops_for_good() -> None:
+@pytest.mark.rule("M42")
+def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     crowd = group("a")
     crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     crowd.settle()
@@ -151,7 +159,8 @@ def test_of_two_members_with_one_instance_id_the_older_one_stops_for_good() -> N
     assert len(crowd.actors["s2"].holds) == 3
 
 
-def test_a_full_group_is_fatal_to_the_newcomer_and_to_nobody_else() -> None:
+@pytest.mark.rule("M43")
+def test_a_full_group_is_fatal_only_for_the_new_member() -> None:
     crowd = group("a", group_max_size=1)
     crowd.add("b", assignors=COOPERATIVE).asleep = True
     crowd.wait(1_000)
@@ -159,7 +168,8 @@ def test_a_full_group_is_fatal_to_the_newcomer_and_to_nobody_else() -> None:
     assert len(crowd.actors["a"].holds) == 6
 
 
-def test_a_stranger_to_the_groups_protocols_is_refused_and_the_others_go_on() -> None:
+@pytest.mark.rule("M43")
+def test_a_member_with_another_protocol_is_refused_and_the_group_continues() -> None:
     crowd = group("a")
     crowd.add("b", assignors=EAGER).asleep = True
     crowd.wait(1_000)
@@ -167,7 +177,8 @@ def test_a_stranger_to_the_groups_protocols_is_refused_and_the_others_go_on() ->
     assert len(crowd.actors["a"].holds) == 6
 
 
-def test_an_application_that_stops_polling_gives_up_its_partitions_and_comes_back() -> None:
+@pytest.mark.rule("M110")
+def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() -> None:
     crowd = group("a", "b")
     lazy = crowd.add("z", assignors=COOPERATIVE, rebalance_timeout_ms=5_000)
     crowd.settle()
@@ -180,6 +191,7 @@ def test_an_application_that_stops_polling_gives_up_its_partitions_and_comes_bac
     assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
 
 
+@pytest.mark.rule("M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
     """KIP-429's two bounces, and back again."""
     both = ("cooperative-sticky", "range")
@@ -194,7 +206,8 @@ def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() ->
     assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
 
 
-def test_a_broken_connection_at_any_moment_of_a_join_is_mended() -> None:
+@pytest.mark.rule("M26")
+def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
     for moment in range(30):
         crowd = group("a")
         late = crowd.add("b", assignors=COOPERATIVE)

@@ -39,6 +39,7 @@ from tests.group.classic.member.stage import (
     Subscription,
     parts,
 )
+from tests.rules import rule
 
 BOTH = pytest.mark.parametrize("assignors", [EAGER, COOPERATIVE])
 UNKNOWN = pytest.mark.parametrize(
@@ -49,6 +50,7 @@ UNKNOWN = pytest.mark.parametrize(
 # Heartbeats
 
 
+@rule("M105")
 def test_a_heartbeat_is_due_after_the_interval_and_not_before() -> None:
     """HeartbeatTest.testShouldHeartbeat, testShouldNotHeartbeat, testTimeToNextHeartbeat."""
     solo = Solo().stable()
@@ -59,21 +61,34 @@ def test_a_heartbeat_is_due_after_the_interval_and_not_before() -> None:
     assert solo.sends(HeartbeatRequest)
 
 
-def test_only_one_heartbeat_is_open_at_a_time() -> None:
+@rule("M117")
+def test_sync_group_does_not_restart_the_timers() -> None:
+    solo = Solo().syncing()
+    member = solo.member
+    timers = member.heartbeat_at, member.session_ends_at, member.poll_ends_at
+    solo.wait(INTERVAL // 2)
+    solo.answer_sync(*parts("t", 0))
+    assert (member.heartbeat_at, member.session_ends_at, member.poll_ends_at) == timers
+
+
+@rule("M105")
+def test_only_one_heartbeat_is_in_flight_at_a_time() -> None:
     solo = Solo().stable()
     solo.beat()
     solo.wait(SESSION - INTERVAL - 1)
     assert not solo.sends(HeartbeatRequest)
 
 
-def test_an_answered_heartbeat_is_followed_by_the_next_one() -> None:
+@rule("M56")
+def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
     """ConsumerCoordinatorTest.testNormalHeartbeat."""
     solo = Solo().stable()
     for _ in range(5):
         assert solo.answer_heartbeat() == []
 
 
-def test_session_timeout_without_an_answer_looks_the_coordinator_up_and_loses_nothing() -> None:
+@rule("M20", "M111")
+def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
     """HeartbeatTest.testSessionTimeoutExpired; Java leaves the rest to the coordinator."""
     solo = Solo().stable()
     solo.beat()
@@ -83,7 +98,8 @@ def test_session_timeout_without_an_answer_looks_the_coordinator_up_and_loses_no
     assert solo.state is MemberState.STABLE
 
 
-def test_an_answer_restarts_the_session() -> None:
+@rule("M56")
+def test_a_heartbeat_response_restarts_the_session_timeout() -> None:
     """HeartbeatTest.testResetSession."""
     solo = Solo().stable()
     solo.answer_heartbeat()
@@ -94,7 +110,8 @@ def test_an_answer_restarts_the_session() -> None:
     assert solo.says(FindCoordinator)
 
 
-def test_a_found_coordinator_restarts_the_session() -> None:
+@rule("M30")
+def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
     solo = Solo().stable()
     solo.tell(CoordinatorLost())
     solo.wait(SESSION - 1)
@@ -104,7 +121,8 @@ def test_a_found_coordinator_restarts_the_session() -> None:
     assert not solo.says(FindCoordinator)
 
 
-def test_session_timeout_can_lose_everything_where_told_to() -> None:
+@rule("M111")
+def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
     """librdkafka's way, but for the id: a coordinator that comes back may know it still, and would wait a
     session for a former self."""
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
@@ -118,8 +136,9 @@ def test_session_timeout_can_lose_everything_where_told_to() -> None:
     assert solo.request(JoinGroupRequest).member_id == known != ""
 
 
+@rule("M57")
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
-def test_a_heartbeat_to_the_wrong_coordinator_finds_another_one_and_keeps_the_membership(
+def test_a_heartbeat_to_the_wrong_coordinator_looks_it_up_and_keeps_the_membership(
     code: ErrorCode,
 ) -> None:
     """ConsumerCoordinatorTest.testCoordinatorNotAvailable, testNotCoordinator."""
@@ -131,7 +150,8 @@ def test_a_heartbeat_to_the_wrong_coordinator_finds_another_one_and_keeps_the_me
     assert not solo.sends(JoinGroupRequest)
 
 
-def test_a_broken_connection_finds_the_coordinator_and_keeps_the_generation() -> None:
+@rule("M26")
+def test_a_lost_connection_looks_the_coordinator_up_and_keeps_the_generation() -> None:
     """ConsumerCoordinatorTest.testCoordinatorDisconnect."""
     solo = Solo().stable()
     solo.tell(Failed(solo.beat(), "broken"))
@@ -140,7 +160,8 @@ def test_a_broken_connection_finds_the_coordinator_and_keeps_the_generation() ->
     assert solo.beat().generation_id == 1
 
 
-def test_other_refusals_of_heartbeats_are_tried_again_with_a_growing_backoff() -> None:
+@rule("M59", "M105")
+def test_other_heartbeat_errors_are_retried_with_a_growing_backoff() -> None:
     solo = Solo().stable()
     at: list[int] = []
     for _ in range(5):
@@ -153,6 +174,7 @@ def test_other_refusals_of_heartbeats_are_tried_again_with_a_growing_backoff() -
     assert at == [100, 200, 400, 800, 1000]
 
 
+@rule("M107")
 def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
     solo = Solo().stable()
     solo.tell(CoordinatorLost())
@@ -163,9 +185,10 @@ def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
 # Refusals
 
 
+@rule("M13", "M59", "M76")
 @BOTH
 @UNKNOWN
-def test_an_unknown_member_or_generation_loses_all_and_joins_at_once(
+def test_an_unknown_member_or_generation_loses_all_partitions_and_rejoins(
     assignors: tuple[str, ...], code: ErrorCode, member_id: str
 ) -> None:
     """ConsumerCoordinatorTest.testIllegalGeneration, testUnknownMemberId."""
@@ -182,8 +205,9 @@ def test_an_unknown_member_or_generation_loses_all_and_joins_at_once(
     assert not solo.says(Revoke)
 
 
+@rule("M61")
 @UNKNOWN
-def test_a_commit_that_is_not_known_does_the_same(code: ErrorCode, member_id: str) -> None:
+def test_a_commit_of_an_unknown_member_or_generation_does_the_same(code: ErrorCode, member_id: str) -> None:
     """testCommitOffsetUnknownMemberShouldResetToNoGeneration, ...IllegalGenerationShouldResetGenerationId."""
     solo = Solo().stable()
     solo.answer_commit(code)
@@ -194,7 +218,8 @@ def test_a_commit_that_is_not_known_does_the_same(code: ErrorCode, member_id: st
     assert request.reason == f"encountered {code.name} from OFFSET_COMMIT response"
 
 
-def test_lost_partitions_are_not_claimed_at_the_next_join() -> None:
+@rule("M74")
+def test_lost_partitions_are_not_in_the_next_subscription() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     solo.let_go()
@@ -202,7 +227,8 @@ def test_lost_partitions_are_not_claimed_at_the_next_join() -> None:
     assert (said.owned, said.generation) == ((), None)
 
 
-def test_the_assignor_remembers_its_last_generation_after_a_loss() -> None:
+@rule("M74")
+def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
     """As Java was seen to: user data 1 although the subscription's generation is -1."""
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -219,8 +245,9 @@ STALE = [
 ]
 
 
+@rule("M3", "M118")
 @pytest.mark.parametrize("code", STALE)
-def test_a_heartbeat_answer_for_an_older_generation_changes_nothing(code: ErrorCode) -> None:
+def test_a_heartbeat_response_of_an_earlier_generation_changes_nothing(code: ErrorCode) -> None:
     """AbstractCoordinatorTest.testHeartbeat...ResponseWithOldGeneration: unknown, illegal, fenced."""
     solo = Solo(COOPERATIVE).stable()
     old = solo.beat()
@@ -233,16 +260,20 @@ def test_a_heartbeat_answer_for_an_older_generation_changes_nothing(code: ErrorC
     assert solo.state is MemberState.STABLE
 
 
+@rule("M3")
 @pytest.mark.parametrize("code", STALE)
 @pytest.mark.parametrize("sent", [(1, "me"), (2, "you")])
-def test_a_commit_answer_for_another_identity_changes_nothing(code: ErrorCode, sent: tuple[int, str]) -> None:
+def test_a_commit_response_of_an_earlier_identity_changes_nothing(
+    code: ErrorCode, sent: tuple[int, str]
+) -> None:
     """ConsumerCoordinatorTest.testCommitOffsetIllegalGenerationWithNewGeneration, and its three sisters."""
     solo = Solo().stable(generation=2)
     solo.answer_commit(code, *sent)
     assert solo.said == []
 
 
-def test_a_refused_commit_while_joining_eagerly_leaves_it_to_the_open_join() -> None:
+@rule("M61")
+def test_a_commit_error_during_an_eager_join_is_left_to_the_join_in_flight() -> None:
     solo = Solo().stable()
     solo.tell(RequestRejoin("because"))
     solo.let_go()
@@ -252,7 +283,8 @@ def test_a_refused_commit_while_joining_eagerly_leaves_it_to_the_open_join() -> 
     assert solo.state is MemberState.JOINING
 
 
-def test_a_refused_commit_while_joining_cooperatively_loses_and_joins_anew() -> None:
+@rule("M61")
+def test_a_commit_error_during_a_cooperative_join_loses_and_rejoins() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
     old = solo.request(JoinGroupRequest)
@@ -263,11 +295,12 @@ def test_a_refused_commit_while_joining_cooperatively_loses_and_joins_anew() -> 
     assert solo.request(JoinGroupRequest).member_id == "me"
 
 
+@rule("M61")
 @pytest.mark.parametrize(
     "code",
     [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT],
 )
-def test_a_commit_to_the_wrong_coordinator_finds_another_one(code: ErrorCode) -> None:
+def test_a_commit_to_the_wrong_coordinator_looks_it_up(code: ErrorCode) -> None:
     """testCommitOffsetAsyncNotCoordinator, testCommitOffsetAsyncCoordinatorNotAvailable."""
     solo = Solo().stable()
     solo.answer_commit(code)
@@ -275,8 +308,9 @@ def test_a_commit_to_the_wrong_coordinator_finds_another_one(code: ErrorCode) ->
     assert solo.state is MemberState.STABLE
 
 
+@rule("M61")
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE])
-def test_other_answers_to_commits_are_not_the_members_business(code: ErrorCode) -> None:
+def test_other_commit_errors_do_not_change_the_member(code: ErrorCode) -> None:
     solo = Solo().stable()
     solo.answer_commit(code)
     assert solo.said == []
@@ -285,7 +319,8 @@ def test_other_answers_to_commits_are_not_the_members_business(code: ErrorCode) 
 # Rebalances
 
 
-def test_an_eager_member_lets_go_of_everything_before_it_joins() -> None:
+@rule("M14", "M77")
+def test_an_eager_member_revokes_everything_before_it_joins() -> None:
     """ConsumerCoordinatorTest.testRejoinGroup, EAGER."""
     solo = Solo(EAGER).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -297,7 +332,8 @@ def test_an_eager_member_lets_go_of_everything_before_it_joins() -> None:
     assert request.reason == "group is already rebalancing"
 
 
-def test_a_cooperative_member_joins_at_once_and_keeps_everything() -> None:
+@rule("M78")
+def test_a_cooperative_member_joins_at_once_and_keeps_its_partitions() -> None:
     """ConsumerCoordinatorTest.testRejoinGroup, COOPERATIVE."""
     solo = Solo(COOPERATIVE).stable(generation=3)
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -307,7 +343,8 @@ def test_a_cooperative_member_joins_at_once_and_keeps_everything() -> None:
     assert solo.member.owned == parts("t", 0, 1)
 
 
-def test_an_eager_member_that_owns_nothing_is_told_all_the_same() -> None:
+@rule("M77")
+def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
     """As Java: onPartitionsRevoked is called with the empty set."""
     solo = Solo(EAGER).syncing()
     solo.answer_sync()
@@ -315,7 +352,8 @@ def test_an_eager_member_that_owns_nothing_is_told_all_the_same() -> None:
     assert solo.take(Revoke).partitions == ()
 
 
-def test_a_commit_answered_with_a_rebalance_joins_and_says_so() -> None:
+@rule("M61")
+def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
     """ConsumerCoordinatorTest.testCommitOffsetRebalanceInProgress."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_commit(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -324,7 +362,8 @@ def test_a_commit_answered_with_a_rebalance_joins_and_says_so() -> None:
     assert request.member_id == "me"
 
 
-def test_a_rebalance_is_no_news_while_rebalancing() -> None:
+@rule("M15")
+def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
     """AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
@@ -334,7 +373,8 @@ def test_a_rebalance_is_no_news_while_rebalancing() -> None:
     assert not solo.sends(JoinGroupRequest)
 
 
-def test_a_cooperative_member_lets_go_takes_over_and_joins_again() -> None:
+@rule("M79", "M84", "M91")
+def test_a_cooperative_member_revokes_adopts_and_rejoins() -> None:
     solo = Solo(COOPERATIVE).stable(*parts("t", 0, 1))
     solo.tell(RequestRejoin("because"))
     solo.answer_join(generation=2)
@@ -352,6 +392,7 @@ def test_a_cooperative_member_lets_go_takes_over_and_joins_again() -> None:
     assert (said.owned, said.generation) == (parts("t", 1, 2), 2)
 
 
+@rule("M4")
 def test_the_identity_is_new_before_partitions_are_revoked() -> None:
     """ConsumerCoordinatorTest.shouldUpdateConsumerGroupMetadataBeforeCallbacks."""
     solo = Solo(COOPERATIVE).stable()
@@ -364,7 +405,8 @@ def test_the_identity_is_new_before_partitions_are_revoked() -> None:
     assert identity.generation == 2
 
 
-def test_a_cooperative_member_that_keeps_all_joins_only_once() -> None:
+@rule("M84")
+def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
     solo.answer_join(generation=2)
@@ -383,7 +425,7 @@ def test_a_cooperative_member_that_keeps_all_joins_only_once() -> None:
         (None, True, 3, False),  # for who is no static member the group divides anew
     ],
 )
-def test_what_a_static_member_gave_back_before_it_was_put_out_is_divided_again(
+def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, again: bool
 ) -> None:
     """It is taken back without a rebalance. The group may have had one without it meanwhile, by what it said
@@ -408,7 +450,8 @@ def test_what_a_static_member_gave_back_before_it_was_put_out_is_divided_again(
         assert not solo.sends(JoinGroupRequest)
 
 
-def test_a_loss_takes_the_place_of_an_open_revocation() -> None:
+@rule("M76")
+def test_a_loss_replaces_an_unanswered_revocation() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
     solo.answer_join(generation=2)
@@ -421,8 +464,9 @@ def test_a_loss_takes_the_place_of_an_open_revocation() -> None:
     assert solo.request(JoinGroupRequest).member_id == ""
 
 
+@rule("M19")
 @pytest.mark.parametrize("phase", ["releasing", "adopting"])
-def test_heartbeats_go_on_while_the_application_lets_go(phase: str) -> None:
+def test_heartbeats_continue_while_partitions_are_released(phase: str) -> None:
     solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
     if phase == "adopting":
@@ -434,8 +478,9 @@ def test_heartbeats_go_on_while_the_application_lets_go(phase: str) -> None:
     assert not solo.sends(JoinGroupRequest)
 
 
+@rule("M4")
 @pytest.mark.parametrize("phase", ["releasing", "adopting"])
-def test_offsets_can_be_committed_while_the_application_lets_go(phase: str) -> None:
+def test_offsets_can_be_committed_while_partitions_are_released(phase: str) -> None:
     solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
     if phase == "adopting":
@@ -453,6 +498,7 @@ def test_a_second_release_changes_nothing() -> None:
     assert solo.said == []
 
 
+@rule("M21")
 def test_nothing_is_revoked_while_the_coordinator_is_unknown() -> None:
     solo = Solo(EAGER).stable()
     solo.tell(CoordinatorLost())
@@ -462,6 +508,7 @@ def test_nothing_is_revoked_while_the_coordinator_is_unknown() -> None:
     assert solo.says(Revoke)
 
 
+@rule("M21")
 def test_the_revoked_callback_runs_once_for_a_chain_of_failed_joins() -> None:
     solo = Solo(EAGER).stable()
     solo.tell(RequestRejoin("because"))
@@ -476,7 +523,8 @@ def test_the_revoked_callback_runs_once_for_a_chain_of_failed_joins() -> None:
 # The subscription
 
 
-def test_another_subscription_joins_again_and_says_so() -> None:
+@rule("M19", "M92", "M116")
+def test_a_changed_subscription_rejoins_with_that_reason() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).stable()
     solo.subscribe("t", "u")
     request = solo.request(JoinGroupRequest)
@@ -484,13 +532,15 @@ def test_another_subscription_joins_again_and_says_so() -> None:
     assert Subscription.decode(request.protocols[0].metadata).topics == ("t", "u")
 
 
+@rule("M100")
 def test_the_same_subscription_again_does_nothing() -> None:
     solo = Solo().stable()
     solo.subscribe("t")
     assert solo.said == []
 
 
-def test_a_cooperative_member_lets_go_of_topics_that_it_does_not_want_any_more() -> None:
+@rule("M78")
+def test_a_cooperative_member_revokes_partitions_of_unsubscribed_topics() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).joining("t", "u")
     solo.answer_join()
     solo.answer_sync(*parts("t", 0), *parts("u", 0))
@@ -502,7 +552,8 @@ def test_a_cooperative_member_lets_go_of_topics_that_it_does_not_want_any_more()
     assert Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata).owned == parts("t", 0)
 
 
-def test_a_subscription_that_changes_while_joining_joins_a_second_time() -> None:
+@rule("M94")
+def test_a_subscription_that_changes_during_a_join_causes_a_second_join() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).joining("t")
     solo.subscribe("t", "u")
     solo.answer_join()
@@ -510,6 +561,7 @@ def test_a_subscription_that_changes_while_joining_joins_a_second_time() -> None
     assert solo.request(JoinGroupRequest).reason == "subscription has changed"
 
 
+@rule("M200")
 def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
     """ConsumerCoordinatorTest.testMetadataTopicsDuringSubscriptionChange."""
     solo = Solo(EAGER).stable()
@@ -519,14 +571,16 @@ def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
     assert solo.member.topics_of_interest == {"u"}
 
 
-def test_a_requested_rejoin_says_the_given_reason_and_no_more_than_255_characters() -> None:
+@rule("M24", "M116")
+def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("x" * 300))
     assert solo.request(JoinGroupRequest).reason == "x" * 255
 
 
-def test_the_reason_is_forgotten_when_the_group_is_joined() -> None:
+@rule("M9")
+def test_the_reason_is_cleared_after_the_join() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
@@ -535,7 +589,8 @@ def test_the_reason_is_forgotten_when_the_group_is_joined() -> None:
     assert solo.member.rejoin_reason == ""
 
 
-def test_the_sticky_assignor_says_what_it_was_assigned_last() -> None:
+@rule("M74")
+def test_the_sticky_assignors_user_data_is_the_last_assignment() -> None:
     solo = Solo(("sticky",)).joining()
     request = solo.request(JoinGroupRequest)
     assert Subscription.decode(request.protocols[0].metadata).user_data is None
@@ -550,7 +605,8 @@ def test_the_sticky_assignor_says_what_it_was_assigned_last() -> None:
 # The poll interval
 
 
-def test_a_member_whose_application_does_not_poll_leaves_and_says_so() -> None:
+@rule("M16", "M110", "M116")
+def test_a_member_whose_application_does_not_poll_leaves_with_that_reason() -> None:
     """HeartbeatTest.testPollTimeout."""
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL - 1)
@@ -564,7 +620,8 @@ def test_a_member_whose_application_does_not_poll_leaves_and_says_so() -> None:
     assert (solo.state, solo.member.identity) == (MemberState.EXPIRED, None)
 
 
-def test_it_joins_again_with_the_next_poll() -> None:
+@rule("M110")
+def test_an_expired_member_rejoins_with_the_next_poll() -> None:
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
     solo.let_go()
@@ -575,7 +632,8 @@ def test_it_joins_again_with_the_next_poll() -> None:
     assert (request.member_id, request.reason) == ("", "consumer pro-actively leaving the group")
 
 
-def test_it_joins_only_after_the_lost_partitions_are_let_go_of() -> None:
+@rule("M110")
+def test_an_expired_member_rejoins_only_after_its_partitions_are_released() -> None:
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
     solo.poll()
@@ -584,7 +642,8 @@ def test_it_joins_only_after_the_lost_partitions_are_let_go_of() -> None:
     assert solo.sends(JoinGroupRequest)
 
 
-def test_a_poll_restarts_the_interval() -> None:
+@rule("M108")
+def test_a_poll_restarts_the_poll_interval() -> None:
     solo = Solo(session_timeout_ms=POLL * 3).stable()
     solo.wait(POLL - 1)
     solo.poll()
@@ -592,7 +651,8 @@ def test_a_poll_restarts_the_interval() -> None:
     assert solo.state is MemberState.STABLE
 
 
-def test_inside_poll_the_interval_does_not_count() -> None:
+@rule("M112")
+def test_the_poll_interval_does_not_run_inside_poll() -> None:
     """librdkafka's rd_kafka_app_poll_start: no timeout while the application is blocked in poll."""
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.tell(PollBegan())
@@ -605,7 +665,8 @@ def test_inside_poll_the_interval_does_not_count() -> None:
     assert solo.state is MemberState.EXPIRED
 
 
-def test_an_application_that_waits_in_poll_from_before_the_join_is_alive() -> None:
+@rule("M112")
+def test_a_poll_that_began_before_the_join_stops_the_poll_interval() -> None:
     solo = Solo(session_timeout_ms=POLL * 30)
     solo.tell(PollBegan())
     solo.stable()
@@ -613,7 +674,8 @@ def test_an_application_that_waits_in_poll_from_before_the_join_is_alive() -> No
     assert solo.state is MemberState.STABLE
 
 
-def test_a_poll_counts_even_while_the_coordinator_is_unknown() -> None:
+@rule("M108")
+def test_a_poll_restarts_the_poll_interval_while_the_coordinator_is_unknown() -> None:
     """ConsumerCoordinatorTest.testUpdateLastHeartbeatPollWhenCoordinatorUnknown."""
     solo = Solo().stable()
     solo.tell(CoordinatorLost())
@@ -623,14 +685,16 @@ def test_a_poll_counts_even_while_the_coordinator_is_unknown() -> None:
     assert solo.state is MemberState.STABLE
 
 
-def test_a_static_member_that_does_not_poll_sends_no_leave() -> None:
+@rule("M110", "M115")
+def test_a_static_member_that_does_not_poll_sends_no_leave_group() -> None:
     solo = Solo(group_instance_id="i", session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
     assert solo.says(Lose)
     assert not solo.sends(LeaveGroupRequest)
 
 
-def test_a_dropped_member_sends_no_heartbeat() -> None:
+@rule("M110")
+def test_an_expired_member_sends_no_heartbeat() -> None:
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
     solo.said.clear()
@@ -638,7 +702,8 @@ def test_a_dropped_member_sends_no_heartbeat() -> None:
     assert solo.said == []
 
 
-def test_an_application_that_never_lets_go_is_dropped_too() -> None:
+@rule("M16")
+def test_a_member_expires_while_the_application_does_not_release_partitions() -> None:
     solo = Solo(EAGER, session_timeout_ms=POLL * 2).stable()
     solo.tell(RequestRejoin("because"))
     solo.wait(POLL)
@@ -646,7 +711,8 @@ def test_an_application_that_never_lets_go_is_dropped_too() -> None:
     assert solo.take(Lose).partitions == parts("t", 0, 1)
 
 
-def test_the_interval_does_not_count_while_the_join_is_open() -> None:
+@rule("M107")
+def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> None:
     solo = Solo().joining()
     solo.wait(POLL * 3)
     assert solo.sends(JoinGroupRequest)
@@ -655,8 +721,9 @@ def test_the_interval_does_not_count_while_the_join_is_open() -> None:
     assert solo.state is MemberState.SYNCING
 
 
+@rule("M111")
 @pytest.mark.parametrize("known", [True, False])
-def test_but_it_does_where_a_silent_coordinator_counts_too(known: bool) -> None:
+def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
     """What is kept while the group rebalances may be another's before the JoinGroup fails (story 236766)."""
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
@@ -676,7 +743,8 @@ def test_but_it_does_where_a_silent_coordinator_counts_too(known: bool) -> None:
     assert solo.state is MemberState.EXPIRED
 
 
-def test_a_coordinator_that_was_found_again_finds_the_member_where_it_was() -> None:
+@rule("M26")
+def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
     solo = Solo().syncing()
     request = solo.request(SyncGroupRequest)
     solo.tell(CoordinatorFound("node"))
@@ -703,7 +771,8 @@ def _heartbeat(solo: Solo) -> Send:
     return found[0]
 
 
-def test_who_keeps_partitions_sends_heartbeats_beside_an_open_join() -> None:
+@rule("M6")
+def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.request(JoinGroupRequest)
     for _ in range(20):  # for far longer than a session
@@ -720,10 +789,11 @@ def test_who_keeps_partitions_sends_heartbeats_beside_an_open_join() -> None:
     assert not _heartbeat(solo).urgent
 
 
+@rule("M111")
 @pytest.mark.parametrize(
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
-def test_what_is_kept_is_lost_a_session_after_the_coordinator_was_heard_of(answer: ErrorCode | None) -> None:
+def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
     """An ILLEGAL_GENERATION alone loses nothing: what the JoinGroup is answered may be on its way."""
     solo = _rejoining()
     solo.request(JoinGroupRequest)
@@ -743,7 +813,8 @@ def test_what_is_kept_is_lost_a_session_after_the_coordinator_was_heard_of(answe
     assert (again.member_id, Subscription.decode(again.protocols[0].metadata).owned) == ("me", ())
 
 
-def test_a_member_that_was_put_out_while_it_joined_loses_at_once() -> None:
+@rule("M59")
+def test_a_member_that_is_removed_while_it_joins_loses_its_partitions_at_once() -> None:
     solo = _rejoining()
     solo.request(JoinGroupRequest)
     solo.wait(INTERVAL)
@@ -751,7 +822,8 @@ def test_a_member_that_was_put_out_while_it_joined_loses_at_once() -> None:
     assert solo.take(Lose).partitions == parts("t", 0, 1)
 
 
-def test_a_heartbeat_that_fails_leaves_the_open_join_alone_and_one_elsewhere_ends_it() -> None:
+@rule("M26")
+def test_a_failed_heartbeat_does_not_end_the_join_in_flight() -> None:
     solo = _rejoining()
     join = solo.request(JoinGroupRequest)
     solo.wait(INTERVAL)
@@ -765,7 +837,8 @@ def test_a_heartbeat_that_fails_leaves_the_open_join_alone_and_one_elsewhere_end
     assert solo.state is MemberState.UNJOINED
 
 
-def test_joins_that_fail_one_after_the_other_keep_nothing_for_longer() -> None:
+@rule("M111")
+def test_failed_joins_do_not_prolong_the_session() -> None:
     solo = _rejoining()
     began = solo.now
     while not solo.says(Lose):
@@ -779,7 +852,8 @@ def test_joins_that_fail_one_after_the_other_keep_nothing_for_longer() -> None:
     assert solo.take(Lose).partitions == parts("t", 0, 1)
 
 
-def test_who_can_not_ask_to_join_has_a_session_as_ever() -> None:
+@rule("M111")
+def test_the_session_timeout_runs_while_the_member_cannot_join() -> None:
     solo = _rejoining()
     solo.tell(CoordinatorLost())
     solo.wait(SESSION - 1)
@@ -789,7 +863,8 @@ def test_who_can_not_ask_to_join_has_a_session_as_ever() -> None:
     assert solo.state is MemberState.RELEASING
 
 
-def test_a_heartbeat_that_is_answered_late_counts_while_the_join_is_open() -> None:
+@rule("M56")
+def test_a_late_heartbeat_response_restarts_the_session_during_a_join() -> None:
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
     solo.tell(PollBegan())
     request = solo.beat()
@@ -802,10 +877,11 @@ def test_a_heartbeat_that_is_answered_late_counts_while_the_join_is_open() -> No
     assert solo.says(Lose)
 
 
+@rule("M6")
 @pytest.mark.parametrize(
     ("assignors", "policy"), [(COOPERATIVE, Policy()), (EAGER, Policy(lose_on_session_timeout=True))]
 )
-def test_javas_members_wait_for_ever_and_who_keeps_nothing_loses_nothing(
+def test_javas_member_waits_for_the_join_without_a_session_timeout(
     assignors: tuple[str, ...], policy: Policy
 ) -> None:
     solo = Solo(assignors, policy=policy).stable()

@@ -34,6 +34,7 @@ from tests.group.classic.member.stage import (
     Subscription,
     parts,
 )
+from tests.rules import rule
 
 BOTH = [EAGER, COOPERATIVE]
 
@@ -41,6 +42,7 @@ BOTH = [EAGER, COOPERATIVE]
 # Before the JoinGroup
 
 
+@rule("M2")
 def test_a_member_without_a_subscription_does_nothing() -> None:
     solo = Solo()
     solo.find()
@@ -48,12 +50,14 @@ def test_a_member_without_a_subscription_does_nothing() -> None:
     assert solo.all == []
 
 
-def test_a_subscription_looks_for_the_coordinator_before_anything_is_sent() -> None:
+@rule("M21")
+def test_the_coordinator_is_looked_up_before_anything_is_sent() -> None:
     solo = Solo()
     solo.subscribe()
     assert solo.said == [FindCoordinator()]
 
 
+@rule("M28")
 def test_the_coordinator_is_looked_up_only_once_at_a_time() -> None:
     """AbstractCoordinatorTest.testLookupCoordinator."""
     solo = Solo()
@@ -63,6 +67,7 @@ def test_the_coordinator_is_looked_up_only_once_at_a_time() -> None:
     assert solo.said == [FindCoordinator()]
 
 
+@rule("M28")
 def test_failed_lookups_are_repeated_with_a_growing_backoff() -> None:
     """AbstractCoordinatorTest.testCoordinatorDiscoveryExponentialBackoff."""
     solo = Solo()
@@ -78,7 +83,8 @@ def test_failed_lookups_are_repeated_with_a_growing_backoff() -> None:
     assert at == [100, 200, 400, 800, 1000, 1000]
 
 
-def test_the_first_join_says_everything_the_coordinator_needs() -> None:
+@rule("M24")
+def test_the_first_join_group_has_all_fields() -> None:
     solo = Solo(COOPERATIVE, rack_id="r1").joining("t", "u")
     request = solo.request(JoinGroupRequest)
     assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "", None)
@@ -87,24 +93,28 @@ def test_the_first_join_says_everything_the_coordinator_needs() -> None:
     assert [p.name for p in request.protocols] == ["cooperative-sticky"]
 
 
+@rule("M74")
 def test_client_rack_is_in_the_subscription() -> None:
     """ConsumerCoordinatorTest.testSubscriptionRackId."""
     request = Solo(rack_id="r1").joining().request(JoinGroupRequest)
     assert Subscription.decode(request.protocols[0].metadata).rack_id == "r1"
 
 
+@rule("M24")
 def test_every_assignor_is_offered_in_the_configured_order() -> None:
     request = Solo(("sticky", "range", "roundrobin")).joining().request(JoinGroupRequest)
     assert [p.name for p in request.protocols] == ["sticky", "range", "roundrobin"]
 
 
-def test_joining_may_take_the_rebalance_timeout_and_five_seconds() -> None:
+@rule("M24")
+def test_join_group_may_take_the_rebalance_timeout_and_five_seconds() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestTimeout."""
     solo = Solo().joining()
     assert solo.take(Send).timeout_ms == POLL + 5_000
 
 
-def test_the_first_join_calls_no_callback() -> None:
+@rule("M77")
+def test_the_first_join_runs_no_callback() -> None:
     solo = Solo().joining()
     assert not solo.says(Revoke)
     assert not solo.says(Lose)
@@ -113,6 +123,7 @@ def test_the_first_join_calls_no_callback() -> None:
 # Configuration
 
 
+@rule("M71")
 @pytest.mark.parametrize(
     ("assignors", "cooperative"),
     [
@@ -122,13 +133,14 @@ def test_the_first_join_calls_no_callback() -> None:
         (("cooperative-sticky",), True),
     ],
 )
-def test_the_highest_protocol_that_all_assignors_have_is_used(
+def test_the_newest_protocol_that_all_assignors_support_is_used(
     assignors: tuple[str, ...], cooperative: bool
 ) -> None:
     """ConsumerCoordinatorTest.testSelectRebalanceProtocol."""
     assert Solo(assignors).member.cooperative is cooperative
 
 
+@rule("M72", "M105", "M115")
 @pytest.mark.parametrize(
     "options",
     [
@@ -142,7 +154,7 @@ def test_the_highest_protocol_that_all_assignors_have_is_used(
         {"group_instance_id": "x" * 250},
     ],
 )
-def test_a_configuration_that_can_not_work_is_refused(options: dict[str, object]) -> None:
+def test_a_configuration_that_cannot_work_is_refused(options: dict[str, object]) -> None:
     """ConsumerPartitionAssignorTest.shouldThrowKafkaExceptionOnAssignorsWithSameName, and its like."""
     with pytest.raises(ConfigError):
         Member(MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options}))  # type: ignore[arg-type]
@@ -151,7 +163,8 @@ def test_a_configuration_that_can_not_work_is_refused(options: dict[str, object]
 # The way in
 
 
-def test_member_id_required_joins_again_at_once_with_the_id() -> None:
+@rule("M5", "M22", "M40")
+def test_member_id_required_rejoins_at_once_with_the_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithMemberIdRequired."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
@@ -163,7 +176,8 @@ def test_member_id_required_joins_again_at_once_with_the_id() -> None:
     assert solo.member.identity is None
 
 
-def test_a_follower_sends_an_empty_sync_and_owns_what_it_gets() -> None:
+@rule("M1", "M9")
+def test_a_follower_sends_no_assignments_and_adopts_its_own() -> None:
     """ConsumerCoordinatorTest.testNormalJoinGroupFollower."""
     solo = Solo().joining()
     solo.answer_join(generation=4)
@@ -176,19 +190,21 @@ def test_a_follower_sends_an_empty_sync_and_owns_what_it_gets() -> None:
     assert solo.state is MemberState.STABLE
 
 
-def test_an_empty_assignment_is_told_too() -> None:
+@rule("M89")
+def test_an_empty_assignment_runs_the_assigned_callback() -> None:
     solo = Solo().syncing()
     request = solo.request(SyncGroupRequest)
     solo.answer_sync(request=request)
     assert solo.take(Assign).owned == ()
 
 
-def test_assigned_partitions_come_sorted_and_once() -> None:
+def test_assigned_partitions_are_sorted_and_unique() -> None:
     solo = Solo().syncing()
     solo.answer_sync(*parts("t", 2, 0, 2))
     assert solo.take(Assign).owned == parts("t", 0, 2)
 
 
+@rule("M206")
 def test_only_the_first_generation_is_the_groups_first() -> None:
     first, later = Solo().syncing(1), Solo().syncing(2)
     first.answer_sync()
@@ -196,7 +212,8 @@ def test_only_the_first_generation_is_the_groups_first() -> None:
     assert (first.take(Assign).first, later.take(Assign).first) == (True, False)
 
 
-def test_the_identity_is_there_when_the_application_hears_of_its_partitions() -> None:
+@rule("M4")
+def test_the_identity_is_known_when_partitions_are_assigned() -> None:
     """ConsumerCoordinatorTest.testGetGroupMetadata."""
     solo = Solo(group_instance_id="i")
     assert solo.member.identity is None
@@ -209,18 +226,21 @@ def test_the_identity_is_there_when_the_application_hears_of_its_partitions() ->
     assert (identity.group_instance_id, identity.protocol) == ("i", "range")
 
 
-def test_heartbeats_go_out_while_the_sync_is_open() -> None:
+@rule("M7")
+def test_heartbeats_are_sent_while_sync_group_is_in_flight() -> None:
     """AbstractCoordinatorTest.testHeartbeatSentWhenCompletingRebalance."""
     assert Solo().syncing().beat().generation_id == 1
 
 
-def test_no_heartbeat_goes_out_while_the_join_is_open() -> None:
+@rule("M6")
+def test_no_heartbeat_is_sent_while_join_group_is_in_flight() -> None:
     solo = Solo().joining()
     solo.wait(POLL)
     assert not solo.sends(HeartbeatRequest)
 
 
-def test_the_answer_to_an_older_join_is_ignored() -> None:
+@rule("M8")
+def test_the_response_to_an_earlier_join_group_is_ignored() -> None:
     solo = Solo().joining()
     old = solo.request(JoinGroupRequest)
     solo.tell(CoordinatorLost())
@@ -234,6 +254,7 @@ def test_the_answer_to_an_older_join_is_ignored() -> None:
 # Refusals of JoinGroup
 
 
+@rule("M36", "M37")
 @pytest.mark.parametrize(
     ("code", "name"),
     [
@@ -241,7 +262,7 @@ def test_the_answer_to_an_older_join_is_ignored() -> None:
         (ErrorCode.NOT_COORDINATOR, "NotCoordinatorException"),
     ],
 )
-def test_a_wrong_coordinator_is_looked_up_again_and_asked_after_a_backoff(code: ErrorCode, name: str) -> None:
+def test_join_group_to_the_wrong_coordinator_is_retried_after_a_backoff(code: ErrorCode, name: str) -> None:
     solo = Solo().joining()
     solo.said.clear()
     request = solo.member.rebalance_request
@@ -254,7 +275,8 @@ def test_a_wrong_coordinator_is_looked_up_again_and_asked_after_a_backoff(code: 
     assert solo.request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
 
 
-def test_a_loading_coordinator_is_asked_again_after_one_backoff() -> None:
+@rule("M35")
+def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> None:
     """AbstractCoordinatorTest.testBackoffAndRetryUponRetriableError."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -266,7 +288,8 @@ def test_a_loading_coordinator_is_asked_again_after_one_backoff() -> None:
     assert solo.member.coordinator == "node"
 
 
-def test_a_rebalance_in_progress_joins_again_at_once_with_the_same_id() -> None:
+@rule("M22", "M41")
+def test_rebalance_in_progress_rejoins_at_once_with_the_same_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithRebalanceInProgress."""
     solo = Solo().stable()
     solo.tell(RequestRejoin("because"))
@@ -281,7 +304,8 @@ def test_a_rebalance_in_progress_joins_again_at_once_with_the_same_id() -> None:
     assert not solo.says(Revoke)
 
 
-def test_an_unknown_member_id_in_join_starts_anew_at_once() -> None:
+@rule("M22", "M38")
+def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithGroupInstanceIdNotFound."""
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
@@ -293,7 +317,7 @@ def test_an_unknown_member_id_in_join_starts_anew_at_once() -> None:
     assert (request.member_id, request.reason) == ("", "rebalance failed due to UnknownMemberIdException")
 
 
-def test_a_coordinator_that_says_again_at_once_for_ever_is_asked_less_and_less() -> None:
+def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() -> None:
     """Java's asks as fast as it answers; here the sixth join and those after it wait, until one succeeds."""
     solo = Solo().joining()
     at: list[int] = []
@@ -314,7 +338,7 @@ def test_a_coordinator_that_says_again_at_once_for_ever_is_asked_less_and_less()
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_an_application_that_polls_on_after_each_error_asks_less_and_less(synced: bool) -> None:
+def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: bool) -> None:
     """Each poll after an error tries again, and a coordinator may have another error each time."""
     solo = Solo().joining()
     at: list[int] = []
@@ -333,7 +357,7 @@ def test_an_application_that_polls_on_after_each_error_asks_less_and_less(synced
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
 
 
-def test_a_coordinator_that_assigns_something_else_for_ever_is_asked_less_and_less() -> None:
+def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less() -> None:
     """A cooperative member joins again for each partition that it lets go of: one plan takes it twice."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.tell(RequestRejoin("because"))
@@ -357,6 +381,7 @@ def test_a_coordinator_that_assigns_something_else_for_ever_is_asked_less_and_le
     assert solo.sends(JoinGroupRequest)
 
 
+@rule("M43", "M44", "M46")
 @pytest.mark.parametrize(
     "code",
     [
@@ -369,7 +394,7 @@ def test_a_coordinator_that_assigns_something_else_for_ever_is_asked_less_and_le
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_what_only_the_application_can_mend_is_fatal(code: ErrorCode) -> None:
+def test_an_error_that_the_application_has_to_mend_is_fatal(code: ErrorCode) -> None:
     """testGroupMaxSizeExceptionIsFatal, testInvalidSessionTimeout, testJoinGroupInvalidGroupId."""
     solo = Solo().joining()
     solo.answer_join(code)
@@ -380,7 +405,8 @@ def test_what_only_the_application_can_mend_is_fatal(code: ErrorCode) -> None:
     assert not solo.sends(JoinGroupRequest)
 
 
-def test_who_asks_for_too_long_a_session_reads_which_settings_decide() -> None:
+@rule("M43")
+def test_the_error_of_an_invalid_session_timeout_names_the_brokers_settings() -> None:
     solo = Solo(session_timeout_ms=7_000).joining()
     solo.answer_join(ErrorCode.INVALID_SESSION_TIMEOUT)
     said = str(solo.take(Fatal).error)
@@ -388,7 +414,8 @@ def test_who_asks_for_too_long_a_session_reads_which_settings_decide() -> None:
     assert "group.min.session.timeout.ms and group.max.session.timeout.ms" in said
 
 
-def test_a_group_that_may_not_be_read_is_not_authorized() -> None:
+@rule("M43")
+def test_a_group_without_read_permission_is_not_authorized() -> None:
     """ConsumerCoordinatorTest.testGroupReadUnauthorized."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -397,13 +424,15 @@ def test_a_group_that_may_not_be_read_is_not_authorized() -> None:
     assert "'g'" in error.detail
 
 
-def test_the_poll_after_a_fatal_error_tries_again_and_says_why() -> None:
+@rule("M116")
+def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     solo = Solo().joining()
     solo.answer_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
     solo.poll()
     assert solo.request(JoinGroupRequest).reason == "rebalance failed due to GroupMaxSizeReachedException"
 
 
+@rule("M116")
 @pytest.mark.parametrize(
     ("code", "name"),
     [
@@ -412,7 +441,7 @@ def test_the_poll_after_a_fatal_error_tries_again_and_says_why() -> None:
         (ErrorCode.REQUEST_TIMED_OUT, "KafkaException"),
     ],
 )
-def test_the_poll_after_a_sync_that_is_refused_says_what_java_calls_it(code: ErrorCode, name: str) -> None:
+def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
     """AbstractCoordinator.SyncGroupResponseHandler, as Java 4.3.1 was seen to say it."""
     solo = Solo().syncing()
     solo.answer_sync(code=code)
@@ -420,7 +449,7 @@ def test_the_poll_after_a_sync_that_is_refused_says_what_java_calls_it(code: Err
     assert solo.request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
 
 
-def test_a_member_that_fails_to_rejoin_gives_up_what_it_owned() -> None:
+def test_a_member_that_fails_to_rejoin_loses_its_partitions() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
     solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -431,6 +460,7 @@ def test_a_member_that_fails_to_rejoin_gives_up_what_it_owned() -> None:
     assert solo.sends(JoinGroupRequest)
 
 
+@rule("M45")
 def test_a_group_of_another_protocol_type_is_fatal() -> None:
     """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().joining()
@@ -440,15 +470,17 @@ def test_a_group_of_another_protocol_type_is_fatal() -> None:
     assert error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_an_absent_protocol_type_is_accepted() -> None:
+@rule("M45")
+def test_a_missing_protocol_type_is_accepted() -> None:
     """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().joining()
     solo.answer_join(protocol_type=None)
     assert solo.state is MemberState.SYNCING
 
 
+@rule("M22", "M26")
 @pytest.mark.parametrize("assignors", BOTH)
-def test_a_broken_connection_keeps_the_member_id_and_joins_again(assignors: tuple[str, ...]) -> None:
+def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str, ...]) -> None:
     """AbstractCoordinatorTest.testRetainMemberIdAfterJoinGroupDisconnect; testDisconnectInJoin."""
     solo = Solo(assignors).stable()
     solo.tell(RequestRejoin("because"))
@@ -469,7 +501,8 @@ def test_a_broken_connection_keeps_the_member_id_and_joins_again(assignors: tupl
 # Refusals of SyncGroup
 
 
-def test_a_rebalance_in_progress_in_sync_joins_again_at_once_with_the_same_id() -> None:
+@rule("M47")
+def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_member_id() -> None:
     """ConsumerCoordinatorTest.testRebalanceInProgressOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -480,7 +513,8 @@ def test_a_rebalance_in_progress_in_sync_joins_again_at_once_with_the_same_id() 
     )
 
 
-def test_a_generation_that_was_joined_but_not_synced_is_claimed_at_the_next_join() -> None:
+@rule("M74")
+def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
     """As Java was seen to do: own=..., that generation."""
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.tell(RequestRejoin("because"))
@@ -490,6 +524,7 @@ def test_a_generation_that_was_joined_but_not_synced_is_claimed_at_the_next_join
     assert (said.owned, said.generation) == (parts("t", 0, 1), 5)
 
 
+@rule("M48", "M49")
 @pytest.mark.parametrize(
     ("code", "member_id", "name"),
     [
@@ -497,7 +532,7 @@ def test_a_generation_that_was_joined_but_not_synced_is_claimed_at_the_next_join
         (ErrorCode.ILLEGAL_GENERATION, "me", "IllegalGenerationException"),
     ],
 )
-def test_a_sync_that_is_not_known_loses_everything_before_it_joins_again(
+def test_a_sync_group_of_an_unknown_member_or_generation_loses_all_partitions(
     code: ErrorCode, member_id: str, name: str
 ) -> None:
     """shouldLoseAllOwnedPartitionsBeforeRejoiningAfterDroppingOutOfTheGroup, ...ResettingGenerationId."""
@@ -514,7 +549,8 @@ def test_a_sync_that_is_not_known_loses_everything_before_it_joins_again(
     assert (said.owned, said.generation) == ((), None)
 
 
-def test_an_eager_member_that_lost_its_sync_has_nothing_to_lose() -> None:
+@rule("M48")
+def test_an_eager_member_has_nothing_to_lose_after_a_failed_sync() -> None:
     """ConsumerCoordinatorTest.testUnknownMemberIdOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -522,8 +558,9 @@ def test_an_eager_member_that_lost_its_sync_has_nothing_to_lose() -> None:
     assert not solo.says(Lose)
 
 
+@rule("M50")
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
-def test_a_wrong_coordinator_in_sync_is_looked_up_and_joined(code: ErrorCode) -> None:
+def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: ErrorCode) -> None:
     solo = Solo().syncing()
     solo.said = [a for a in solo.said if not isinstance(a, FindCoordinator)]
     solo.answer_sync(code=code)
@@ -533,7 +570,8 @@ def test_a_wrong_coordinator_in_sync_is_looked_up_and_joined(code: ErrorCode) ->
     assert solo.request(JoinGroupRequest).member_id == "me"
 
 
-def test_a_loading_coordinator_in_sync_is_joined_again_after_a_backoff() -> None:
+@rule("M53")
+def test_sync_group_to_a_loading_coordinator_rejoins_after_a_backoff() -> None:
     """Unlike Java, which throws."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -543,8 +581,9 @@ def test_a_loading_coordinator_in_sync_is_joined_again_after_a_backoff() -> None
     assert solo.request(JoinGroupRequest).reason == reason
 
 
+@rule("M52", "M53")
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
-def test_other_refusals_of_sync_are_fatal(code: ErrorCode) -> None:
+def test_other_errors_of_sync_group_are_fatal(code: ErrorCode) -> None:
     """ConsumerCoordinatorTest.testUnexpectedErrorOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=code)
@@ -553,8 +592,9 @@ def test_other_refusals_of_sync_are_fatal(code: ErrorCode) -> None:
     assert (error.code, error.request) == (code, "SyncGroup")
 
 
+@rule("M54")
 @pytest.mark.parametrize(("name", "kind"), [("roundrobin", "consumer"), ("range", "connect")])
-def test_a_sync_of_another_protocol_is_fatal(name: str, kind: str) -> None:
+def test_a_sync_group_response_of_another_protocol_is_fatal(name: str, kind: str) -> None:
     """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().syncing()
     solo.answer_sync(protocol=name, protocol_type=kind)
@@ -562,7 +602,8 @@ def test_a_sync_of_another_protocol_is_fatal(name: str, kind: str) -> None:
     assert not solo.says(Assign)
 
 
-def test_a_broken_connection_in_sync_keeps_the_member_id() -> None:
+@rule("M26")
+def test_a_lost_connection_during_sync_group_keeps_the_member_id() -> None:
     """AbstractCoordinatorTest.testRetainMemberIdAfterSyncGroupDisconnect."""
     solo = Solo().syncing()
     solo.tell(Failed(solo.request(SyncGroupRequest), "broken"))
@@ -571,7 +612,8 @@ def test_a_broken_connection_in_sync_keeps_the_member_id() -> None:
     assert solo.request(JoinGroupRequest).member_id == "me"
 
 
-def test_a_heartbeat_that_resets_the_member_while_the_sync_is_open_makes_its_answer_worthless() -> None:
+@rule("M10")
+def test_the_response_to_sync_group_is_ignored_after_a_heartbeat_error() -> None:
     """ConsumerCoordinatorTest.testPrepareJoinAndRejoinAfterFailedRebalance."""
     solo = Solo().syncing()
     request = solo.request(SyncGroupRequest)
@@ -582,7 +624,7 @@ def test_a_heartbeat_that_resets_the_member_while_the_sync_is_open_makes_its_ans
     assert (solo.state, again.member_id) == (MemberState.JOINING, "")
 
 
-def test_an_assignment_that_can_not_be_read_is_fatal() -> None:
+def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
     solo = Solo().syncing()
     solo.tell(Received(solo.request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"\0")))
     assert solo.says(Fatal)
@@ -598,8 +640,9 @@ def test_no_bytes_are_an_empty_assignment() -> None:
 # Fencing
 
 
+@rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync", "heartbeat", "commit"])
-def test_a_fenced_member_names_its_instance_and_never_fights_back(phase: str) -> None:
+def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) -> None:
     """Unlike Java, whose next poll joins again and fences the other one."""
     solo = Solo(COOPERATIVE, group_instance_id="gate-7")
     if phase == "join":
@@ -627,7 +670,8 @@ def test_a_fenced_member_names_its_instance_and_never_fights_back(phase: str) ->
     assert solo.said == []
 
 
-def test_a_static_member_says_its_instance_in_every_request() -> None:
+@rule("M115")
+def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
     solo = Solo(group_instance_id="i").joining()
     join = solo.request(JoinGroupRequest)
     solo.answer_join(request=join)
@@ -640,7 +684,8 @@ def test_a_static_member_says_its_instance_in_every_request() -> None:
 # Assignments that do not fit
 
 
-def test_an_assignment_for_an_old_subscription_is_not_taken() -> None:
+@rule("M83")
+def test_an_assignment_for_an_old_subscription_is_not_adopted() -> None:
     """ConsumerCoordinatorTest.testOutdatedCoordinatorAssignment."""
     solo = Solo(COOPERATIVE).syncing()
     solo.answer_sync(*parts("other", 0))
@@ -650,7 +695,8 @@ def test_an_assignment_for_an_old_subscription_is_not_taken() -> None:
     )
 
 
-def test_a_pattern_follower_takes_topics_that_it_has_not_met() -> None:
+@rule("M85")
+def test_a_follower_with_a_pattern_adopts_topics_that_it_does_not_know_yet() -> None:
     """ConsumerCoordinatorTest.testPatternJoinGroupFollower."""
     solo = Solo().joining("t1", pattern="t.*")
     solo.answer_join()
@@ -659,6 +705,7 @@ def test_a_pattern_follower_takes_topics_that_it_has_not_met() -> None:
     assert solo.state is MemberState.STABLE
 
 
+@rule("M201")
 def test_a_pattern_has_to_match_the_whole_name() -> None:
     solo = Solo().joining("t1", pattern="t.")
     solo.answer_join()
@@ -666,5 +713,6 @@ def test_a_pattern_has_to_match_the_whole_name() -> None:
     assert not solo.says(Assign)
 
 
-def test_nothing_is_sent_to_leave_by_a_member_that_only_joins() -> None:
+@rule("M60")
+def test_a_member_that_only_joins_sends_no_leave_group() -> None:
     assert not Solo().stable().sends(LeaveGroupRequest)

@@ -33,6 +33,7 @@ from tests.group.classic.member.stage import (
     Subscription,
     parts,
 )
+from tests.rules import rule
 
 CHANGED = "cached metadata has changed"
 
@@ -44,7 +45,8 @@ def wants(*topics: str, **fields: object) -> Subscription:
 # Dividing
 
 
-def test_the_leader_divides_for_all_members() -> None:
+@rule("M80")
+def test_the_leader_assigns_partitions_to_all_members() -> None:
     """ConsumerCoordinatorTest.testNormalJoinGroupLeader."""
     solo = Solo().joining()
     plan = solo.become_leader(you=wants("t"))
@@ -55,19 +57,22 @@ def test_the_leader_divides_for_all_members() -> None:
     assert solo.take(Assign).owned == parts("t", 0, 1)
 
 
+@rule("M80")
 def test_every_member_gets_an_assignment_even_an_empty_one() -> None:
     plan = Solo(topics={"t": 1}).joining().become_leader(you=wants("t"), zoe=wants())
     assert {member: len(a.partitions) for member, a in plan.items()} == {"me": 1, "you": 0, "zoe": 0}
 
 
-def test_the_leader_divides_with_the_assignor_that_the_group_chose() -> None:
+@rule("M80")
+def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
     solo = Solo(("range", "roundrobin"), {"t": 4}).joining()
     mine = wants("t")
     solo.answer_join(members={"me": mine, "you": mine}, protocol="roundrobin")
     assert solo.sync_own_plan()["me"].partitions == parts("t", 0, 2)
 
 
-def test_the_leader_waits_for_the_metadata_of_topics_that_only_others_want() -> None:
+@rule("M80", "M200")
+def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
     """ConsumerCoordinatorTest.testNormalJoinGroupLeader: the metadata topics are the group's."""
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
@@ -79,27 +84,31 @@ def test_the_leader_waits_for_the_metadata_of_topics_that_only_others_want() -> 
     assert solo.member.topics_of_interest == {"t", "u"}
 
 
-def test_metadata_that_was_asked_for_before_does_not_end_the_wait() -> None:
+@rule("M80")
+def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     solo.tell(Metadata({"t": 3}, asked=frozenset({"t"})))
     assert solo.state is MemberState.ASSIGNING
 
 
-def test_a_topic_that_does_not_exist_is_left_out_of_the_plan() -> None:
+@rule("M80")
+def test_a_topic_that_does_not_exist_is_not_assigned() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("nope")})
     solo.tell(Metadata({"t": 3}, asked=frozenset({"t", "nope"})))
     assert solo.sync_own_plan()["you"].partitions == ()
 
 
-def test_heartbeats_go_out_while_the_leader_waits_for_metadata() -> None:
+@rule("M7")
+def test_heartbeats_are_sent_while_the_leader_waits_for_metadata() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     solo.beat()
 
 
-def test_a_refused_heartbeat_ends_the_wait_for_metadata() -> None:
+@rule("M59")
+def test_a_heartbeat_error_ends_the_wait_for_metadata() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     solo.answer_heartbeat(25)
@@ -108,17 +117,18 @@ def test_a_refused_heartbeat_ends_the_wait_for_metadata() -> None:
     assert not solo.sends(SyncGroupRequest)
 
 
-def test_a_member_whose_metadata_can_not_be_read_gets_nothing_and_spoils_nothing() -> None:
+def test_a_member_with_unreadable_metadata_gets_no_partitions_and_disturbs_nobody() -> None:
     group = leadership.decode_subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
     assert (group["a"].topics, group["b"].topics) == ((), ("t",))
 
 
-def test_equal_metadata_is_read_once() -> None:
+def test_equal_metadata_is_decoded_once() -> None:
     data = wants("t").encode()
     group = leadership.decode_subscriptions([("a", None, data), ("b", None, data)])
     assert group["a"] is group["b"]
 
 
+@rule("M55")
 def test_an_assignor_that_fails_is_fatal() -> None:
     def broken(*_: object) -> dict[str, list[TopicPartition]]:
         raise ZeroDivisionError("one over none")
@@ -131,8 +141,11 @@ def test_an_assignor_that_fails_is_fatal() -> None:
     assert "one over none" in str(error)
 
 
+@rule("M55")
 @pytest.mark.parametrize("user_data", [lambda *_: "text", lambda *_: 1 // 0], ids=["a text", "raises"])
-def test_an_assignor_without_user_data_to_say_is_fatal_and_the_next_poll_tries_again(user_data: Any) -> None:
+def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_next_poll(
+    user_data: Any,
+) -> None:
     """It ended the step, and with it the thread of a consumer."""
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
@@ -146,7 +159,8 @@ def test_an_assignor_without_user_data_to_say_is_fatal_and_the_next_poll_tries_a
     assert "the assignor 'mine' failed" in str(solo.take(Fatal).error)
 
 
-def test_a_cooperative_assignor_may_not_move_a_partition_in_one_step() -> None:
+@rule("M80")
+def test_a_cooperative_assignor_must_not_move_a_partition_in_one_step() -> None:
     """ConsumerCoordinatorTest.testPerformAssignmentShouldValidateCooperativeAssignment."""
     mine = Assignor("mine", ASSIGNORS["sticky"].assign, cooperative=True)
     solo = Solo((mine,)).joining()  # type: ignore[arg-type]
@@ -154,7 +168,8 @@ def test_a_cooperative_assignor_may_not_move_a_partition_in_one_step() -> None:
     assert solo.says(Fatal)
 
 
-def test_that_is_not_checked_for_the_built_in_one() -> None:
+@rule("M80")
+def test_the_cooperative_sticky_assignor_is_not_checked() -> None:
     """...ShouldSkipValidateCooperativeAssignmentForBuiltInCooperativeStickyAssignor."""
     held = wants("t", owned=parts("t", 0, 1, 2), generation=0)
     solo = Solo(COOPERATIVE).joining()
@@ -162,7 +177,8 @@ def test_that_is_not_checked_for_the_built_in_one() -> None:
     assert sorted(len(a.partitions) for a in solo.sync_own_plan().values()) == [0, 2]
 
 
-def test_a_static_leader_that_comes_back_sends_no_plan_but_watches() -> None:
+@rule("M80")
+def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() -> None:
     """testOnLeaderElectedShouldSkipAssignment, testStaticLeaderRejoinsGroupAndCanTriggersRebalance."""
     solo = Solo(group_instance_id="i").joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")}, skip=True, generation=3)
@@ -176,7 +192,7 @@ def test_a_static_leader_that_comes_back_sends_no_plan_but_watches() -> None:
 
 
 @pytest.mark.parametrize("ours", [False, True])
-def test_a_leader_that_is_not_static_has_no_plan_that_it_could_lead_on_by(ours: bool) -> None:
+def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours: bool) -> None:
     """Told to skip the assignment, Java's does: the group is stable, and nobody has a partition."""
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
@@ -222,7 +238,7 @@ def has(topic: str, *numbers: int) -> bytes:
         (UnsupportedVersion("DescribeGroups", -1, "the broker doesn't know it"), True),
     ],
 )
-def test_a_static_leader_that_began_anew_asks_whether_its_plan_is_whole(
+def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
     """Java takes what it sees now for what the plan was made with: nobody reads what is new since."""
@@ -245,7 +261,7 @@ def test_a_static_leader_that_began_anew_asks_whether_its_plan_is_whole(
         assert solo.reasons[-1] == CHANGED
 
 
-def test_it_asks_until_it_is_answered_and_in_whatever_process_it_comes_back() -> None:
+def test_a_restarted_static_leader_asks_until_it_receives_a_response() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
@@ -260,7 +276,7 @@ def test_it_asks_until_it_is_answered_and_in_whatever_process_it_comes_back() ->
     assert solo.reasons[-1] == CHANGED
 
 
-def test_who_leads_no_more_when_a_heartbeat_is_answered_asks_nobody() -> None:
+def test_a_member_that_no_longer_leads_does_not_check_the_assignment() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
@@ -271,7 +287,7 @@ def test_who_leads_no_more_when_a_heartbeat_is_answered_asks_nobody() -> None:
     assert not solo.sends(DescribeGroupsRequest)
 
 
-def test_who_planned_itself_asks_nobody() -> None:
+def test_a_leader_that_has_assigned_itself_does_not_check_the_assignment() -> None:
     solo = Solo(COOPERATIVE, **CHECKS).leading()
     solo.answer_heartbeat()
     assert not solo.sends(DescribeGroupsRequest)
@@ -280,9 +296,7 @@ def test_who_planned_itself_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
-def test_a_static_leader_knows_itself_by_its_former_id_where_brokers_say_no_more(
-    named: str, leads: bool
-) -> None:
+def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
     """JoinGroup below v9. Java's takes itself for a follower, and the group has nobody who watches."""
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
@@ -293,7 +307,7 @@ def test_a_static_leader_knows_itself_by_its_former_id_where_brokers_say_no_more
     assert (CHANGED in solo.reasons) is leads
 
 
-def test_as_javas_it_does_none_of_this() -> None:
+def test_javas_static_leader_does_not_check_the_assignment() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}, group_instance_id="i").joining()
     solo.answer_join(leader=FORMER, generation=7)
     assert not solo.member.is_leader
@@ -305,15 +319,17 @@ def test_as_javas_it_does_none_of_this() -> None:
 # Watching
 
 
+@rule("M92", "M93")
 @pytest.mark.parametrize("counts", [{"t": 4}, {"t": 2}, {}])
-def test_a_leader_that_sees_other_partitions_asks_for_a_rebalance(counts: dict[str, int]) -> None:
+def test_a_leader_rejoins_when_the_number_of_partitions_changes(counts: dict[str, int]) -> None:
     """testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
     solo = Solo(COOPERATIVE).leading()
     solo.tell(Metadata(counts))
     assert solo.request(JoinGroupRequest).reason == CHANGED
 
 
-def test_an_eager_leader_lets_go_before_it_joins_for_new_partitions() -> None:
+@rule("M77")
+def test_an_eager_leader_revokes_before_it_rejoins_for_new_partitions() -> None:
     solo = Solo(EAGER).leading()
     solo.tell(Metadata({"t": 4}))
     revoke = solo.take(Revoke)
@@ -321,31 +337,36 @@ def test_an_eager_leader_lets_go_before_it_joins_for_new_partitions() -> None:
     assert not solo.sends(JoinGroupRequest)
 
 
-def test_the_same_metadata_again_is_no_reason() -> None:
+@rule("M92")
+def test_unchanged_metadata_causes_no_rejoin() -> None:
     solo = Solo().leading()
     solo.tell(Metadata({"t": 3, "other": 9}))
     assert solo.said == []
 
 
-def test_topics_that_only_others_want_are_watched_too() -> None:
+@rule("M81", "M92")
+def test_the_leader_watches_topics_that_only_others_subscribe() -> None:
     """testStaticLeaderRejoinsGroupAndCanDetectMetadataChangesForOtherMembers."""
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading(you=wants("u"))
     solo.tell(Metadata({"t": 3, "u": 2}))
     assert solo.request(JoinGroupRequest).reason == CHANGED
 
 
-def test_followers_do_not_watch() -> None:
+@rule("M81")
+def test_followers_do_not_watch_metadata() -> None:
     solo = Solo().stable()
     solo.tell(Metadata({"t": 9}))
     assert solo.said == []
 
 
-def test_followers_watch_when_told_to() -> None:
+@rule("M93")
+def test_followers_watch_metadata_if_the_policy_says_so() -> None:
     solo = Solo(COOPERATIVE, policy=Policy(every_member_watches=True)).stable()
     solo.tell(Metadata({"t": 9}))
     assert solo.request(JoinGroupRequest).reason == CHANGED
 
 
+@rule("M81")
 def test_leadership_ends_with_the_next_join() -> None:
     solo = Solo(COOPERATIVE).leading()
     solo.tell(Metadata({"t": 4}))
@@ -356,7 +377,8 @@ def test_leadership_ends_with_the_next_join() -> None:
     assert solo.said == []
 
 
-def test_partitions_that_appear_while_the_sync_is_open_cause_a_second_rebalance() -> None:
+@rule("M94")
+def test_partitions_created_during_sync_group_cause_a_second_rebalance() -> None:
     """ConsumerCoordinatorTest.testUpdateMetadataDuringRebalance."""
     solo = Solo(COOPERATIVE).joining()
     solo.answer_join(members={"me": wants("t")})
@@ -367,7 +389,8 @@ def test_partitions_that_appear_while_the_sync_is_open_cause_a_second_rebalance(
     assert solo.request(JoinGroupRequest).reason == CHANGED
 
 
-def test_a_topic_that_comes_back_causes_a_rebalance() -> None:
+@rule("M92")
+def test_a_topic_that_reappears_causes_a_rebalance() -> None:
     """ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
     solo = Solo(COOPERATIVE, {"u": 1}).joining("t")
     solo.answer_join(members={"me": wants("t")})
@@ -378,13 +401,14 @@ def test_a_topic_that_comes_back_causes_a_rebalance() -> None:
     assert solo.request(JoinGroupRequest).reason == CHANGED
 
 
-def test_partial_metadata_leaves_the_other_topics_as_they_were() -> None:
+def test_partial_metadata_does_not_change_other_topics() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading("t", "u")
     solo.tell(Metadata({"u": 1}, asked=frozenset({"u"})))
     assert solo.said == []
 
 
-def test_a_pattern_leader_says_that_the_metadata_changed() -> None:
+@rule("M116")
+def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
     """As Java was seen to: the metadata is looked at before the subscription."""
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
@@ -417,8 +441,9 @@ CASES = [
 ]
 
 
+@rule("M92")
 @pytest.mark.parametrize(("rack", "later", "rejoins", "name"), CASES, ids=[case[3] for case in CASES])
-def test_other_racks_are_a_reason_where_the_member_has_one(
+def test_changed_racks_cause_a_rejoin_if_the_member_has_a_rack(
     rack: str | None, later: dict[str, tuple[frozenset[str], ...]], rejoins: bool, name: str
 ) -> None:
     solo = Solo(COOPERATIVE, rack_id=rack)
@@ -437,12 +462,14 @@ def existed(user_data: bytes | None) -> dict[str, int]:
     return told
 
 
-def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> None:
+@rule("M206")
+def test_the_leader_sends_the_initial_partition_counts_to_all_members() -> None:
     plan = Solo().joining().become_leader(you=wants("t"))
     assert existed(plan["you"].user_data) == {"t": 3}
 
 
-def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
+@rule("M206")
+def test_partitions_beyond_the_initial_count_are_new() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
     solo.answer_sync(*parts("t", 0, 3, 4), user_data=leadership.encode_initial_counts({"t": 3}))
     assign = solo.take(Assign)
@@ -450,13 +477,15 @@ def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
     assert (assign.first, assign.initial_counts) == (False, {"t": 3})
 
 
-def test_nothing_is_new_where_nobody_remembers() -> None:
+@rule("M206")
+def test_no_partition_is_new_if_the_initial_counts_are_unknown() -> None:
     solo = Solo().syncing(generation=8)
     solo.answer_sync(*parts("t", 0, 1))
     assert solo.take(Assign).new == frozenset()
 
 
-def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
+@rule("M206")
+def test_a_later_leader_passes_on_the_initial_counts() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
     solo.answer_sync(*parts("t", 0), user_data=leadership.encode_initial_counts({"t": 3}))
     solo.said.clear()
@@ -465,12 +494,14 @@ def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
     assert existed(plan["me"].user_data) == {"t": 3}
 
 
-def test_a_leader_that_remembers_nothing_claims_nothing_in_a_later_generation() -> None:
+@rule("M206")
+def test_a_leader_without_initial_counts_adds_none_in_a_later_generation() -> None:
     plan = Solo().joining().become_leader(7)
     assert existed(plan["me"].user_data) == {}
 
 
-def test_a_group_that_starts_anew_forgets_what_existed() -> None:
+@rule("M206")
+def test_a_group_that_starts_again_counts_again() -> None:
     solo = Solo(COOPERATIVE).leading()
     solo.tell(Metadata({"t": 5}))
     solo.answer_join(25)
@@ -479,6 +510,7 @@ def test_a_group_that_starts_anew_forgets_what_existed() -> None:
     assert existed(plan["me"].user_data) == {"t": 5}
 
 
+@rule("M206")
 def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
     solo = Solo(COOPERATIVE, {}).joining("t")
     solo.answer_join(members={"me": wants("t")}, generation=3)
@@ -490,6 +522,7 @@ def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
     assert solo.take(Assign).new == set(parts("t", 0, 1))
 
 
+@rule("M206")
 def test_a_topic_that_appeared_under_a_pattern_is_new_if_all_topics_were_known() -> None:
     solo = Solo(COOPERATIVE)
     solo.tell(Metadata({"t1": 1}, complete=True))
@@ -502,6 +535,7 @@ def test_a_topic_that_appeared_under_a_pattern_is_new_if_all_topics_were_known()
     assert solo.take(Assign).new == set(parts("t2", 0, 1))
 
 
+@rule("M206")
 def test_a_topic_that_is_subscribed_later_is_not_known_to_be_new() -> None:
     solo = Solo(COOPERATIVE, {"t": 1, "u": 1}).leading("t")
     solo.subscribe("t", "u")
@@ -509,7 +543,8 @@ def test_a_topic_that_is_subscribed_later_is_not_known_to_be_new() -> None:
     assert solo.take(Assign).new == frozenset()
 
 
-def test_a_topic_made_anew_has_only_new_partitions() -> None:
+@rule("M206")
+def test_a_recreated_topic_has_only_new_partitions() -> None:
     old, new = UUID(int=1), UUID(int=2)
     before = Metadata({"t": 3}, ids={"t": old})
     again = Metadata({"t": 2}, ids={"t": new})
@@ -517,7 +552,7 @@ def test_a_topic_made_anew_has_only_new_partitions() -> None:
     assert leadership.update_initial_counts({"t": 3}, ["t"], before, before, False) == {"t": 3}
 
 
-def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
+def test_user_data_of_other_clients_has_no_initial_counts() -> None:
     data = leadership.encode_initial_counts({"t": 3})
     assert leadership.decode_initial_counts(None) is None
     assert leadership.decode_initial_counts(b"\0\0\0\0") is None
@@ -525,13 +560,13 @@ def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
     assert leadership.decode_initial_counts(data) == {"t": 3}
 
 
-def test_sticky_assignments_carry_none_of_it() -> None:
+def test_sticky_assignments_have_no_initial_counts() -> None:
     """sarama's members would send it back as their claim."""
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
 
 
-def test_nothing_is_lost_or_revoked_by_leading() -> None:
+def test_leadership_revokes_no_partitions() -> None:
     solo = Solo().joining()
     solo.become_leader()
     assert not solo.says(Lose)

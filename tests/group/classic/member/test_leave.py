@@ -40,6 +40,7 @@ from tests.group.classic.member.stage import (
     Subscription,
     parts,
 )
+from tests.rules import rule
 
 
 def planning() -> Solo:
@@ -155,6 +156,7 @@ def in_state(name: str, **options: Any) -> Solo:
     return solo
 
 
+@rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> None:
     solo = in_state(state, group_instance_id="i")
@@ -184,8 +186,9 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
     assert solo.says(Left)
 
 
+@rule("M59")
 @pytest.mark.parametrize("state", HELD)
-def test_a_member_that_may_fight_back_joins_again_at_the_next_poll(state: str) -> None:
+def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
     """Java's: the exception is thrown by one poll; the next one calls lost and joins again with no id."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.said.clear()
@@ -203,8 +206,9 @@ def test_a_member_that_may_fight_back_joins_again_at_the_next_poll(state: str) -
     assert (request.member_id, request.reason) == ("", reason)
 
 
+@rule("M61")
 @pytest.mark.parametrize("state", HELD)
-def test_a_commit_that_is_fenced_changes_nothing_where_the_member_may_fight_back(state: str) -> None:
+def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
     """ConsumerCoordinator.OffsetCommitResponseHandler: it raises; the next heartbeat says what is so."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.said.clear()
@@ -212,8 +216,9 @@ def test_a_commit_that_is_fenced_changes_nothing_where_the_member_may_fight_back
     assert solo.state.value == state
 
 
+@rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
-def test_a_refused_join_that_is_fenced_is_asked_again_by_the_same_member(phase: str) -> None:
+def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
     """As Java's, whose JoinGroup is fenced again then: the other process is left alone."""
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().tell(RequestRejoin("because"))
@@ -231,15 +236,17 @@ def test_a_refused_join_that_is_fenced_is_asked_again_by_the_same_member(phase: 
     assert (request.member_id, request.reason) == ("me", reason)
 
 
-def test_who_unsubscribes_before_it_ever_joined_says_so_when_it_joins() -> None:
+@rule("M116")
+def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
     """Java's unsubscribe resets its member and asks for a rejoin, whatever it was before."""
     solo = Solo()
     solo.tell(Unsubscribe())
     assert solo.joining().request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
 
 
+@rule("M25")
 @pytest.mark.parametrize("request_kind", [JoinGroupRequest, SyncGroupRequest])
-def test_a_request_that_can_not_be_sent_is_raised_and_asked_again_by_the_next_poll(
+def test_a_request_that_cannot_be_sent_is_raised_and_retried_by_the_next_poll(
     request_kind: type[JoinGroupRequest] | type[SyncGroupRequest],
 ) -> None:
     solo = Solo(group_instance_id="i").joining()
@@ -253,8 +260,9 @@ def test_a_request_that_can_not_be_sent_is_raised_and_asked_again_by_the_next_po
     assert solo.sends(JoinGroupRequest)
 
 
+@rule("M60")
 @pytest.mark.parametrize("version", range(6))
-def test_a_member_says_in_every_version_that_it_leaves(version: int) -> None:
+def test_leave_group_can_be_sent_in_every_version(version: int) -> None:
     solo = closing()
     solo.let_go()
     request = in_version(solo.request(LeaveGroupRequest), version)
@@ -262,29 +270,33 @@ def test_a_member_says_in_every_version_that_it_leaves(version: int) -> None:
     assert (said.member_id or said.members[0].member_id) == "me"
 
 
-def test_a_leave_that_can_not_be_sent_ends_the_member_all_the_same() -> None:
+@rule("M60")
+def test_a_leave_group_that_cannot_be_sent_still_closes_the_member() -> None:
     solo = leaving()
     solo.tell(Refused(solo.request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no")))
     assert solo.state is MemberState.CLOSED
 
 
+@rule("M13", "M59")
 @pytest.mark.parametrize("state", HELD)
-def test_a_member_is_lost_in_every_state_that_has_a_generation(state: str) -> None:
+def test_a_member_loses_its_partitions_in_every_state_with_a_generation(state: str) -> None:
     solo = in_state(state)
     solo.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID, solo.member.generation or 0)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
     assert solo.state is MemberState.RELEASING
 
 
+@rule("M16")
 @pytest.mark.parametrize("state", [state for state in HELD if state not in ("unjoined", "joining")])
-def test_the_poll_interval_counts_in_every_state_in_which_heartbeats_go_out(state: str) -> None:
+def test_the_poll_interval_runs_in_every_state_with_heartbeats(state: str) -> None:
     solo = in_state(state)
     solo.wait(POLL)
     assert solo.state is MemberState.EXPIRED
     assert solo.take(Lose).partitions == parts("t", 0, 1)
 
 
-def test_a_member_that_has_nothing_joins_at_once_when_it_is_lost() -> None:
+@rule("M76")
+def test_a_member_without_partitions_rejoins_at_once_after_a_reset() -> None:
     solo = Solo().syncing()
     solo.answer_sync()
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -295,7 +307,8 @@ def test_a_member_that_has_nothing_joins_at_once_when_it_is_lost() -> None:
 # Close
 
 
-def test_close_ends_within_its_deadline_from_every_state_even_if_nobody_answers(anywhere: Solo) -> None:
+@rule("M98")
+def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhere: Solo) -> None:
     """testCloseNoResponseForLeaveGroup, testCloseCoordinatorNotKnownNoCommits, and their like."""
     anywhere.tell(Close(timeout_ms=5_000))
     anywhere.wait(5_000)
@@ -303,14 +316,16 @@ def test_close_ends_within_its_deadline_from_every_state_even_if_nobody_answers(
     anywhere.take(Left)
 
 
-def test_close_without_time_does_not_wait_from_any_state(anywhere: Solo) -> None:
+@rule("M98")
+def test_close_with_timeout_zero_does_not_wait_in_any_state(anywhere: Solo) -> None:
     """ConsumerCoordinatorTest.testCloseNoWait."""
     anywhere.tell(Close(timeout_ms=0))
     anywhere.wait(0)
     assert anywhere.state is MemberState.CLOSED
 
 
-def test_close_ends_at_once_from_every_state_when_everybody_answers(anywhere: Solo) -> None:
+@rule("M98")
+def test_close_ends_at_once_from_every_state_with_responses(anywhere: Solo) -> None:
     anywhere.tell(Close())
     while anywhere.member.unreleased is not None:
         anywhere.let_go()
@@ -320,7 +335,8 @@ def test_close_ends_at_once_from_every_state_when_everybody_answers(anywhere: So
     assert anywhere.member.owned == ()
 
 
-def test_nothing_is_said_after_close_from_any_state(anywhere: Solo) -> None:
+@rule("M98")
+def test_no_action_follows_close_in_any_state(anywhere: Solo) -> None:
     open_request = anywhere.member.rebalance_request
     anywhere.tell(Close(timeout_ms=0))
     anywhere.wait(0)
@@ -340,7 +356,8 @@ def test_nothing_is_said_after_close_from_any_state(anywhere: Solo) -> None:
     assert anywhere.said == []
 
 
-def test_close_lets_go_then_leaves_then_is_done() -> None:
+@rule("M17", "M98", "M116")
+def test_close_revokes_then_leaves_then_ends() -> None:
     """ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
     solo = Solo().stable()
     solo.tell(Close())
@@ -356,14 +373,16 @@ def test_close_lets_go_then_leaves_then_is_done() -> None:
     solo.take(Left)
 
 
-def test_heartbeats_go_on_while_the_application_lets_go_to_close() -> None:
+@rule("M98")
+def test_heartbeats_continue_while_close_releases_partitions() -> None:
     solo = Solo().stable()
     solo.tell(Close())
     solo.beat()
 
 
+@rule("M97")
 @pytest.mark.parametrize("state", ["joining", "syncing", "unjoined"])
-def test_close_during_a_rebalance_loses_what_is_owned(state: str) -> None:
+def test_close_during_a_rebalance_loses_the_partitions(state: str) -> None:
     solo = rejoining(Solo(COOPERATIVE).stable())
     if state == "syncing":
         solo.answer_join(generation=2)
@@ -375,7 +394,8 @@ def test_close_during_a_rebalance_loses_what_is_owned(state: str) -> None:
     assert solo.member.identity is None
 
 
-def test_close_without_leaving_says_nothing_to_the_coordinator() -> None:
+@rule("M60")
+def test_close_without_leave_sends_no_leave_group() -> None:
     solo = Solo().stable()
     solo.tell(Close(leave=False))
     solo.let_go()
@@ -383,6 +403,7 @@ def test_close_without_leaving_says_nothing_to_the_coordinator() -> None:
     assert not solo.sends(LeaveGroupRequest)
 
 
+@rule("M60", "M115")
 def test_a_static_member_does_not_leave() -> None:
     """AbstractCoordinatorTest.testLeaveGroupSentWithGroupInstanceIdUnSet."""
     solo = Solo(group_instance_id="i").stable()
@@ -392,7 +413,8 @@ def test_a_static_member_does_not_leave() -> None:
     assert not solo.sends(LeaveGroupRequest)
 
 
-def test_a_pending_member_leaves() -> None:
+@rule("M60")
+def test_a_member_with_a_pending_member_id_leaves() -> None:
     """ConsumerCoordinatorTest.testPendingMemberShouldLeaveGroup."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
@@ -400,7 +422,8 @@ def test_a_pending_member_leaves() -> None:
     assert [m.member_id for m in solo.request(LeaveGroupRequest).members] == ["me-7"]
 
 
-def test_a_leave_behind_a_parked_join_is_urgent() -> None:
+@rule("M60")
+def test_leave_group_during_a_join_uses_another_connection() -> None:
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
     solo.said.clear()
@@ -408,14 +431,16 @@ def test_a_leave_behind_a_parked_join_is_urgent() -> None:
     assert solo.take(Send).urgent
 
 
-def test_a_member_without_an_id_has_nothing_to_leave() -> None:
+@rule("M60")
+def test_a_member_without_a_member_id_sends_no_leave_group() -> None:
     solo = Solo().joining()
     solo.tell(Close())
     solo.take(Left)
     assert not solo.sends(LeaveGroupRequest)
 
 
-def test_a_member_whose_coordinator_is_unknown_closes_without_leaving() -> None:
+@rule("M60")
+def test_a_member_without_a_coordinator_closes_without_leave_group() -> None:
     solo = Solo().stable()
     solo.tell(CoordinatorLost())
     solo.tell(Close())
@@ -424,20 +449,22 @@ def test_a_member_whose_coordinator_is_unknown_closes_without_leaving() -> None:
     assert not solo.sends(LeaveGroupRequest)
 
 
+@rule("M60")
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS])
-def test_any_answer_to_the_leave_will_do(code: ErrorCode) -> None:
+def test_any_response_to_leave_group_closes_the_member(code: ErrorCode) -> None:
     solo = leaving()
     solo.answer_leave(code)
     solo.take(Left)
 
 
-def test_a_broken_connection_ends_the_leave() -> None:
+@rule("M60")
+def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
     solo = leaving()
     solo.tell(Failed(solo.request(LeaveGroupRequest)))
     solo.take(Left)
 
 
-def test_an_assignment_that_was_not_taken_over_yet_is_not_taken_over_by_close() -> None:
+def test_close_does_not_adopt_a_pending_assignment() -> None:
     """What is revoked first, then the rest."""
     solo = adopting()
     solo.take(Revoke)
@@ -449,7 +476,7 @@ def test_an_assignment_that_was_not_taken_over_yet_is_not_taken_over_by_close() 
     assert not solo.says(Assign)
 
 
-def test_a_second_close_may_only_be_sooner() -> None:
+def test_a_second_close_can_only_shorten_the_timeout() -> None:
     solo = Solo().stable()
     solo.tell(Close(timeout_ms=10_000))
     solo.tell(Close(timeout_ms=2_000))
@@ -458,7 +485,8 @@ def test_a_second_close_may_only_be_sooner() -> None:
     assert solo.state is MemberState.CLOSED
 
 
-def test_a_heartbeat_that_is_refused_while_closing_turns_the_revocation_into_a_loss() -> None:
+@rule("M97")
+def test_a_heartbeat_error_during_close_turns_the_revocation_into_a_loss() -> None:
     solo = Solo().stable()
     solo.tell(Close())
     solo.take(Revoke)
@@ -472,7 +500,8 @@ def test_a_heartbeat_that_is_refused_while_closing_turns_the_revocation_into_a_l
 # Unsubscribe
 
 
-def test_unsubscribe_lets_go_leaves_and_is_idle() -> None:
+@rule("M17", "M99", "M116")
+def test_unsubscribe_revokes_leaves_and_becomes_idle() -> None:
     """ConsumerCoordinatorTest.testMaybeLeaveGroup."""
     solo = Solo().stable()
     solo.tell(Unsubscribe())
@@ -487,7 +516,8 @@ def test_unsubscribe_lets_go_leaves_and_is_idle() -> None:
     assert not solo.sends(HeartbeatRequest)
 
 
-def test_unsubscribe_with_a_reset_generation_loses() -> None:
+@rule("M97")
+def test_unsubscribe_after_a_reset_loses_the_partitions() -> None:
     """ConsumerCoordinatorTest.testUnsubscribeWithInvalidGeneration."""
     solo = Solo().stable()
     solo.answer_heartbeat(ErrorCode.ILLEGAL_GENERATION)
@@ -498,13 +528,14 @@ def test_unsubscribe_with_a_reset_generation_loses() -> None:
     assert solo.state is MemberState.IDLE
 
 
+@rule("M100")
 def test_an_empty_subscription_unsubscribes() -> None:
     solo = Solo().stable()
     solo.tell(Subscribe(frozenset()))
     assert solo.state is MemberState.UNSUBSCRIBING
 
 
-def test_a_new_subscription_after_unsubscribe_joins_with_a_new_id() -> None:
+def test_a_subscription_after_unsubscribe_joins_without_a_member_id() -> None:
     solo = Solo().stable()
     solo.tell(Unsubscribe())
     solo.let_go()
@@ -513,7 +544,7 @@ def test_a_new_subscription_after_unsubscribe_joins_with_a_new_id() -> None:
     assert (request.member_id, request.reason) == ("", "consumer pro-actively leaving the group")
 
 
-def test_a_new_subscription_while_unsubscribing_joins_when_it_has_left() -> None:
+def test_a_subscription_during_unsubscribe_joins_after_the_member_has_left() -> None:
     solo = Solo().stable()
     solo.tell(Unsubscribe())
     solo.subscribe("t")
@@ -523,7 +554,8 @@ def test_a_new_subscription_while_unsubscribing_joins_when_it_has_left() -> None
     assert solo.request(JoinGroupRequest).member_id == ""
 
 
-def test_a_join_that_is_answered_while_unsubscribing_is_left() -> None:
+@rule("M60")
+def test_a_member_id_received_during_unsubscribe_is_left() -> None:
     solo = rejoining(Solo(COOPERATIVE).stable())
     request = solo.request(JoinGroupRequest)
     solo.tell(Unsubscribe())
@@ -538,7 +570,7 @@ OVER = {MemberState.FENCED, MemberState.CLOSING, MemberState.LEAVING}
 @pytest.mark.parametrize(
     "state", [state for state in WAYS if state not in OVER], ids=lambda state: state.value
 )
-def test_unsubscribe_ends_idle_from_every_state_that_is_not_the_end(state: MemberState) -> None:
+def test_unsubscribe_becomes_idle_from_every_state_that_is_not_final(state: MemberState) -> None:
     solo = WAYS[state]()
     solo.tell(Unsubscribe())
     while solo.member.unreleased is not None:

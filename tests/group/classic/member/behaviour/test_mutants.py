@@ -100,6 +100,8 @@ def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
 def _parameters(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
     found: list[dict[str, Any]] = [{}]
     for mark in getattr(test, "pytestmark", []):
+        if mark.name != "parametrize":
+            continue
         names, cases = mark.args
         split = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
         rows = [dict(zip(split, case if len(split) > 1 else [case], strict=True)) for case in cases]

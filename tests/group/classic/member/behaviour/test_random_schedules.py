@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,6 +134,7 @@ def test_anything_may_happen_and_close_still_ends_in_time(
     assert sum(isinstance(action, Left) for action in solo.all) == 1
 
 
+@pytest.mark.rule("M70")
 @given(st.sampled_from([EAGER, COOPERATIVE]), st.lists(MOVES, max_size=40))
 def test_the_same_events_have_the_same_consequences(assignors: tuple[str, ...], moves: list[object]) -> None:
     first, again = Fuzzed(assignors), Fuzzed(assignors)
