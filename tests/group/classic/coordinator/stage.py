@@ -1,7 +1,8 @@
-"""A stage for coordinators: virtual time, builders with all arguments defaulted, answers that are checked.
+"""A stage for the coordinator: virtual time, requests with defaults for all arguments, responses that are
+checked.
 
-It holds for every test: each reply goes to a request that waits for one, and can be encoded in that
-request's version.
+Every test checks that each response belongs to a request that waits for one, and that it can be encoded in
+the version of that request.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ NO_ID = UUID(int=0)
 
 
 class PendingResponse:
-    """What became of a request: `waits` until there is a `response`."""
+    """The response to a request. It `waits` until the coordinator has answered."""
 
     def __init__(self, request: Message, version: int) -> None:
         self.request = request
@@ -89,14 +90,14 @@ class PendingResponse:
 
     @property
     def codes(self) -> list[ErrorCode]:
-        """The codes of all partitions, or of all members that leave."""
+        """Return the error codes of all partitions, or of all members of a LeaveGroup."""
         if hasattr(self.response, "members"):
             return [ErrorCode(member.error_code) for member in self.response.members]
         return [ErrorCode(p.error_code) for topic in self.response.topics for p in topic.partitions]
 
 
 class KnownTopics:
-    """A broker's topics: `flights` with two partitions, and whatever a test adds."""
+    """The topics of a broker: `flights` with two partitions, and the topics that a test adds."""
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
         self.counts = dict(counts or {"flights": 2})
@@ -112,7 +113,7 @@ class KnownTopics:
 
 
 class Stage:
-    """One coordinator, its clock, and everything it has said."""
+    """One coordinator, its clock, and the notices that it reported."""
 
     def __init__(self, topics: TopicCatalog | None = None, **settings: int) -> None:
         self.coordinator = ClassicCoordinator(GroupSettings(**settings), topics)
@@ -178,7 +179,9 @@ class Stage:
         return self.send(request, version, client)
 
     def add_member(self, **options: Any) -> tuple[str, PendingResponse]:
-        """Join as a newcomer does, a dynamic one in two steps: the member id and the answer to come."""
+        """Join as a new member, a dynamic one with two requests. Return the member id and the response to
+        come.
+        """
         first = self.join(**options)
         if first.waits or first.code is not ErrorCode.MEMBER_ID_REQUIRED:
             assert first.waits, f"not taken in: {first.response}"
@@ -189,7 +192,7 @@ class Stage:
         self,
         member_id: str,
         generation: int | None = None,
-        plan: Mapping[str, bytes] | None = None,
+        assignments: Mapping[str, bytes] | None = None,
         *,
         group: str = "g",
         instance: str | None = None,
@@ -205,8 +208,8 @@ class Stage:
             protocol_type=protocol_type,
             protocol_name=protocol_name,
             assignments=[
-                SyncGroupRequestAssignment(member_id=who, assignment=what)
-                for who, what in (plan or {}).items()
+                SyncGroupRequestAssignment(member_id=member, assignment=assignment)
+                for member, assignment in (assignments or {}).items()
             ],
         )
         return self.send(request, version)
@@ -225,7 +228,7 @@ class Stage:
     def leave(
         self, *members: str | tuple[str, str | None], group: str = "g", reason: str | None = None
     ) -> PendingResponse:
-        pairs = [(one, None) if isinstance(one, str) else one for one in members]
+        pairs = [(member, None) if isinstance(member, str) else member for member in members]
         identities = [
             MemberIdentity(member_id=member_id, group_instance_id=instance, reason=reason)
             for member_id, instance in pairs
@@ -310,28 +313,32 @@ class Stage:
         stable: bool = False,
         version: int = 9,
     ) -> PendingResponse:
-        """OffsetFetch of these partitions, or of everything, in the form of the version."""
+        """Send OffsetFetch for these partitions, or for all, in the form of the version."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
         if version < 8:
-            asked = [OffsetFetchRequestTopic(name=name, partition_indexes=p) for name, p in topics.items()]
+            fetch_topics = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=p) for name, p in topics.items()
+            ]
             request = OffsetFetchRequest(
-                group_id=group, topics=None if everything else asked, require_stable=stable
+                group_id=group, topics=None if everything else fetch_topics, require_stable=stable
             )
         else:
-            named = [
+            fetch_topics_of_group = [
                 OffsetFetchRequestTopics(name=name, topic_id=FLIGHTS, partition_indexes=p)
                 for name, p in topics.items()
             ]
-            wanted = OffsetFetchRequestGroup(group_id=group, topics=None if everything else named)
-            request = OffsetFetchRequest(groups=[wanted], require_stable=stable)
+            fetch_group = OffsetFetchRequestGroup(
+                group_id=group, topics=None if everything else fetch_topics_of_group
+            )
+            request = OffsetFetchRequest(groups=[fetch_group], require_stable=stable)
         return self.send(request, version)
 
     def committed_offsets(
         self, *partitions: tuple[str, int], group: str = "g", stable: bool = False
     ) -> list[int]:
-        """The offsets of these partitions, of all there are if none is named; -1 for none."""
+        """Return the committed offsets of these partitions, or of all. -1 stands for no offset."""
         answer = self.fetch(*partitions, group=group, everything=not partitions, stable=stable)
         return [p.committed_offset for topic in answer.response.groups[0].topics for p in topic.partitions]
 
@@ -362,32 +369,34 @@ class Stage:
     # Scenes.
 
     def await_generation(self) -> None:
-        """Wait out the initial delay, however long it is prolonged."""
+        """Wait until the initial delay is over, however often it is extended."""
         while self.state is ClassicGroupState.PREPARING_REBALANCE:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 
     def create_generation(self, *newcomers: Mapping[str, Any]) -> list[str]:
-        """A new group with these members (options of `join`) whose first generation has begun."""
-        entered = [self.add_member(**options) for options in (newcomers or ({},))]
+        """Create a group of these members (options of `join`) and start its first generation."""
+        added = [self.add_member(**options) for options in (newcomers or ({},))]
         self.await_generation()
-        assert all(answer.code is ErrorCode.NONE for _, answer in entered)
-        return [member_id for member_id, _ in entered]
+        assert all(answer.code is ErrorCode.NONE for _, answer in added)
+        return [member_id for member_id, _ in added]
 
     def create_stable_group(self, *newcomers: Mapping[str, Any]) -> list[str]:
-        """The same, and the leader has brought a plan in which everyone gets its own id."""
+        """Create a Stable group in which every member is assigned its own member id."""
         members = self.create_generation(*newcomers)
         self.sync_all(members)
         return members
 
     def sync_all(self, members: Sequence[str], **options: Any) -> None:
-        """Everyone sends SyncGroup, the leader with a plan."""
+        """Let every member send SyncGroup, the leader with assignments."""
         leader = self.group().leader
         for member_id in members:
-            plan = {one: one.encode() for one in members} if member_id == leader else None
-            self.sync(member_id, plan=plan, **{"protocol_name": self.group().protocol_name, **options})
+            assignments = {member: member.encode() for member in members} if member_id == leader else None
+            self.sync(
+                member_id, assignments=assignments, **{"protocol_name": self.group().protocol_name, **options}
+            )
         assert self.state is ClassicGroupState.STABLE
 
-    # What is known.
+    # The state of the coordinator.
 
     def group(self, group: str = "g") -> ClassicGroup:
         return self.coordinator.find(group)
@@ -401,6 +410,6 @@ class Stage:
 
 
 def subscription(*topics: str, version: int = 0) -> bytes:
-    """A consumer's metadata for a protocol."""
+    """Return the metadata of a consumer that subscribes to these topics."""
     body = ConsumerProtocolSubscription(topics=list(topics))
     return version.to_bytes(2, "big") + body.encode(version)

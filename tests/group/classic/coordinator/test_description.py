@@ -30,10 +30,10 @@ def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
 
 
 @rule("R116")
-@pytest.mark.parametrize(("asked", "operations"), [(True, 3400), (False, -(2**31))])
-def test_authorized_operations_are_returned_on_request(asked: bool, operations: int) -> None:
-    """3400 as seen on Kafka 4.3.1 without an authorizer, up to v5 also of an unknown group."""
-    assert Stage().describe("nobody", version=5, operations=asked).authorized_operations == operations
+@pytest.mark.parametrize(("requested", "operations"), [(True, 3400), (False, -(2**31))])
+def test_authorized_operations_are_returned_on_request(requested: bool, operations: int) -> None:
+    """3400 was seen on Kafka 4.3.1 without an authorizer. Up to v5 an unknown group has it as well."""
+    assert Stage().describe("nobody", version=5, operations=requested).authorized_operations == operations
 
 
 @rule("R5", "R114")
@@ -64,20 +64,20 @@ def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
 
 @rule("R115")
 def test_the_last_assignment_is_shown_until_the_next_one_arrives() -> None:
-    """As seen on Kafka 4.3.1."""
+    """Seen on Kafka 4.3.1."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
-    kept = [leader.encode(), follower.encode()]
-    assert [m.member_assignment for m in stage.describe().members] == kept
+    assignments = [leader.encode(), follower.encode()]
+    assert [m.member_assignment for m in stage.describe().members] == assignments
     stage.join(follower)
     assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
-    assert [m.member_assignment for m in stage.describe().members] == kept
+    assert [m.member_assignment for m in stage.describe().members] == assignments
 
 
 @rule("R50", "R115")
 def test_a_rebalance_before_the_assignment_clears_the_last_assignment() -> None:
-    """As seen on Kafka 4.3.1."""
+    """Seen on Kafka 4.3.1."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
@@ -107,7 +107,7 @@ def test_every_group_is_listed_with_state_and_type() -> None:
 
 @rule("R119")
 @pytest.mark.parametrize(
-    ("states", "found"),
+    ("states", "expected"),
     [
         (["Stable"], ["g"]),
         (["sTABLE"], ["g"]),
@@ -117,11 +117,13 @@ def test_every_group_is_listed_with_state_and_type() -> None:
         (["Confused"], []),
     ],
 )
-def test_the_state_filter_ignores_case_blanks_and_unknown_states(states: list[str], found: list[str]) -> None:
-    """GroupCoordinatorTest.testListGroupsWithStates; trimming as seen on Kafka 4.3.1."""
+def test_the_state_filter_ignores_case_blanks_and_unknown_states(
+    states: list[str], expected: list[str]
+) -> None:
+    """GroupCoordinatorTest.testListGroupsWithStates. Blanks: seen on Kafka 4.3.1."""
     stage = Stage()
     stage.create_stable_group()
-    assert [group.group_id for group in stage.list_groups(states)] == found
+    assert [group.group_id for group in stage.list_groups(states)] == expected
 
 
 @rule("R119")

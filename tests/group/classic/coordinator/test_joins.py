@@ -1,4 +1,4 @@
-"""Who may join, with which id, and what a rejoin does."""
+"""JoinGroup: who may join, with which member id, and the effect of a rejoin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_session_timeout_out_of_bounds_is_rejected_and_creates_no_group(sessio
 
 @rule("R13", "R14")
 def test_an_empty_group_id_is_rejected_before_the_session_timeout() -> None:
-    """GroupCoordinatorTest.testInvalidGroupId; the order as seen on Kafka 4.3.1."""
+    """GroupCoordinatorTest.testInvalidGroupId. The order was seen on Kafka 4.3.1."""
     assert Stage().join(group="", session=1).code is ErrorCode.INVALID_GROUP_ID
 
 
@@ -121,7 +121,7 @@ def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
     stage = Stage()
     assert stage.join(protocol_type="").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.join(protocols=[]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert stage.state is ClassicGroupState.EMPTY, "the refused join founded the group all the same"
+    assert stage.state is ClassicGroupState.EMPTY, "the rejected join created the group nevertheless"
 
 
 @rule("R30")
@@ -192,7 +192,7 @@ def test_the_protocol_that_most_members_prefer_is_selected() -> None:
 
 @rule("R164")
 def test_the_leaders_preference_breaks_a_tie() -> None:
-    """Kafka leaves the winner of a tie to the order of a hash map."""
+    """In Kafka the order of a hash map breaks a tie."""
     stage = Stage()
     stage.create_generation(
         {"protocols": [("sticky", b""), ("range", b"")]},
@@ -215,7 +215,7 @@ def test_only_protocols_that_all_members_support_are_selected() -> None:
 
 @rule("R165")
 def test_a_protocol_that_is_listed_twice_counts_once() -> None:
-    """Seen on Kafka 4.3.1: there the vote throws, and the JoinGroup is never answered."""
+    """On Kafka 4.3.1 the vote throws, and the JoinGroup is never answered."""
     stage = Stage()
     (member,) = stage.create_generation({"protocols": [("range", b"1"), ("range", b"2")]})
     assert stage.group().protocol_name == "range"
@@ -274,11 +274,11 @@ def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tup
 
 @rule("R32")
 def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again() -> None:
-    """A JoinGroup whose answer got lost is repeated in CompletingRebalance."""
+    """A member repeats a JoinGroup if its response was lost."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
-    again = stage.join(leader)
-    assert [m.member_id for m in again.response.members] == [leader, follower]
+    repeated = stage.join(leader)
+    assert [m.member_id for m in repeated.response.members] == [leader, follower]
     assert stage.join(follower).response.members == []
     assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
 
@@ -331,15 +331,13 @@ def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
     answers = [stage.join(member_id) for member_id in ids]
     assert [a.waits for a in answers] == [True, True, False, False]
     assert {a.code for a in answers[2:]} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
-    assert [stage.join(member_id).waits for member_id in ids[:2]] == [True, True], (
-        "those who are in may rejoin"
-    )
+    assert [stage.join(member_id).waits for member_id in ids[:2]] == [True, True], "members may rejoin"
     assert {stage.join(i).code for i in ids[2:]} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
 @rule("R21")
 def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
-    """Seen on Kafka 4.3.1: capacity precedes the question who it is."""
+    """Seen on Kafka 4.3.1: the size is checked before the member id."""
     stage = Stage(group_max_size=1)
     stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -347,7 +345,7 @@ def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
 
 @rule("R21")
 def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
-    """The member id of the request counts, and a restarted static member has none."""
+    """The member id of the request decides, and a static member that restarts has none."""
     stage = Stage(group_max_size=1)
     (member,) = stage.create_stable_group({"instance": "i"})
     assert stage.join(instance="i").code is ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -208,10 +208,10 @@ def test_several_static_members_leave_in_one_rebalance() -> None:
 def test_a_fenced_instance_does_not_keep_another_member_from_leaving() -> None:
     """GroupCoordinatorTest.testStaticMembersFencedInstanceBatchLeaveGroup."""
     stage = Stage()
-    _, other = stage.create_stable_group({"instance": "a"}, {"instance": "b"})
+    _, remaining = stage.create_stable_group({"instance": "a"}, {"instance": "b"})
     codes = stage.leave(("", "a"), ("ghost", "b")).codes
     assert codes == [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID]
-    assert list(stage.group().members) == [other]
+    assert list(stage.group().members) == [remaining]
 
 
 @rule("R78")
@@ -241,7 +241,7 @@ def test_members_and_pending_member_ids_leave_together() -> None:
 
 @rule("R79")
 def test_a_pending_member_id_that_leaves_a_stable_group_starts_no_rebalance() -> None:
-    """Seen on Kafka 4.3.1: there it starts a rebalance."""
+    """On Kafka 4.3.1 it starts a rebalance."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     assert stage.leave(stage.join().member_id).codes == [ErrorCode.NONE]
@@ -277,10 +277,10 @@ def test_a_leave_group_without_members_changes_nothing() -> None:
 
 
 class Unsearched(dict[str, ClassicGroup]):
-    """Groups that can be looked up, and not gone through."""
+    """A dict of groups that raises when all groups are visited."""
 
     def __iter__(self) -> Iterator[str]:
-        raise AssertionError("all groups were gone through")
+        raise AssertionError("all groups were visited")
 
     values = items = keys = __iter__  # type: ignore[assignment]
 
@@ -288,11 +288,11 @@ class Unsearched(dict[str, ClassicGroup]):
 def test_the_deadlines_of_one_group_cost_the_same_beside_many_groups() -> None:
     stage = Stage(group_initial_rebalance_delay_ms=0)
     (silent,) = stage.create_stable_group()
-    other, joined = stage.add_member(group="other")
+    second, joined = stage.add_member(group="other")
     stage.wait(0)
-    stage.sync(other, joined.response.generation_id, group="other")
+    stage.sync(second, joined.response.generation_id, group="other")
     stage.coordinator.groups = Unsearched(stage.coordinator.groups)
     for _ in range(4):
         stage.wait(SESSION // 3)
-        assert stage.heartbeat(other, joined.response.generation_id, group="other") is ErrorCode.NONE
+        assert stage.heartbeat(second, joined.response.generation_id, group="other") is ErrorCode.NONE
     assert stage.heartbeat(silent) is ErrorCode.UNKNOWN_MEMBER_ID

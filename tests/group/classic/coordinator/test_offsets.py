@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is read, what transactions hide, and what OffsetDelete takes."""
+"""Committed offsets: which commits are accepted, OffsetFetch, transactions, and OffsetDelete."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.group.classic.coordinator.stage import FLIGHTS, SESSION, KnownTopics,
 from tests.rules import rule
 
 P0, P1 = ("flights", 0), ("flights", 1)
-NOBODY = ErrorCode.UNKNOWN_MEMBER_ID
+NOT_A_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# Who may commit
+# Which commits are accepted
 
 
 @rule("R86", "R95")
@@ -54,15 +54,15 @@ def test_the_commit_of_a_member_to_a_missing_group_is_rejected(version: int, cod
 
 
 @rule("R88")
-@pytest.mark.parametrize("who", [("ghost", None), ("", "ghost"), ("", None)])
+@pytest.mark.parametrize("identity", [("ghost", None), ("", "ghost"), ("", None)])
 def test_an_empty_group_accepts_a_commit_without_a_generation_from_any_client(
-    who: tuple[str, str | None],
+    identity: tuple[str, str | None],
 ) -> None:
     """GroupCoordinatorTest.testManualCommitOffsetShouldNotValidateMemberIdAndInstanceId."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
-    member_id, instance = who
+    member_id, instance = identity
     assert stage.commit(member_id, -1, instance=instance).codes == [ErrorCode.NONE]
 
 
@@ -71,7 +71,7 @@ def test_an_empty_group_rejects_a_commit_with_a_generation() -> None:
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
-    assert stage.commit(member, 2).codes == [NOBODY]
+    assert stage.commit(member, 2).codes == [NOT_A_MEMBER]
 
 
 @rule("R16", "R88")
@@ -79,13 +79,13 @@ def test_an_empty_group_rejects_a_commit_with_a_generation() -> None:
 @pytest.mark.parametrize(
     ("member", "generation", "instance", "code"),
     [
-        ("", -1, None, NOBODY),
-        ("", 1, None, NOBODY),
-        ("ghost", 1, None, NOBODY),
-        ("ghost", -1, None, NOBODY),
+        ("", -1, None, NOT_A_MEMBER),
+        ("", 1, None, NOT_A_MEMBER),
+        ("ghost", 1, None, NOT_A_MEMBER),
+        ("ghost", -1, None, NOT_A_MEMBER),
         ("ghost", 1, "i", ErrorCode.FENCED_INSTANCE_ID),
         ("", -1, "i", ErrorCode.FENCED_INSTANCE_ID),
-        ("ghost", 1, "z", NOBODY),
+        ("ghost", 1, "z", NOT_A_MEMBER),
         ("MEMBER", 0, None, ErrorCode.ILLEGAL_GENERATION),
         ("MEMBER", 2, None, ErrorCode.ILLEGAL_GENERATION),
         ("MEMBER", -1, None, ErrorCode.ILLEGAL_GENERATION),
@@ -103,8 +103,8 @@ def test_a_group_with_members_accepts_commits_only_from_them_in_their_generation
         static, dynamic = stage.create_stable_group({"instance": "i"}, {})
         if scene == "preparing":
             stage.join(dynamic, protocols=[("range", b"new")])
-    who = static if member == "MEMBER" else member
-    assert stage.commit(who, generation, instance=instance).codes == [code]
+    member_id = static if member == "MEMBER" else member
+    assert stage.commit(member_id, generation, instance=instance).codes == [code]
 
 
 @rule("R88")
@@ -156,7 +156,7 @@ def test_commits_restart_the_session() -> None:
 def test_an_error_of_the_group_is_reported_for_every_partition() -> None:
     stage = Stage()
     stage.create_stable_group()
-    assert stage.commit("ghost", 1, {P0: 1, P1: 2, ("other", 0): 3}).codes == [NOBODY] * 3
+    assert stage.commit("ghost", 1, {P0: 1, P1: 2, ("other", 0): 3}).codes == [NOT_A_MEMBER] * 3
 
 
 @rule("R14")
@@ -210,7 +210,7 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
 
 @rule("R91", "R176")
 def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed() -> None:
-    """Seen on Kafka 4.3.1: its readers see what is written, and its writers what is in memory."""
+    """Seen on Kafka 4.3.1: ListGroups reads the log, and a commit reads the groups in memory."""
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):
         stage.commit(metadata="xx", group=group)
@@ -220,7 +220,7 @@ def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed(
     )
     assert stage.describe(version=5).error_code == ErrorCode.NONE
     assert stage.list_groups() == []
-    assert stage.commit("m", 3).codes == [NOBODY], "ILLEGAL_GENERATION where there is no group"
+    assert stage.commit("m", 3).codes == [NOT_A_MEMBER], "ILLEGAL_GENERATION where there is no group"
     assert stage.delete("h", "h", "i") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     member, _ = stage.add_member()
     assert stage.describe().group_state == "Dead"
@@ -235,7 +235,7 @@ def test_a_commit_of_which_something_is_stored_creates_a_group_that_is_listed() 
     stage = Stage(offset_metadata_max_bytes=1)
     stage.commit(metadata="xx")
     stage.commit(metadata="x")
-    assert [one.group_id for one in stage.list_groups()] == [stage.describe().group_id] == ["g"]
+    assert [group.group_id for group in stage.list_groups()] == [stage.describe().group_id] == ["g"]
 
 
 @rule("R85")
@@ -243,7 +243,7 @@ def test_missing_topics_and_partitions_are_rejected_one_by_one() -> None:
     stage = Stage(KnownTopics())
     codes = stage.commit(offsets={P0: 1, ("flights", 2): 2, ("flights", -1): 3, ("ghost", 0): 4}).codes
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert codes == [missing, missing, ErrorCode.NONE, missing]  # as brokers tell them: see group.answers
+    assert codes == [missing, missing, ErrorCode.NONE, missing]
     assert stage.committed_offsets() == [1]
 
 
@@ -259,7 +259,7 @@ def test_a_commit_for_missing_partitions_only_does_not_reach_the_group() -> None
 
 @rule("R96")
 def test_v10_names_topics_by_id() -> None:
-    """OffsetCommit v10 as seen on Kafka 4.3.1: the id is echoed, another topic of the request is stored."""
+    """Seen on Kafka 4.3.1: the response contains the id, and the other topic of the request is stored."""
     stage = Stage(KnownTopics())
     answer = stage.commit(offsets={P0: 1}, topic_id=FLIGHTS, version=10)
     assert answer.codes == [ErrorCode.NONE]
@@ -270,7 +270,7 @@ def test_v10_names_topics_by_id() -> None:
     assert stage.committed_offsets(P0) == [1]
 
 
-# Reading
+# OffsetFetch
 
 
 @rule("R97")
@@ -317,7 +317,7 @@ def test_several_groups_are_answered_in_order() -> None:
 
 @rule("R96")
 def test_v10_requests_topic_ids_and_an_unknown_id_is_an_error() -> None:
-    """OffsetFetch v10 as seen on Kafka 4.3.1."""
+    """Seen on Kafka 4.3.1."""
     stage = Stage(KnownTopics())
     stage.commit()
     assert stage.fetch(P0, version=10).response.groups[0].topics[0].partitions[0].committed_offset == 42
@@ -386,8 +386,8 @@ def test_pending_offsets_are_separate_for_each_producer() -> None:
 
 
 @rule("R111")
-@pytest.mark.parametrize(("plain_first", "kept"), [(True, 9), (False, 1)])
-def test_the_later_of_a_plain_and_a_transactional_commit_wins(plain_first: bool, kept: int) -> None:
+@pytest.mark.parametrize(("plain_first", "expected"), [(True, 9), (False, 1)])
+def test_the_later_of_a_plain_and_a_transactional_commit_wins(plain_first: bool, expected: int) -> None:
     """GroupMetadataTest.testConsumerBeatsTransactionalOffsetCommit and testTransactionBeatsConsumer..."""
     stage = Stage()
     if plain_first:
@@ -396,7 +396,7 @@ def test_the_later_of_a_plain_and_a_transactional_commit_wins(plain_first: bool,
     if not plain_first:
         stage.commit(offsets={P0: 1})
     stage.step(TransactionEnded(1, committed=True))
-    assert stage.committed_offsets(P0) == [kept]
+    assert stage.committed_offsets(P0) == [expected]
 
 
 @rule("R110")
@@ -406,7 +406,7 @@ def test_a_transactional_commit_is_accepted_in_completing_rebalance() -> None:
     (member,) = stage.create_generation()
     assert stage.commit_in_transaction(member_id=member, generation=1).codes == [ErrorCode.NONE]
     assert stage.commit_in_transaction(member_id=member, generation=2).codes == [ErrorCode.ILLEGAL_GENERATION]
-    assert stage.commit_in_transaction(member_id="ghost", generation=1).codes == [NOBODY]
+    assert stage.commit_in_transaction(member_id="ghost", generation=1).codes == [NOT_A_MEMBER]
     assert stage.commit_in_transaction().codes == [ErrorCode.NONE], "a producer that names no member"
 
 
@@ -430,7 +430,7 @@ def test_a_rejected_transactional_commit_stores_nothing() -> None:
 
 @rule("R112")
 def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
-    """Seen on Kafka 4.3.1: DeleteGroups succeeds, and the later COMMIT brings nothing back."""
+    """Seen on Kafka 4.3.1: DeleteGroups succeeds, and a later commit of the transaction restores nothing."""
     stage = Stage()
     stage.commit_in_transaction()
     assert stage.delete("g") == [ErrorCode.NONE]

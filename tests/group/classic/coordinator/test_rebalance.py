@@ -1,4 +1,4 @@
-"""When a rebalance ends: the initial delay, the rebalance timeout, handed out ids, and who is out then."""
+"""The join phase: initial delay, rebalance timeout, pending member ids, and members that are removed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> 
 
 @rule("R144")
 def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires() -> None:
-    """Seen on Kafka 4.3.1: there it ends at once."""
+    """On Kafka 4.3.1 it ends at once."""
     stage = Stage(group_initial_rebalance_delay_ms=20_000)
     _, first = stage.add_member()
     stage.join(session=6_000)
@@ -89,7 +89,7 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 
 @rule("R145")
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
-    """Kafka's older coordinator prolongs only before the first generation."""
+    """Kafka's older coordinator extends the delay only before the first generation."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
@@ -104,7 +104,9 @@ def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
 
 @rule("R54", "R144", "R167")
 def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
-    """Seen on Kafka 4.3.1: Empty at generation 1, and the next member's first generation is 2."""
+    """Seen on Kafka 4.3.1: the group is Empty in generation 1, and the first generation of the next member is
+    2.
+    """
     stage = Stage()
     member, answer = stage.add_member()
     stage.leave(member)
@@ -116,17 +118,17 @@ def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_en
     assert stage.generation() == 2
 
 
-# Ending early
+# Early completion
 
 
 @rule("R51")
 def test_a_rebalance_completes_when_all_members_have_rejoined() -> None:
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
-    one = stage.join(leader)
-    assert one.waits
-    two = stage.join(follower)
-    assert one.response.generation_id == two.response.generation_id == 2
+    first = stage.join(leader)
+    assert first.waits
+    second = stage.join(follower)
+    assert first.response.generation_id == second.response.generation_id == 2
 
 
 @rule("R51")
@@ -175,7 +177,7 @@ def test_a_pending_member_that_never_joins_delays_but_does_not_block_the_rebalan
     assert stage.state is ClassicGroupState.STABLE
     answer = stage.join(leader)
     stage.wait(SESSION)
-    stage.sync(leader, plan={leader: b""})
+    stage.sync(leader, assignments={leader: b""})
     assert (answer.code, stage.state) == (ErrorCode.NONE, ClassicGroupState.STABLE)
 
 
@@ -217,10 +219,10 @@ def test_a_dynamic_member_that_has_not_joined_by_the_rebalance_timeout_is_remove
 @rule("R139")
 def test_the_largest_rebalance_timeout_of_the_members_counts() -> None:
     stage = Stage()
-    leader, other = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 9_000})
+    leader, follower = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 9_000})
     answer = stage.join(leader, rebalance=8_000)
     stage.wait(8_000)
-    stage.heartbeat(other)
+    stage.heartbeat(follower)
     assert answer.waits
     stage.wait(1_000)
     assert not answer.waits
@@ -247,18 +249,18 @@ def test_a_silent_member_expires_in_a_rebalance_which_then_completes() -> None:
     assert stage.heartbeat(silent, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# Newcomers
+# New members
 
 
 @rule("R134")
 def test_a_new_member_may_wait_longer_than_its_session_timeout() -> None:
     stage = Stage()
-    leader, other = stage.create_stable_group({}, {})
+    leader, follower = stage.create_stable_group({}, {})
     _, answer = stage.add_member()
     for _ in range(4):
         stage.wait(SESSION - 1)
         stage.heartbeat(leader)
-        stage.heartbeat(other)
+        stage.heartbeat(follower)
     assert answer.waits
 
 
@@ -323,7 +325,7 @@ def test_a_protocol_that_only_a_removed_member_lacked_can_be_selected() -> None:
     assert stage.join(rich, protocols=reversed(BOTH)).response.protocol_name == "roundrobin"
 
 
-# What is told
+# Notices
 
 
 @rule("R39")
@@ -335,7 +337,7 @@ def test_every_rebalance_reports_its_reason() -> None:
     stage.sync_all([leader, follower])
     stage.leave(follower, reason="the consumer is being closed")
     stage.wait(SESSION)
-    reasons = [told.reason for told in stage.notices if isinstance(told, RebalanceStarted)]
+    reasons = [notice.reason for notice in stage.notices if isinstance(notice, RebalanceStarted)]
     assert reasons == [
         f"{leader} joined",
         f"leader {leader} rejoined: topic flights was created",
@@ -385,7 +387,7 @@ def test_the_next_deadline_is_never_late() -> None:
 
 @rule("R132")
 def test_deadlines_fire_before_a_later_event() -> None:
-    """No Tick was sent, as if the shell had been asleep."""
+    """No Tick was sent, as if the broker had been suspended."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.now += SESSION
@@ -394,7 +396,7 @@ def test_deadlines_fire_before_a_later_event() -> None:
 
 @rule("R140")
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
-    """A static member with rebalance timeout 0 is away: the wait is repeated, by a millisecond at least."""
+    """The static member has a rebalance timeout of 0, so the wait is repeated after a millisecond."""
     stage = Stage()
     static, dynamic = stage.create_stable_group({"rebalance": 1, "instance": "i"}, {"rebalance": 1})
     stage.join(static, instance="i", rebalance=0)

@@ -1,4 +1,4 @@
-"""When committed offsets are forgotten, and when groups are."""
+"""Expiration of committed offsets, and of groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READS_FLIGHTS = {"protocols": [("range", subscription("flights"))], "session": 1
 
 
 def quick() -> Stage:
-    """Offsets are kept for ten minutes, and looked at each minute."""
+    """Return a stage that retains offsets for ten minutes, and checks them every minute."""
     stage = Stage(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE)
     stage.step(Tick())
     return stage
@@ -92,7 +92,7 @@ def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
     stage = quick()
     member, _ = stage.add_member(protocol_type="connect", session=1_800_000)
     stage.await_generation()
-    stage.sync(member, plan={}, protocol_type="connect")
+    stage.sync(member, assignments={}, protocol_type="connect")
     stage.commit(member, 1)
     stage.wait(20 * MINUTE)
     assert stage.committed_offsets(P0) == [42]
@@ -130,7 +130,7 @@ def test_the_cleanup_does_not_touch_a_group_with_members() -> None:
     assert stage.state is ClassicGroupState.STABLE
 
 
-# GroupSettings
+# Settings
 
 
 def test_settings_are_read_under_kafkas_names() -> None:

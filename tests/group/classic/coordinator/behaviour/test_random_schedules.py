@@ -1,9 +1,8 @@
-"""Any group of clients, careful and careless ones, against what must hold for every coordinator.
+"""Random schedules of clients, correct and faulty ones, against the invariants of a coordinator.
 
-The clients are drawn: they join, restart, sync, send heartbeats and commits (right ones, late ones, with
-ids that are no longer theirs), leave, and let time pass. What must hold is a function named by its claim.
-The mutants at the end are coordinators with one rule missing: each must be found out, or these tests would
-be worth nothing.
+The clients join, restart, sync, send heartbeats and commits (also late ones, and ones with former member
+ids), leave, and let time pass. Each invariant is a function that its name describes. The mutants at the end
+are coordinators with one rule missing. Every mutant must be found.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ HAS_MEMBERS = (
 
 @dataclass
 class Client:
-    """A member's process, as simple as can be: it believes what its last answers said."""
+    """The process of a member. It knows only what its last responses contained."""
 
     name: str
     instance: str | None = None
@@ -63,23 +62,24 @@ class Client:
     generation: int = -1
     joining: PendingResponse | None = None
     syncing: PendingResponse | None = None
-    plan_for: list[str] = field(default_factory=list[str])  # it leads, and these are the members
+    # The members that it assigns as the leader.
+    members_to_assign: list[str] = field(default_factory=list[str])
     owned: frozenset[int] = frozenset()
     former_ids: list[str] = field(default_factory=list[str])
 
     def forget(self) -> None:
         if self.member_id:
             self.former_ids.append(self.member_id)
-        self.member_id, self.generation, self.owned, self.plan_for = "", -1, frozenset(), []
+        self.member_id, self.generation, self.owned, self.members_to_assign = "", -1, frozenset(), []
 
 
-def plan(members: list[str]) -> dict[str, bytes]:
-    """The fixed assignor: partitions in turn."""
+def assign(members: list[str]) -> dict[str, bytes]:
+    """Assign the partitions to the members in turn."""
     return {member: bytes(list(PARTITIONS)[index :: len(members)]) for index, member in enumerate(members)}
 
 
 class Coordination(RuleBasedStateMachine):
-    """One group, five processes, of which two share an instance id."""
+    """One group and five processes, of which two share an instance id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Coordination(RuleBasedStateMachine):
         self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
-        # Who was told to lead, and who owns what, by generation.
+        # By generation: the members that were told to lead, and the owner of each partition.
         self.leaders: dict[int, set[str]] = {}
         self.owners: dict[int, dict[int, str]] = {}
         self.successors: dict[str, str] = {}
@@ -106,10 +106,11 @@ class Coordination(RuleBasedStateMachine):
     def group(self) -> ClassicGroup:
         return self.stage.group()
 
-    # Moves.
+    # Steps.
 
-    def some(self, data: st.DataObject, which: Callable[[Client], bool]) -> Client:
-        return data.draw(st.sampled_from([client for client in self.clients if which(client)]), label="who")
+    def draw_client(self, data: st.DataObject, matches: Callable[[Client], bool]) -> Client:
+        clients = [client for client in self.clients if matches(client)]
+        return data.draw(st.sampled_from(clients), label="client")
 
     @precondition(lambda self: any(c.joining is None for c in self.clients))
     @rule(
@@ -122,7 +123,9 @@ class Coordination(RuleBasedStateMachine):
     def join(
         self, data: st.DataObject, session: int, rebalance: int, protocols: list[str], version: int
     ) -> None:
-        self.send_join(self.some(data, lambda c: c.joining is None), session, rebalance, protocols, version)
+        self.send_join(
+            self.draw_client(data, lambda c: c.joining is None), session, rebalance, protocols, version
+        )
 
     def send_join(
         self,
@@ -132,7 +135,9 @@ class Coordination(RuleBasedStateMachine):
         protocols: Sequence[str] = ("range",),
         version: int = 9,
     ) -> None:
-        led_in_peace = self.state is ClassicGroupState.STABLE and self.group.leader == client.member_id != ""
+        led_stable_group = (
+            self.state is ClassicGroupState.STABLE and self.group.leader == client.member_id != ""
+        )
         client.owned = frozenset()
         client.joining = self.stage.join(
             client.member_id,
@@ -144,15 +149,15 @@ class Coordination(RuleBasedStateMachine):
             version=version,
         )
         self.joins.append(client.joining)
-        if led_in_peace and not client.joining.waits and client.joining.code is ErrorCode.NONE:
+        if led_stable_group and not client.joining.waits and client.joining.code is ErrorCode.NONE:
             assert client.joining.response.generation_id > self.generation, (
-                "a leader that rejoins wants a new plan"
+                "a leader that rejoins did not start a rebalance"
             )
         self.observe()
 
     @rule(count=st.integers(1, 5))
     def behave(self, count: int) -> None:
-        """The first few do what they should until their group is stable: deep states are rare by chance."""
+        """Let the first clients behave until their group is Stable. Random steps rarely get this far."""
         for _ in range(3):
             for client in self.clients[:count]:
                 if client.member_id and self.group.state is ClassicGroupState.STABLE:
@@ -169,21 +174,21 @@ class Coordination(RuleBasedStateMachine):
     @precondition(lambda self: any(c.instance and c.member_id for c in self.clients))
     @rule(data=st.data())
     def restart(self, data: st.DataObject) -> None:
-        """A static member's process dies and comes back, without memory and without saying good-bye."""
-        client = self.some(data, lambda c: bool(c.instance and c.member_id))
+        """Restart the process of a static member, without LeaveGroup and without its state."""
+        client = self.draw_client(data, lambda c: bool(c.instance and c.member_id))
         client.forget()
         client.joining = client.syncing = None
 
     @precondition(lambda self: any(c.generation > 0 and c.syncing is None for c in self.clients))
     @rule(data=st.data())
     def sync(self, data: st.DataObject) -> None:
-        self.send_sync(self.some(data, lambda c: c.generation > 0 and c.syncing is None))
+        self.send_sync(self.draw_client(data, lambda c: c.generation > 0 and c.syncing is None))
 
     def send_sync(self, client: Client) -> None:
         client.syncing = self.stage.sync(
             client.member_id,
             client.generation,
-            plan(client.plan_for),
+            assign(client.members_to_assign),
             instance=client.instance,
             protocol_type=None,
             protocol_name=None,
@@ -192,25 +197,30 @@ class Coordination(RuleBasedStateMachine):
         self.observe()
 
     @precondition(lambda self: any(c.former_ids for c in self.clients))
-    @rule(data=st.data(), what=st.sampled_from(["sync", "heartbeat", "commit"]))
-    def haunt(self, data: st.DataObject, what: str) -> None:
-        """A former self, not quite dead, still sends requests with what it knew. It never succeeds."""
-        client = self.some(data, lambda c: bool(c.former_ids))
-        ghost = data.draw(st.sampled_from(client.former_ids))
-        if ghost in self.group.members:  # it was never removed, and nobody took its place yet
+    @rule(data=st.data(), kind=st.sampled_from(["sync", "heartbeat", "commit"]))
+    def send_with_former_id(self, data: st.DataObject, kind: str) -> None:
+        """Send a request with a former member id. It never succeeds."""
+        client = self.draw_client(data, lambda c: bool(c.former_ids))
+        former_id = data.draw(st.sampled_from(client.former_ids))
+        if former_id in self.group.members:  # neither removed nor replaced yet
             return
-        at = self.group.generation
-        match what:
+        generation = self.group.generation
+        match kind:
             case "sync":
                 answer = self.stage.sync(
-                    ghost, at, instance=client.instance, protocol_type=None, protocol_name=None, version=4
+                    former_id,
+                    generation,
+                    instance=client.instance,
+                    protocol_type=None,
+                    protocol_name=None,
+                    version=4,
                 )
-                assert not answer.waits, "a former self waits for the plan"
+                assert not answer.waits, "a former member id waits for an assignment"
                 code = answer.code
             case "heartbeat":
-                code = self.stage.heartbeat(ghost, at, instance=client.instance)
+                code = self.stage.heartbeat(former_id, generation, instance=client.instance)
             case _:
-                (code,) = self.stage.commit(ghost, at, instance=client.instance).codes
+                (code,) = self.stage.commit(former_id, generation, instance=client.instance).codes
         assert code in (
             ErrorCode.FENCED_INSTANCE_ID,
             ErrorCode.UNKNOWN_MEMBER_ID,
@@ -220,12 +230,12 @@ class Coordination(RuleBasedStateMachine):
 
     @precondition(lambda self: any(c.generation > 0 for c in self.clients))
     @rule(data=st.data(), late_by=st.sampled_from([0, 0, 0, 1, 2]))
-    def beat(self, data: st.DataObject, late_by: int) -> None:
-        client = self.some(data, lambda c: c.generation > 0)
+    def send_heartbeat(self, data: st.DataObject, late_by: int) -> None:
+        client = self.draw_client(data, lambda c: c.generation > 0)
         generation = client.generation - late_by
         code = self.stage.heartbeat(client.member_id, generation, instance=client.instance)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            assert generation == self.group.generation, "a heartbeat of another generation was taken"
+            assert generation == self.group.generation, "a heartbeat of another generation was accepted"
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             client.forget()
         self.observe()
@@ -233,20 +243,20 @@ class Coordination(RuleBasedStateMachine):
     @precondition(lambda self: any(c.generation > 0 for c in self.clients))
     @rule(data=st.data(), late_by=st.sampled_from([0, 0, 1]))
     def commit(self, data: st.DataObject, late_by: int) -> None:
-        client = self.some(data, lambda c: c.generation > 0)
+        client = self.draw_client(data, lambda c: c.generation > 0)
         generation = client.generation - late_by
         (code,) = self.stage.commit(client.member_id, generation, instance=client.instance).codes
         if code is ErrorCode.NONE:
-            assert generation == self.group.generation, "a commit of another generation was taken"
+            assert generation == self.group.generation, "a commit of another generation was accepted"
             assert self.group.state is not ClassicGroupState.COMPLETING_REBALANCE, (
-                "a commit before the plan was taken"
+                "a commit before the assignment was accepted"
             )
         self.observe()
 
     @precondition(lambda self: any(c.member_id for c in self.clients))
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        client = self.some(data, lambda c: bool(c.member_id))
+        client = self.draw_client(data, lambda c: bool(c.member_id))
         self.stage.leave((client.member_id, client.instance))
         client.forget()
         self.observe()
@@ -255,10 +265,10 @@ class Coordination(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         end = self.stage.now + ms
         while self.stage.now < end:
-            due = coordinator.next_deadline(self.stage.coordinator)
-            self.stage.wait(min(end, max(due or end, self.stage.now)) - self.stage.now)
+            deadline = coordinator.next_deadline(self.stage.coordinator)
+            self.stage.wait(min(end, max(deadline or end, self.stage.now)) - self.stage.now)
             self.observe()
-            if due is None or due > end:
+            if deadline is None or deadline > end:
                 break
 
     @precondition(
@@ -272,7 +282,7 @@ class Coordination(RuleBasedStateMachine):
             self.generation, self.leaders, self.owners, self.answered = 0, {}, {}, {}
         self.observe()
 
-    # What the clients make of it, and what must hold of it.
+    # Responses, and the invariants.
 
     def observe(self) -> None:
         before = self.state
@@ -289,14 +299,14 @@ class Coordination(RuleBasedStateMachine):
             if answer.code is ErrorCode.NONE:
                 self.answered.setdefault(answer.response.generation_id, set()).add(answer.member_id)
         for client in self.clients:
-            self.take_answers(client)
+            self.read_responses(client)
 
-    def take_answers(self, client: Client) -> None:
+    def read_responses(self, client: Client) -> None:
         answer = client.joining
         if answer is not None and not answer.waits:
             client.joining = None
             if answer.code is ErrorCode.NONE:
-                self.joined(client, answer)
+                self.read_join_response(client, answer)
             elif answer.code is ErrorCode.MEMBER_ID_REQUIRED:
                 client.member_id = answer.member_id
             elif answer.code is not ErrorCode.REBALANCE_IN_PROGRESS:
@@ -305,22 +315,22 @@ class Coordination(RuleBasedStateMachine):
         if answer is not None and not answer.waits:
             client.syncing = None
             if answer.code is ErrorCode.NONE:
-                self.synced(client, answer)
+                self.read_sync_response(client, answer)
             elif answer.code is ErrorCode.UNKNOWN_MEMBER_ID:
                 client.forget()
 
-    def joined(self, client: Client, answer: PendingResponse) -> None:
+    def read_join_response(self, client: Client, answer: PendingResponse) -> None:
         response = answer.response
         if client.member_id and client.member_id != response.member_id:
             client.former_ids.append(client.member_id)
         client.member_id, client.generation = response.member_id, response.generation_id
-        client.plan_for = [] if response.skip_assignment else [m.member_id for m in response.members]
+        client.members_to_assign = [] if response.skip_assignment else [m.member_id for m in response.members]
         if response.leader == response.member_id and not response.skip_assignment:
             leaders = self.leaders.setdefault(response.generation_id, set())
             leaders.add(response.member_id)
             assert len(leaders) == 1, f"two members lead generation {response.generation_id}: {leaders}"
 
-    def synced(self, client: Client, answer: PendingResponse) -> None:
+    def read_sync_response(self, client: Client, answer: PendingResponse) -> None:
         request: Any = answer.request
         client.owned = frozenset(answer.response.assignment)
         owners = self.owners.setdefault(request.generation_id, {})
@@ -331,7 +341,7 @@ class Coordination(RuleBasedStateMachine):
         assert current == request.member_id or self.group.generation != request.generation_id
 
     @invariant()
-    def counts_agree_with_what_they_count(self) -> None:
+    def counters_agree_with_the_members(self) -> None:
         group = self.group
         members = group.members.values()
         assert group.awaiting_join == sum(member.join is not None for member in members)
@@ -344,11 +354,11 @@ class Coordination(RuleBasedStateMachine):
         assert all(key == member.member_id for key, member in group.members.items())
 
     @invariant()
-    def a_group_with_members_has_a_leader_that_is_one(self) -> None:
+    def the_leader_of_a_group_with_members_is_a_member(self) -> None:
         assert (self.group.leader in self.group.members) == bool(self.group.members)
 
     @invariant()
-    def only_a_group_that_rebalances_or_rests_has_members(self) -> None:
+    def only_a_group_in_a_rebalance_or_stable_has_members(self) -> None:
         if self.group.members:
             assert self.group.state in HAS_MEMBERS
         if self.group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
@@ -360,12 +370,12 @@ class Coordination(RuleBasedStateMachine):
             assert member.join or member.sync or member.deadline < NEVER
 
     @invariant()
-    def whoever_has_not_synced_has_a_deadline_and_only_then(self) -> None:
+    def there_is_a_sync_deadline_while_members_have_not_synced(self) -> None:
         assert (self.group.sync_deadline < NEVER) == bool(self.group.unsynced)
         assert self.group.unsynced.keys() <= self.group.members.keys()
 
     @invariant()
-    def joins_wait_only_while_members_gather_and_syncs_only_for_the_plan(self) -> None:
+    def joins_wait_in_preparing_rebalance_and_syncs_in_completing_rebalance(self) -> None:
         for member in self.group.members.values():
             if member.join is not None:
                 assert self.group.state is ClassicGroupState.PREPARING_REBALANCE
@@ -379,16 +389,16 @@ class Coordination(RuleBasedStateMachine):
             assert self.stage.coordinator.deadlines.of(self.group.group_id) == self.group.wake
 
     @invariant()
-    def whoever_is_dynamic_and_in_a_generation_was_told_so(self) -> None:
+    def every_dynamic_member_of_a_generation_has_received_its_join_response(self) -> None:
         if self.group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
-            told = self.answered.get(self.group.generation, set())
+            answered = self.answered.get(self.group.generation, set())
             for member in self.group.members.values():
-                assert member.group_instance_id is not None or member.member_id in told
+                assert member.group_instance_id is not None or member.member_id in answered
 
     def teardown(self) -> None:
-        """When all fall silent, every request gets its answer and the group ends empty."""
+        """When all clients are silent, every request is answered and the group becomes Empty."""
         self.stage.wait(1_000_000)
-        assert not self.stage.open, "requests that are never answered"
+        assert not self.stage.open, "requests are never answered"
         assert not self.group.members
 
 
@@ -422,11 +432,11 @@ def _no_generation_check_in_heartbeat(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leader_rejoin_ignored(patch: pytest.MonkeyPatch) -> None:
-    def as_a_follower(context: GroupContext, group: ClassicGroup, call: Any) -> None:
+    def rejoin_as_follower(context: GroupContext, group: ClassicGroup, call: Any) -> None:
         if (member := joins._find_member(context, group, call)) is not None:
             rebalance.send_join_response(context, group, member, call, leader=group.leader, members=[])
 
-    _replace_handler(patch, GroupEventKind.REJOIN, ClassicGroupState.STABLE, as_a_follower)
+    _replace_handler(patch, GroupEventKind.REJOIN, ClassicGroupState.STABLE, rejoin_as_follower)
 
 
 def _session_not_refreshed_by_answers(patch: pytest.MonkeyPatch) -> None:
@@ -472,13 +482,13 @@ def _absent_members_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rebalance, "_complete_join", kept)
 
 
-def _commit_before_the_plan(patch: pytest.MonkeyPatch) -> None:
+def _commit_before_the_assignment(patch: pytest.MonkeyPatch) -> None:
     kind, state = GroupEventKind.COMMIT, ClassicGroupState.COMPLETING_REBALANCE
     _replace_handler(patch, kind, state, offsets.commit_by_member)
 
 
 def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Kafka's own way: a former self that waits in JoinGroup is never answered."""
+    """As in Kafka, the delayed JoinGroup of a replaced member is never answered."""
     real = send_join_error
 
     def silent(context: GroupContext, call: Any, code: ErrorCode, member_id: str) -> None:
@@ -514,7 +524,7 @@ MUTANTS = [
     _initial_delay_skipped,
     _waiting_syncs_forgotten,
     _absent_members_kept,
-    _commit_before_the_plan,
+    _commit_before_the_assignment,
     _superseded_join_forgotten,
     _generation_not_counted,
     _sync_deadline_ignored,
@@ -523,7 +533,7 @@ MUTANTS = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__.strip("_"))
-def test_a_coordinator_with_one_rule_missing_is_found_out(
+def test_a_coordinator_with_one_rule_missing_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)

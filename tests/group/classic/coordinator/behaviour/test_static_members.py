@@ -1,4 +1,6 @@
-"""Static members (KIP-345): they come back as themselves, and their former selves are fenced."""
+"""Static members (KIP-345): they keep their membership when they restart, and their former incarnation is
+fenced.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
 
 
 @rule("R15", "R48")
-@pytest.mark.parametrize(("instance", "other"), [("b", 0), ("a", 1)], ids=["follower", "leader"])
-def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance: str, other: int) -> None:
+@pytest.mark.parametrize(("instance", "position"), [("b", 0), ("a", 1)], ids=["follower", "leader"])
+def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance: str, position: int) -> None:
     """GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
     stage = Stage()
     members = stage.create_stable_group(A, B)
-    assert stage.join(members[other], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
+    assert stage.join(members[position], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
 
 
 @rule("R15", "R48")
@@ -49,9 +51,9 @@ def test_the_member_id_of_a_static_member_is_valid_without_its_instance_id() -> 
 def test_every_restart_receives_a_new_member_id_that_starts_with_the_instance_id() -> None:
     """GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin."""
     stage = Stage()
-    seen = {stage.create_stable_group(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
-    assert len(seen) == 6
-    assert all(member_id.startswith("a-") for member_id in seen)
+    member_ids = {stage.create_stable_group(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
+    assert len(member_ids) == 6
+    assert all(member_id.startswith("a-") for member_id in member_ids)
 
 
 @rule("R42", "R43")
@@ -59,10 +61,14 @@ def test_a_follower_that_restarts_keeps_generation_and_assignment() -> None:
     """GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId."""
     stage = Stage()
     leader, follower = stage.create_stable_group(A, B)
-    back = stage.join(instance="b")
-    assert (back.response.generation_id, back.response.leader, back.response.members) == (1, leader, [])
+    restarted = stage.join(instance="b")
+    assert (restarted.response.generation_id, restarted.response.leader, restarted.response.members) == (
+        1,
+        leader,
+        [],
+    )
     assert stage.state is ClassicGroupState.STABLE
-    assert stage.sync(back.member_id, instance="b").response.assignment == follower.encode()
+    assert stage.sync(restarted.member_id, instance="b").response.assignment == follower.encode()
     assert stage.heartbeat(leader) is ErrorCode.NONE
 
 
@@ -71,44 +77,45 @@ def test_from_v9_a_leader_that_restarts_leads_but_skips_the_assignment() -> None
     """GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId, KIP-814."""
     stage = Stage()
     stage.create_stable_group(A, B)
-    back = stage.join(instance="a", version=9)
-    assert back.response.leader == back.member_id
-    assert back.response.skip_assignment
-    assert len(back.response.members) == 2
+    restarted = stage.join(instance="a", version=9)
+    assert restarted.response.leader == restarted.member_id
+    assert restarted.response.skip_assignment
+    assert len(restarted.response.members) == 2
 
 
 @rule("R43")
 def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
     stage = Stage()
-    former, _ = stage.create_stable_group(A, B)
-    back = stage.join(instance="a", version=8)
-    assert back.response.leader == former
-    assert back.response.members == []
-    assert stage.group().leader == back.member_id, "it leads all the same"
+    former_id, _ = stage.create_stable_group(A, B)
+    restarted = stage.join(instance="a", version=8)
+    assert restarted.response.leader == former_id
+    assert restarted.response.members == []
+    assert stage.group().leader == restarted.member_id, "it is the leader nevertheless"
 
 
 @rule("R15", "R42")
 def test_the_former_incarnation_is_fenced_in_every_request() -> None:
-    """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its kin for the other requests."""
+    """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and the tests of the other
+    requests."""
     stage = Stage()
-    former, _ = stage.create_stable_group(A, B)
+    former_id, _ = stage.create_stable_group(A, B)
     stage.join(instance="a")
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    assert stage.heartbeat(former, instance="a") is fenced
-    assert stage.sync(former, instance="a").code is fenced
-    assert stage.commit(former, 1, instance="a").codes == [fenced]
-    assert stage.join(former, instance="a").code is fenced
-    assert stage.leave((former, "a")).codes == [fenced]
-    assert stage.commit_in_transaction(member_id=former, generation=1, instance="a").codes == [fenced]
+    assert stage.heartbeat(former_id, instance="a") is fenced
+    assert stage.sync(former_id, instance="a").code is fenced
+    assert stage.commit(former_id, 1, instance="a").codes == [fenced]
+    assert stage.join(former_id, instance="a").code is fenced
+    assert stage.leave((former_id, "a")).codes == [fenced]
+    assert stage.commit_in_transaction(member_id=former_id, generation=1, instance="a").codes == [fenced]
 
 
 @rule("R15")
 def test_the_former_incarnation_without_its_instance_id_is_unknown() -> None:
     stage = Stage()
-    (former,) = stage.create_stable_group(A)
+    (former_id,) = stage.create_stable_group(A)
     stage.join(instance="a")
-    assert stage.heartbeat(former) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.heartbeat(former_id) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R42")
@@ -116,24 +123,24 @@ def test_the_waiting_join_of_a_replaced_follower_is_fenced_at_once() -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateRejoinedFollower."""
     stage = Stage()
     leader, follower = stage.create_stable_group(A, B)
-    former = stage.join(follower, instance="b", protocols=[("range", b"new")])
-    back = stage.join(instance="b")
-    assert former.code is ErrorCode.FENCED_INSTANCE_ID
-    assert back.waits
+    rejoined = stage.join(follower, instance="b", protocols=[("range", b"new")])
+    restarted = stage.join(instance="b")
+    assert rejoined.code is ErrorCode.FENCED_INSTANCE_ID
+    assert restarted.waits
     stage.join(leader, instance="a")
-    assert back.code is ErrorCode.NONE
+    assert restarted.code is ErrorCode.NONE
 
 
 @rule("R42", "R47")
 def test_the_waiting_join_of_a_replaced_member_is_fenced_and_its_new_incarnation_waits() -> None:
     """GroupMetadataManagerTest.testJoinGroupReplaceStaticMember."""
     stage = Stage()
-    former, answer = stage.add_member(**A)
-    back = stage.join(instance="a")
-    assert (answer.code, answer.member_id) == (ErrorCode.FENCED_INSTANCE_ID, former)
+    former_id, answer = stage.add_member(**A)
+    restarted = stage.join(instance="a")
+    assert (answer.code, answer.member_id) == (ErrorCode.FENCED_INSTANCE_ID, former_id)
     stage.wait(DELAY)
-    assert back.code is ErrorCode.NONE
-    assert list(stage.group().members) == [back.member_id]
+    assert restarted.code is ErrorCode.NONE
+    assert list(stage.group().members) == [restarted.member_id]
 
 
 @rule("R42")
@@ -141,10 +148,10 @@ def test_the_waiting_sync_of_a_replaced_member_is_fenced() -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged."""
     stage = Stage()
     _, follower = stage.create_generation(A, B)
-    parked = stage.sync(follower, instance="b")
-    assert parked.waits
+    waiting = stage.sync(follower, instance="b")
+    assert waiting.waits
     stage.join(instance="b")
-    assert parked.code is ErrorCode.FENCED_INSTANCE_ID
+    assert waiting.code is ErrorCode.FENCED_INSTANCE_ID
 
 
 @rule("R46")
@@ -152,8 +159,8 @@ def test_a_restart_in_completing_rebalance_starts_a_rebalance() -> None:
     """GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance."""
     stage = Stage()
     leader, _ = stage.create_generation(A, B)
-    back = stage.join(instance="b")
-    assert back.waits
+    restarted = stage.join(instance="b")
+    assert restarted.waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
     assert stage.join(leader, instance="a").response.generation_id == 2
 
@@ -163,8 +170,8 @@ def test_a_restart_that_keeps_the_selected_protocol_starts_no_rebalance() -> Non
     """GroupCoordinatorTest....ChangeOfProtocolWhileSelectProtocolUnchanged."""
     stage = Stage()
     stage.create_stable_group({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
-    back = stage.join(instance="b", protocols=[("range", b"changed")])
-    assert (back.response.generation_id, stage.state) == (1, ClassicGroupState.STABLE)
+    restarted = stage.join(instance="b", protocols=[("range", b"changed")])
+    assert (restarted.response.generation_id, stage.state) == (1, ClassicGroupState.STABLE)
 
 
 @rule("R45")
@@ -172,12 +179,12 @@ def test_a_restart_that_changes_the_selected_protocol_starts_a_rebalance() -> No
     """GroupCoordinatorTest....ChangeOfProtocolWithSelectedProtocolChanged."""
     stage = Stage()
     leader, _ = stage.create_stable_group({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
-    back = stage.join(instance="b", protocols=[("roundrobin", b"rr")])
-    assert back.waits
+    restarted = stage.join(instance="b", protocols=[("roundrobin", b"rr")])
+    assert restarted.waits
     assert isinstance(stage.notices[-1], RebalanceStarted)
     assert "changes the protocol from range to roundrobin" in stage.notices[-1].reason
     stage.join(leader, instance="a", protocols=BOTH)
-    assert back.response.protocol_name == "roundrobin"
+    assert restarted.response.protocol_name == "roundrobin"
 
 
 @rule("R42")
@@ -185,23 +192,25 @@ def test_a_restart_replaces_the_timeouts() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange."""
     stage = Stage()
     stage.create_stable_group(A)
-    back = stage.join(instance="a", session=20_000, rebalance=30_000)
-    member = stage.group().members[back.member_id]
+    restarted = stage.join(instance="a", session=20_000, rebalance=30_000)
+    member = stage.group().members[restarted.member_id]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 30_000)
 
 
 @rule("R42", "R133")
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
-    """Seen on Kafka 4.3.1: the timer is armed before the new timeout is stored."""
+    """Seen on Kafka 4.3.1: the timer starts before the new timeout is stored."""
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
-    back = stage.join(instance="a", session=20_000)
+    restarted = stage.join(instance="a", session=20_000)
     stage.wait(5_999)
-    assert stage.heartbeat(back.member_id) is ErrorCode.NONE
+    assert stage.heartbeat(restarted.member_id) is ErrorCode.NONE
     stage.wait(19_999)
-    assert stage.heartbeat(back.member_id) is ErrorCode.NONE, "from the first heartbeat on the new one counts"
-    again = stage.join(instance="a", session=6_000)
-    assert again.code is ErrorCode.NONE
+    assert stage.heartbeat(restarted.member_id) is ErrorCode.NONE, (
+        "the new timeout counts from the first heartbeat on"
+    )
+    second_restart = stage.join(instance="a", session=6_000)
+    assert second_restart.code is ErrorCode.NONE
     stage.wait(20_000)
     assert stage.state is ClassicGroupState.EMPTY
 
@@ -245,7 +254,7 @@ def test_an_absent_static_member_is_removed_when_it_does_not_sync() -> None:
     leader, absent = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.join(leader, instance="a", session=1_800_000)
     stage.wait(REBALANCE)
-    stage.sync(leader, plan={leader: b"all"})
+    stage.sync(leader, assignments={leader: b"all"})
     stage.wait(REBALANCE)
     assert stage.heartbeat(absent, instance="b") is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -273,25 +282,27 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
 
 @rule("R135")
 def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
-    """Kafka gives it its session timeout while it still counts as new, so it may expire in JoinGroup."""
+    """In Kafka the session timeout applies while the member still counts as new, so it may expire in
+    JoinGroup.
+    """
     stage = Stage(group_initial_rebalance_delay_ms=30_000)
     stage.join(instance="a", session=6_000)
-    back = stage.join(instance="a", session=6_000)
+    restarted = stage.join(instance="a", session=6_000)
     stage.wait(30_000)
-    assert back.code is ErrorCode.NONE
+    assert restarted.code is ErrorCode.NONE
 
 
 @rule("R49")
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
-    """Seen on Kafka 4.3.1: there the sync timer starts a rebalance although everyone has synced."""
+    """On Kafka 4.3.1 the sync timer starts a rebalance although all members have synced."""
     stage = Stage()
     leader, late = stage.create_generation({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
-    stage.sync(leader, plan={late: b"part"})
-    back = stage.join(instance="b", session=1_800_000)
-    assert stage.sync(back.member_id, instance="b").response.assignment == b"part"
+    stage.sync(leader, assignments={late: b"part"})
+    restarted = stage.join(instance="b", session=1_800_000)
+    assert stage.sync(restarted.member_id, instance="b").response.assignment == b"part"
     stage.wait(REBALANCE)
     assert stage.heartbeat(leader) is ErrorCode.NONE
-    assert stage.heartbeat(back.member_id) is ErrorCode.NONE
+    assert stage.heartbeat(restarted.member_id) is ErrorCode.NONE
 
 
 @rule("R84", "R136")

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's plan, and what becomes of those who wait for it."""
+"""SyncGroup: the leader's assignments, and the members that wait for them."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ def test_an_unknown_member_is_rejected_before_its_generation_is_checked() -> Non
 
 
 @rule("R60")
-@pytest.mark.parametrize("said", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
-def test_another_protocol_is_inconsistent(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("protocol", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
+def test_another_protocol_is_inconsistent(protocol: dict[str, Any]) -> None:
     """GroupCoordinatorTest.testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent and ...Name..."""
     stage = Stage()
     (member,) = stage.create_generation()
-    assert stage.sync(member, **said).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.sync(member, **protocol).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @rule("R57")
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
-    """The order as seen on Kafka 4.3.1."""
+    """The order was seen on Kafka 4.3.1."""
     stage = Stage()
-    said: dict[str, Any] = {missing: None}
-    answer = stage.sync("m", 1, group="", **said)
+    protocol: dict[str, Any] = {missing: None}
+    answer = stage.sync("m", 1, group="", **protocol)
     assert answer.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.sync("m", 1, group="").code is ErrorCode.INVALID_GROUP_ID
 
@@ -75,7 +75,7 @@ def test_before_v5_the_protocol_need_not_be_named() -> None:
     """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreNotProvided."""
     stage = Stage()
     (member,) = stage.create_generation()
-    answer = stage.sync(member, plan={}, protocol_type=None, protocol_name=None, version=4)
+    answer = stage.sync(member, assignments={}, protocol_type=None, protocol_name=None, version=4)
     assert answer.code is ErrorCode.NONE
 
 
@@ -84,7 +84,7 @@ def test_the_response_contains_the_protocol_of_the_group() -> None:
     """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent."""
     stage = Stage()
     (member,) = stage.create_generation()
-    response = stage.sync(member, plan={}).response
+    response = stage.sync(member, assignments={}).response
     assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
 
 
@@ -110,7 +110,7 @@ def test_a_follower_waits_for_the_leader() -> None:
     leader, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
     assert waiting.waits
-    own = stage.sync(leader, plan={leader: b"L", follower: b"F"})
+    own = stage.sync(leader, assignments={leader: b"L", follower: b"F"})
     assert (own.response.assignment, waiting.response.assignment) == (b"L", b"F")
     assert stage.state is ClassicGroupState.STABLE
 
@@ -120,7 +120,7 @@ def test_a_follower_that_syncs_after_the_leader_receives_its_assignment_at_once(
     """GroupCoordinatorTest.testSyncGroupFollowerAfterLeader."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
-    stage.sync(leader, plan={follower: b"F"})
+    stage.sync(leader, assignments={follower: b"F"})
     assert stage.sync(follower).response.assignment == b"F"
 
 
@@ -129,7 +129,7 @@ def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
     """GroupCoordinatorTest.testSyncGroupEmptyAssignment."""
     stage = Stage()
     (leader,) = stage.create_generation()
-    assert stage.sync(leader, plan={"ghost": b"x"}).response.assignment == b""
+    assert stage.sync(leader, assignments={"ghost": b"x"}).response.assignment == b""
     assert stage.heartbeat(leader) is ErrorCode.NONE
 
 
@@ -137,17 +137,17 @@ def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
 def test_assignments_of_a_follower_are_ignored() -> None:
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
-    assert stage.sync(follower, plan={follower: b"mine"}).waits
-    stage.sync(leader, plan={follower: b"F"})
-    assert stage.sync(follower, plan={follower: b"mine"}).response.assignment == b"F"
+    assert stage.sync(follower, assignments={follower: b"mine"}).waits
+    stage.sync(leader, assignments={follower: b"F"})
+    assert stage.sync(follower, assignments={follower: b"mine"}).response.assignment == b"F"
 
 
 @rule("R66")
 def test_assignments_of_the_leader_in_stable_are_ignored() -> None:
     stage = Stage()
     (leader,) = stage.create_generation()
-    stage.sync(leader, plan={leader: b"first"})
-    assert stage.sync(leader, plan={leader: b"second"}).response.assignment == b"first"
+    stage.sync(leader, assignments={leader: b"first"})
+    assert stage.sync(leader, assignments={leader: b"second"}).response.assignment == b"first"
 
 
 @rule("R62")
@@ -205,7 +205,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
     stage.wait(SESSION - 1)
     stage.heartbeat(leader)
     stage.wait(SESSION - 1)
-    stage.sync(leader, plan={follower: b"F"})
+    stage.sync(leader, assignments={follower: b"F"})
     assert waiting.response.assignment == b"F"
     stage.wait(5_999)
     assert stage.heartbeat(follower) is ErrorCode.NONE
@@ -213,7 +213,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
 
 @rule("R66")
 def test_a_sync_in_stable_restarts_the_session() -> None:
-    """Seen on Kafka 4.3.1: there it isn't."""
+    """On Kafka 4.3.1 it does not."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
@@ -222,11 +222,11 @@ def test_a_sync_in_stable_restarts_the_session() -> None:
     assert stage.heartbeat(member) is ErrorCode.NONE
 
 
-# Those who never sync
+# Members that never sync
 
 
 def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[ErrorCode]:
-    """Let time pass with a heartbeat of each every 5 s; the codes of the last ones."""
+    """Wait, with a heartbeat of each member every 5 s. Return the error codes of the last heartbeats."""
     codes: list[ErrorCode] = []
     for _ in range(ms // 5_000):
         stage.wait(5_000)
@@ -250,7 +250,7 @@ def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> N
     """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
-    stage.sync(leader, plan={})
+    stage.sync(leader, assignments={})
     codes = alive(stage, [leader, follower], REBALANCE, 1)
     assert codes == [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
     assert stage.group().rebalance_reason == f"no SyncGroup from {follower}"
@@ -282,7 +282,7 @@ def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None
 def test_a_rejected_sync_does_not_count() -> None:
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
-    stage.sync(leader, plan={})
+    stage.sync(leader, assignments={})
     stage.sync(follower, 99)
     assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
 
