@@ -23,7 +23,6 @@ I1 I2 I3 I4 I5 I6 I7 I8 I9 I10 I11 I12 I13 I14 I15 I16 I17 I18 I19 I20
 """
 # Rules that the source cites before docs/rules defines them.
 UNDEFINED = """
-
 """
 # Rules that the source does not cite.
 UNCITED = """

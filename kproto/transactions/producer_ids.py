@@ -104,8 +104,10 @@ def wait_for_completion(
 
 
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
-    """Return whether the producer may own the id: it names no identity, the current one, or an exhausted
-    one."""
+    """Return whether the producer may own the id.
+
+    It may if it names no identity, the current one, or one whose epochs are exhausted.
+    """
     return (
         identity is None
         or identity.producer_id == txn.producer_id

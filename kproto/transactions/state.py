@@ -104,8 +104,7 @@ TransactionAction: TypeAlias = SendResponse | WriteMarkers
 
 
 class PartitionCounts(Protocol):
-    """The broker's topics, as the transaction coordinator sees them. None is returned for an unknown
-    topic."""
+    """The broker's topics, as the transaction coordinator sees them. None stands for an unknown topic."""
 
     def partitions(self, name: str, /) -> int | None: ...
 

@@ -94,8 +94,10 @@ def delete_offsets_of_empty_group(
 
 
 def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
-    """Delete the offsets of topics to which no consumer subscribes; answer NON_EMPTY_GROUP for other
-    types."""
+    """Delete the offsets of topics without a subscriber.
+
+    A group of another protocol type than "consumer" is answered NON_EMPTY_GROUP.
+    """
     if group.protocol_type != CONSUMER:
         send_error(context, deletion.call, ErrorCode.NON_EMPTY_GROUP)
         return

@@ -126,8 +126,10 @@ def replace_member_while_preparing(
 def replace_member_while_completing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation and start a rebalance: the leader's assignment names the old member
-    id."""
+    """Replace the former incarnation and start a rebalance.
+
+    The assignment that the leader computes names the old member id.
+    """
     member = _replace(context, group, call)
     prepare_rebalance(
         context, group, f"static member {member.label} restarted while the assignment was computed"

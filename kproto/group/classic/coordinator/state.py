@@ -341,8 +341,7 @@ class GroupContext:
         self.actions.append(SendResponse(call.token, response))
 
     def wake_at(self, group: ClassicGroup, deadline: int) -> int:
-        """Register and return a deadline of the group: `group.join_deadline = context.wake_at(group,
-        ...)`."""
+        """Register and return a deadline: `group.join_deadline = context.wake_at(group, ...)`."""
         if deadline < group.wake:
             group.wake = deadline
             self.coordinator.deadlines.set(group.group_id, deadline)

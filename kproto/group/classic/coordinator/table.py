@@ -216,8 +216,10 @@ def _join(context: GroupContext, group: ClassicGroup, call: RequestReceived[Join
 def _kind_of_join(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> GroupEventKind:
-    """Return the row of a JoinGroup. The size of the group is checked first, then the protocols (R21,
-    R24)."""
+    """Return the row of a JoinGroup.
+
+    The size of the group is checked first (R21), then the protocols (R24), then the member.
+    """
     request = call.request
     member_id, instance_id = request.member_id, request.group_instance_id
     if group.state is not ClassicGroupState.DEAD:
