@@ -18,7 +18,7 @@ from ..errors import ConfigError, IllegalState
 from ..models import contract, librdkafka
 from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka import conf
-from ..testing.two_threads import refusal
+from ..testing.concurrent_calls import refusal
 from ..testing.world import World
 from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
 from .scenario import ScenarioRun, offsets, scenario

@@ -29,7 +29,7 @@ from ..group.subscription import TopicPartition
 from ..models.contract import OURS
 from ..models.index import load_model, model_names
 from ..testing.world import World
-from ..testing.world.machines import Machine
+from ..testing.world.members import Machine
 
 # The documents by the prefix of their scenario ids, and the modules that hold the scenarios.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -45,7 +45,7 @@ from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
 from ..models import contract as c
 from ..models.index import Model, load_model, model_names
-from .wires import BOOTSTRAP, Wires
+from .model_connections import BOOTSTRAP, Wires
 
 POLL_MS = 50
 AFTER_ERROR_MS = 300
@@ -62,7 +62,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
     """Run the member until it is closed. Raises ConfigError for names and options that there are not, and
     ConnectionFailed where all commands have come and a machine finds no broker."""
     if name == "kproto":
-        from .driver_of_consumer import Driven
+        from .consumer_driver import Driven
 
         Driven(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
     elif name in model_names():

@@ -28,7 +28,7 @@ from types import TracebackType
 from ..broker.shell import stop_listening
 from ..errors import ConfigError, IllegalState
 from ..validation import checked
-from .places import place
+from .broker_address import place
 
 CHUNK = 1 << 16
 MOVES = ("cut", "stall", "half_close", "delay")

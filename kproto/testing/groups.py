@@ -56,7 +56,7 @@ except ImportError as error:
 from .invariants import ALWAYS, Claim, check
 from .schedules import QUICK, rest
 from .world import Consumer, World
-from .world.code import ran
+from .world.user_code import ran
 
 _MS = st.sampled_from((1, 5, 50, 500, 3_000))
 _ANY = st.integers(0, 99)

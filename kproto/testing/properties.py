@@ -27,7 +27,7 @@ from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
 from ..validation import checked
 from .invariants import Broken
-from .world.code import ran
+from .world.user_code import ran
 
 # Lines of Python that an assignor may take; a thousand partitions for a hundred members take a tenth.
 MOST_LINES: Final = 2_000_000

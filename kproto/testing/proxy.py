@@ -25,7 +25,7 @@ from consumer.security.tls import sentence
 from ..broker.shell import stop_listening
 from ..errors import ConnectionFailed, IllegalState
 from ..inspect.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
-from .places import place
+from .broker_address import place
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31

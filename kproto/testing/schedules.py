@@ -26,7 +26,7 @@ from ..records import BatchBuilder
 from ..validation import checked
 from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World
-from .world.machines import Machine
+from .world.members import Machine
 
 # Options under which a story of seconds holds what takes others minutes.
 QUICK: Final[dict[str, Any]] = {

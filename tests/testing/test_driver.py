@@ -27,7 +27,7 @@ from kproto.messages.metadata import MetadataRequest
 from kproto.models import contract as c
 from kproto.models.index import MODELS, load_model
 from kproto.testing.driver import WORDS, Commands, Machine, configuration, say
-from kproto.testing.wires import Wires
+from kproto.testing.model_connections import Wires
 
 SOON = {
     "group.initial.rebalance.delay.ms": "0",

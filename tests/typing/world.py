@@ -8,7 +8,7 @@ import kproto.models
 from kproto.group.subscription import TopicPartition
 from kproto.testing.world import World
 from kproto.testing.world.consumers import Consumer
-from kproto.testing.world.machines import Member
+from kproto.testing.world.members import Member
 
 
 def who_joins_is_known(world: World) -> None:

@@ -20,21 +20,16 @@ from __future__ import annotations
 from typing import Final
 
 from ..world import World
-from ..world.code import looked
-from .change import (
-    a_commit_blocks_no_fetch,
-    a_cooperative_rebalance_moves_no_more_than_it_must,
-    a_cooperative_rebalance_takes_two_rounds,
-)
-from .looking import GRACE_MS, Broken, Claim, raised
-from .moment import a_fenced_member_is_silent, no_partition_has_two_owners
-from .rest import (
+from ..world.user_code import looked
+from .always import a_fenced_member_is_silent, no_partition_has_two_owners
+from .at_rest import (
     every_record_was_delivered,
     the_group_converges,
     what_is_owned_is_read,
     what_was_assigned_is_owned,
 )
-from .story import (
+from .claim import GRACE_MS, Broken, Claim, raised
+from .history import (
     a_clean_handover_loses_no_commit,
     a_commit_costs_no_partition,
     a_partition_starts_where_the_group_committed,
@@ -48,6 +43,11 @@ from .story import (
     the_last_seek_wins,
     what_commit_reported_is_committed,
     what_is_committed_was_delivered,
+)
+from .single_change import (
+    a_commit_blocks_no_fetch,
+    a_cooperative_rebalance_moves_no_more_than_it_must,
+    a_cooperative_rebalance_takes_two_rounds,
 )
 
 __all__ = [

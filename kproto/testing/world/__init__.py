@@ -36,10 +36,10 @@ from __future__ import annotations
 from ...group.subscription import TopicPartition
 from .clients import Client
 from .consumers import Consumer
-from .machines import Member
+from .members import Member
 from .network import Fault
+from .observation import Seen
 from .producers import Producer
-from .seen import Seen
 from .world import Invariant, Stuck, Tamper, World
 
 __all__ = [

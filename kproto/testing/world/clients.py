@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from consumer.engine.network.transport import Broken, Data, Open, Opened, Shut, Write
 
 from ...group.subscription import TopicPartition
-from .code import ran
 from .journal import kept, knob
 from .network import Wire
+from .user_code import ran
 
 if TYPE_CHECKING:
     from .world import World

@@ -21,8 +21,8 @@ from ...errors import IllegalState
 from ...group.subscription import TopicPartition
 from ...validation import checked
 from .clients import EngineClient
-from .code import ran
 from .journal import kept, knob
+from .user_code import ran
 
 if TYPE_CHECKING:
     from .world import World

@@ -18,8 +18,8 @@ from ...messages.headers import decode_request, encode_response
 from ...wire.frame import frame
 from . import trace as traces
 from .clients import Client
-from .code import ran
 from .network import Wire
+from .user_code import ran
 
 if TYPE_CHECKING:
     from .world import World

@@ -37,15 +37,15 @@ from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces
 from .clients import Client
-from .code import looked, ran
 from .consumers import Consumer
 from .exchange import Exchange
 from .journal import Knob, kept, knob
-from .machines import Machine, Member
+from .members import Machine, Member
 from .network import Fault, Network, fault
+from .observation import Seen
 from .operator import Operator
 from .producers import Producer
-from .seen import Seen
+from .user_code import looked, ran
 
 START: Final = 1_000_000
 AT_ONE_MOMENT: Final = 200_000

@@ -119,7 +119,7 @@ def test_a_wrong_password_is_told_at_once_and_leaves_nothing_behind(server: Any,
     assert not server.broker.pending_closes
 
 
-@pytest.mark.thorough  # tests/testing/test_secrets.py asks more, and sooner
+@pytest.mark.thorough  # tests/testing/behaviour/test_secrets.py asks more, and sooner
 def test_no_log_and_no_error_tells_a_secret(
     server: Any, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:

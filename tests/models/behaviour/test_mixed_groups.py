@@ -1,6 +1,6 @@
 """kproto's consumer in one group with each of the other clients: they share, and hand over what is committed.
 
-What befalls such groups is in tests/testing/test_mixed.py.
+What befalls such groups is in tests/testing/behaviour/test_mixed_groups.py.
 """
 
 from __future__ import annotations

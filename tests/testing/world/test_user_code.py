@@ -13,7 +13,7 @@ from kproto.testing.groups import Group
 from kproto.testing.invariants import check
 from kproto.testing.schedules import QUICK
 from kproto.testing.world import Consumer, Member, World
-from kproto.testing.world.machines import Machine
+from kproto.testing.world.members import Machine
 
 
 async def waits(*_: Any) -> Any:

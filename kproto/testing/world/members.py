@@ -15,10 +15,10 @@ from ...messages.join_group import JoinGroupResponse
 from ...models import contract
 from ...wire.frame import Frames, frame
 from .clients import Client
-from .code import ran
 from .consumers import BEGINS, Listener
 from .journal import kept, knob
 from .network import Wire
+from .user_code import ran
 
 if TYPE_CHECKING:
     from .world import World

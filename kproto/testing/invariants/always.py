@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...group.classic.coordinator.state import ClassicGroup
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Client, Member, World
-from .looking import broken
+from .claim import broken
 
 
 def no_partition_has_two_owners(world: World) -> None:

@@ -74,11 +74,13 @@ def test_another_seed_is_another_run() -> None:
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
     """Sets of strings come in another order in each process: nothing may depend on it."""
-    program = "from tests.testing.test_world import a_day_in_the_life; print(a_day_in_the_life(5).digest())"
+    program = (
+        "from tests.testing.world.test_world import a_day_in_the_life; print(a_day_in_the_life(5).digest())"
+    )
     found = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3])},
             capture_output=True,
             text=True,
             check=True,

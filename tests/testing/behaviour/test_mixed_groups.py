@@ -15,7 +15,7 @@ from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.schedules import play
 from kproto.testing.world import Member
 from tests.seeds import repeatable, seeds
-from tests.testing.engines import MUTANTS
+from tests.testing.engine_mutants import MUTANTS
 
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 STORIES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "30"))

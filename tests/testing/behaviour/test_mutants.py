@@ -11,7 +11,7 @@ import pytest
 from kproto.testing import invariants as claims
 from kproto.testing.schedules import play
 from kproto.testing.world import World, tp
-from tests.testing.engines import MUTANTS
+from tests.testing.engine_mutants import MUTANTS
 
 pytestmark = pytest.mark.thorough
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...group.subscription import TopicPartition
 from ..world import Consumer, World
-from .looking import (
+from .claim import (
     Broken,
     broken,
 )

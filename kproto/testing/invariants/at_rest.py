@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Member, World
-from .looking import (
+from .claim import (
     broken,
     consumers,
     not_given,
