@@ -1,6 +1,7 @@
-"""What any client does with the protocol and does alike: requests by version, what an answer says, metadata.
+"""What all models share: building requests for each version, reading responses, and cluster metadata.
 
-Nothing here decides anything: when to ask, whom, and what to make of an error is each client's own.
+Nothing here makes decisions. When to send a request, to which broker, and how to handle an error is up to
+each model.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ Offered = Mapping[int, tuple[int, int]]
 
 
 def negotiate_version(versions: Mapping[int, int], offered: Offered, api_key: int) -> int:
-    """The version of an API that a client speaks with this broker: the highest that both know."""
-    known = versions[api_key]
-    return min(known, offered[api_key][1]) if api_key in offered else known
+    """Return the highest version of an API that both the client and the broker support."""
+    highest = versions[api_key]
+    return min(highest, offered[api_key][1]) if api_key in offered else highest
 
 
 # -- metadata ---------------------------------------------------------------------------------------------
 
 
 class PartitionLeader(NamedTuple):
-    """Who leads a partition; node -1 is nobody."""
+    """The leader of a partition; node -1 means none."""
 
     node: int
     epoch: int
@@ -75,7 +76,7 @@ class PartitionLeader(NamedTuple):
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """What a client knows of the cluster; `update` applies a response."""
+    """What a client knows about the cluster; `update` applies a Metadata response."""
 
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     racks: dict[int, str] = field(default_factory=dict[int, str])
@@ -91,10 +92,16 @@ class ClusterMetadata:
     controller: int = -1
 
     def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
-        """Take over what an answer says of its topics; with `whole`, forget all others."""
+        """Apply a response to the topics in it; with `whole`, forget all other topics."""
         if response.brokers:
-            self.brokers = {one.node_id: (one.host, one.port) for one in response.brokers}
-            self.racks = {one.node_id: one.rack for one in response.brokers if one.rack is not None}
+            self.brokers = {
+                partition.node_id: (partition.host, partition.port) for partition in response.brokers
+            }
+            self.racks = {
+                partition.node_id: partition.rack
+                for partition in response.brokers
+                if partition.rack is not None
+            }
         self.controller = response.controller_id
         if whole:
             self.topics, self.errors, self.ids, self.names, self.replicas = {}, {}, {}, {}, {}
@@ -111,23 +118,25 @@ class ClusterMetadata:
                 self.names.pop(self.ids.get(name, ZERO_UUID), None)
                 self.ids[name], self.names[topic.topic_id] = topic.topic_id, name
             self.topics[name] = {
-                one.partition_index: PartitionLeader(one.leader_id, one.leader_epoch)
-                for one in topic.partitions
+                partition.partition_index: PartitionLeader(partition.leader_id, partition.leader_epoch)
+                for partition in topic.partitions
             }
-            for one in topic.partitions:
-                self.replicas[TopicPartition(name, one.partition_index)] = tuple(one.replica_nodes)
+            for partition in topic.partitions:
+                self.replicas[TopicPartition(name, partition.partition_index)] = tuple(
+                    partition.replica_nodes
+                )
 
     def leader(self, tp: TopicPartition) -> PartitionLeader | None:
-        """The leader of a partition, or None while nobody is known."""
-        found = self.topics.get(tp.topic, {}).get(tp.partition)
-        return found if found is not None and found.node in self.brokers else None
+        """Return the leader of a partition, or None while it is unknown."""
+        leader = self.topics.get(tp.topic, {}).get(tp.partition)
+        return leader if leader is not None and leader.node in self.brokers else None
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions those of `topics` have that are there."""
+        """Return the partition counts of those of `topics` that exist."""
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
     def rack_sets(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
-        """For each partition of each topic the racks of its replicas, where brokers have racks."""
+        """Return the racks of the replicas, per topic and partition; empty if no broker has a rack."""
         if not self.racks:
             return {}
         return {
@@ -144,23 +153,23 @@ class ClusterMetadata:
         }
 
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
-        """The topics that a pattern means: from end to end, or (librdkafka) anywhere."""
-        found = compiled(pattern)
-        test = found.fullmatch if full else found.search
+        """Return the topics that match `pattern`, as a whole or (librdkafka) anywhere in the name."""
+        regex = compiled(pattern)
+        test = regex.fullmatch if full else regex.search
         return frozenset(topic for topic in self.topics if test(topic) and not topic.startswith("__"))
 
 
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
-    """Ask for `topics`; for all of them with None, for the brokers only with none."""
-    asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-    return MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+    """Build a request for `topics`; None asks for all topics, an empty one for the brokers only."""
+    requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+    return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
 
 
 # -- the coordinator --------------------------------------------------------------------------------------
 
 
 class FoundCoordinator(NamedTuple):
-    """What a FindCoordinator answer says."""
+    """The coordinator or the error in a FindCoordinator response."""
 
     error: int
     node: int
@@ -170,23 +179,29 @@ class FoundCoordinator(NamedTuple):
 
 
 def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
-    """Ask for a group's coordinator: one key until v3, a list of them from v4 on."""
+    """Build a request for a group's coordinator: a single key up to v3, a list of keys from v4."""
     if version >= 4:
         return FindCoordinatorRequest(coordinator_keys=[group_id])
     return FindCoordinatorRequest(key=group_id)
 
 
 def parse_find_coordinator(response: FindCoordinatorResponse) -> FoundCoordinator:
-    """The one coordinator in an answer of any version."""
-    one = response.coordinators[0] if response.coordinators else response
-    return FoundCoordinator(one.error_code, one.node_id, one.host, one.port, one.error_message)
+    """Return the one coordinator in a response of any version."""
+    coordinator = response.coordinators[0] if response.coordinators else response
+    return FoundCoordinator(
+        coordinator.error_code,
+        coordinator.node_id,
+        coordinator.host,
+        coordinator.port,
+        coordinator.error_message,
+    )
 
 
 # -- committed offsets ------------------------------------------------------------------------------------
 
 
 class OffsetToCommit(NamedTuple):
-    """What is committed for one partition."""
+    """The offset to commit for one partition."""
 
     offset: int
     epoch: int = -1
@@ -200,7 +215,7 @@ def offset_commit_request(
     instance: str | None,
     offsets: Mapping[TopicPartition, OffsetToCommit],
 ) -> OffsetCommitRequest:
-    """Commit `offsets`, in the order of their topics as they come."""
+    """Build a commit of `offsets`, with topics in the order of their first partition."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), (offset, epoch, metadata) in offsets.items():
         topics.setdefault(topic, []).append(
@@ -216,21 +231,23 @@ def offset_commit_request(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=found) for name, found in topics.items()],
+        topics=[
+            OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()
+        ],
     )
 
 
 def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The error code of each partition of a commit."""
+    """Return the error code of each partition."""
     return {
-        TopicPartition(topic.name, one.partition_index): one.error_code
+        TopicPartition(topic.name, partition.partition_index): partition.error_code
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
 class FetchedOffset(NamedTuple):
-    """What the group has committed for one partition; offset -1 is nothing."""
+    """The committed offset of one partition; -1 if there is none."""
 
     offset: int
     epoch: int
@@ -240,7 +257,7 @@ class FetchedOffset(NamedTuple):
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], version: int, *, stable: bool
 ) -> OffsetFetchRequest:
-    """Ask what the group committed for `partitions`."""
+    """Build a request for the committed offsets of `partitions`."""
     if version >= 8:
         group = OffsetFetchRequestGroup(
             group_id=group_id,
@@ -258,42 +275,42 @@ def offset_fetch_request(
 
 
 def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
-    """The error of the whole answer, and what it says of each partition."""
+    """Return the error of the whole response, and the committed offset of each partition."""
     body = response.groups[0] if response.groups else response
     return body.error_code, {
-        TopicPartition(topic.name, one.partition_index): FetchedOffset(
-            one.committed_offset, one.committed_leader_epoch, one.error_code
+        TopicPartition(topic.name, partition.partition_index): FetchedOffset(
+            partition.committed_offset, partition.committed_leader_epoch, partition.error_code
         )
         for topic in body.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
 # -- positions --------------------------------------------------------------------------------------------
 
-# The timestamps that ask for the end and the beginning of a log.
+# The timestamps that mean the end and the start of a log.
 LATEST, EARLIEST = -1, -2
 
 
 def list_offsets_request(
-    wanted: Mapping[TopicPartition, tuple[int, int]], *, isolation: int, timeout_ms: int = 0
+    timestamps: Mapping[TopicPartition, tuple[int, int]], *, isolation: int, timeout_ms: int = 0
 ) -> ListOffsetsRequest:
-    """Ask for offsets by time: partition -> (timestamp, current leader epoch)."""
+    """Build a request from partition -> (timestamp, current leader epoch)."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
-    for (topic, index), (timestamp, epoch) in wanted.items():
+    for (topic, index), (timestamp, epoch) in timestamps.items():
         topics.setdefault(topic, []).append(
             ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=timestamp)
         )
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,
-        topics=[ListOffsetsTopic(name=name, partitions=found) for name, found in topics.items()],
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         timeout_ms=timeout_ms,
     )
 
 
 class ListedOffset(NamedTuple):
-    """One partition's answer to ListOffsets."""
+    """The offset or the error of one partition in a ListOffsets or OffsetForLeaderEpoch response."""
 
     error: int
     offset: int
@@ -302,26 +319,28 @@ class ListedOffset(NamedTuple):
 
 def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset]:
     return {
-        TopicPartition(topic.name, one.partition_index): ListedOffset(
-            one.error_code, one.offset, one.leader_epoch
+        TopicPartition(topic.name, partition.partition_index): ListedOffset(
+            partition.error_code, partition.offset, partition.leader_epoch
         )
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
 def offset_for_leader_epoch_request(
-    wanted: Mapping[TopicPartition, tuple[int, int]],
+    epochs: Mapping[TopicPartition, tuple[int, int]],
 ) -> OffsetForLeaderEpochRequest:
-    """Ask where leader epochs end: partition -> (epoch of the position, current leader epoch)."""
+    """Build a request from partition -> (epoch of the position, current leader epoch)."""
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
-    for (topic, index), (epoch, current) in wanted.items():
+    for (topic, index), (epoch, current) in epochs.items():
         topics.setdefault(topic, []).append(
             OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
         )
     return OffsetForLeaderEpochRequest(
         replica_id=-1,
-        topics=[OffsetForLeaderTopic(topic=name, partitions=found) for name, found in topics.items()],
+        topics=[
+            OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in topics.items()
+        ],
     )
 
 
@@ -329,11 +348,11 @@ def parse_offset_for_leader_epoch(
     response: OffsetForLeaderEpochResponse,
 ) -> dict[TopicPartition, ListedOffset]:
     return {
-        TopicPartition(topic.topic, one.partition): ListedOffset(
-            one.error_code, one.end_offset, one.leader_epoch
+        TopicPartition(topic.topic, partition.partition): ListedOffset(
+            partition.error_code, partition.end_offset, partition.leader_epoch
         )
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -341,7 +360,7 @@ def parse_offset_for_leader_epoch(
 
 
 class FetchStart(NamedTuple):
-    """Where to read one partition from."""
+    """The offset at which to fetch one partition, the leader epoch and the size limit."""
 
     offset: int
     epoch: int = -1
@@ -349,7 +368,7 @@ class FetchStart(NamedTuple):
 
 
 def fetch_request(
-    wanted: Mapping[TopicPartition, FetchStart],
+    partitions_to_fetch: Mapping[TopicPartition, FetchStart],
     cluster: ClusterMetadata,
     *,
     wait_ms: int,
@@ -360,9 +379,9 @@ def fetch_request(
     forgotten: Iterable[TopicPartition] = (),
     rack: str = "",
 ) -> FetchRequest:
-    """Read from `wanted`, in its order; ids go along for the versions that name topics by them."""
+    """Build a Fetch, with partitions in the order of `wanted`; topic ids are added for newer versions."""
     topics: dict[str, list[FetchPartition]] = {}
-    for (topic, index), (offset, epoch, bound) in wanted.items():
+    for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():
         topics.setdefault(topic, []).append(
             FetchPartition(
                 partition=index, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=bound
@@ -377,8 +396,8 @@ def fetch_request(
         session_id=session[0],
         session_epoch=session[1],
         topics=[
-            FetchTopic(topic=name, topic_id=ids.get(name, ZERO_UUID), partitions=found)
-            for name, found in topics.items()
+            FetchTopic(topic=name, topic_id=ids.get(name, ZERO_UUID), partitions=partitions)
+            for name, partitions in topics.items()
         ],
         forgotten_topics_data=[
             ForgottenTopic(topic=name, topic_id=ids.get(name, ZERO_UUID), partitions=indexes)
@@ -391,50 +410,51 @@ def fetch_request(
 def parse_fetch(
     response: FetchResponse, cluster: ClusterMetadata
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    """The partitions of an answer, by name; those of an id that nobody knows are left out."""
+    """Yield the partitions of a response by name; partitions of an unknown topic id are skipped."""
     for topic in response.responses:
         name = topic.topic or cluster.names.get(topic.topic_id)
         if name is not None:
-            for one in topic.partitions:
-                yield TopicPartition(name, one.partition_index), one
+            for partition in topic.partitions:
+                yield TopicPartition(name, partition.partition_index), partition
 
 
 class FetchedRecords(NamedTuple):
-    """What a partition's answer held from an offset on."""
+    """The records of one partition in a Fetch response, from an offset on."""
 
     records: list[ModelRecord]
-    # Where to go on reading: behind the last whole batch, whatever was in it.
+    # The next offset to fetch: after the last complete batch, even if it held no records.
     position: int
-    # The leader epoch of the last batch; -1 where there was none.
+    # The leader epoch of the last batch; -1 without a batch.
     epoch: int
 
 
 def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> FetchedRecords:
-    """The records of a partition from `offset` on; with `committed`, without those of aborted transactions.
+    """Read the records of a partition from `offset` on.
 
-    A broken batch ends it: what stood before it is given.
+    With `committed`, records of aborted transactions are skipped. A corrupt batch ends the reading; the
+    records before it are returned.
     """
-    found: list[ModelRecord] = []
+    records: list[ModelRecord] = []
     position, epoch = offset, -1
     if not data.records:
-        return FetchedRecords(found, position, epoch)
+        return FetchedRecords(records, position, epoch)
     aborted = None
     if committed and data.aborted_transactions:
         aborted = AbortedTransactions(
-            [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+            [(record.producer_id, record.first_offset) for record in data.aborted_transactions]
         )
     for batch in _complete_batches(data.records):
         if batch.last_offset < position:
             continue
         skipped = aborted is not None and aborted.skips(batch)
         if not skipped and not batch.is_control:
-            found += [
-                ModelRecord(tp, one.offset, one.timestamp, one.key, one.value)
-                for one in batch.records()
-                if one.offset >= position
+            records += [
+                ModelRecord(tp, record.offset, record.timestamp, record.key, record.value)
+                for record in batch.records()
+                if record.offset >= position
             ]
         position, epoch = batch.last_offset + 1, batch.partition_leader_epoch
-    return FetchedRecords(found, position, epoch)
+    return FetchedRecords(records, position, epoch)
 
 
 def _complete_batches(records: bytes) -> Iterator[Batch]:
@@ -445,7 +465,7 @@ def _complete_batches(records: bytes) -> Iterator[Batch]:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Return Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,28 +1,28 @@
-"""What every client's machine shares with the one that runs it: its configuration, events and actions.
+"""The contract between a model and its runner: configuration, events and actions.
 
-Nothing here belongs to any one client. A client is a module with
+Nothing here belongs to a single model. A model is a module with
 
-    VERSIONS: dict[int, int]                                    # API key -> the highest version it speaks
-    start(config: Config) -> State
-    step(state: State, event: Event, now: int) -> list[Action]
+    VERSIONS: dict[int, int]        # API key -> the highest version that it supports
+    start(config: ModelConfig) -> State
+    step(state: State, event: ModelEvent, now: int) -> list[ModelAction]
     next_deadline(state: State) -> int | None
 
-and is a whole consumer, from the bootstrap address to the records: it keeps its own metadata, looks its
-coordinator up, joins, fetches, commits. Whoever runs it (a world in virtual time, or real sockets) moves
-requests, answers and the application's calls, and knows nothing of any client.
+A model is a whole consumer, from the bootstrap address to the records: it keeps its own metadata, looks up
+its coordinator, joins, fetches and commits. The runner is a world in virtual time, or real sockets. It
+transports requests, responses and the application's calls, and knows nothing about any particular client.
 
-Rules that hold here:
-
-* Times are milliseconds of a clock that never goes back; `now` comes with each event.
-* The application is one loop. `Poll` says that it waits for records; the machine answers with one `Polled`,
-  at once or when something came or `timeout_ms` is over. Between `Polled` and the next `Poll` the
-  application is busy: what an original does only inside of poll, its machine does only then. Where an
-  original pushes records to handlers instead (sarama), an open `Poll` means that handlers are taking them.
-* `Tell` calls the application back. The machine goes on as its original does while that callback runs, and
-  hears `Told` when it has returned; the application may send `Commit` in between.
-* A connection is an address and a lane. Answers of one connection come in the order of its requests; the
-  runner opens it with the first `Send`, asks ApiVersions by itself, and fails what is open when it breaks.
-* Whatever is random in an original is drawn from `Config.random`, so that a run repeats bit for bit.
+* Times are milliseconds of a monotonic clock. Each event comes with `now`.
+* The application is one loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when there are
+  records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application is busy. What
+  an original does only inside poll, its model does only then. If an original pushes records to handlers
+  instead (sarama), the handlers accept records while a poll is open.
+* `RunCallback` calls the application, and `CallbackReturned` reports its end. Meanwhile the model continues
+  as its original does, and the application may send `CommitCalled`.
+* A connection is an address and a lane. Its responses arrive in the order of its requests. The runner opens
+  the connection with the first `SendRequest`, sends ApiVersions itself, and fails the requests in flight if
+  the connection breaks.
+* Random choices of an original are drawn from `ModelConfig.random`, so that every run can be repeated
+  exactly.
 """
 
 from __future__ import annotations
@@ -39,27 +39,28 @@ from ..group.subscription import TopicPartition
 from ..wire.message import Message
 
 
-def _texts(value: object) -> bool:
+def _is_list_of_strings(value: object) -> bool:
+    """Return whether `value` is a list of strings."""
     return isinstance(value, list | tuple) and all(
-        isinstance(one, str) for one in cast("list[object]", value)
+        isinstance(item, str) for item in cast("list[object]", value)
     )
 
 
-_RULES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+_CHECKS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "bool": (lambda value: isinstance(value, bool), "true or false"),
     "int": (
         lambda value: type(value) is int and 0 <= value < 2**31,
-        "a whole number, 0 or more, and an int32",
+        "an integer from 0 to 2147483647",
     ),
-    "str": (lambda value: isinstance(value, str), "a text"),
-    "tuple[str, ...]": (_texts, "a list of names"),
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "tuple[str, ...]": (_is_list_of_strings, "a list of strings"),
 }
 _ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """What the drivers of the originals are told, by the same names; None is the original's own default."""
+    """The options of a model, named as in the drivers of the originals. None means the original's default."""
 
     client_id: str
     group_id: str
@@ -74,26 +75,26 @@ class ModelConfig:
     metadata_ms: int | None = None
     rack: str | None = None
     isolation: str | None = None
-    # kafka-go: its partition watcher.
+    # kafka-go: WatchPartitionChanges.
     watch: bool = True
     fetch_wait_ms: int = 100
-    # Whatever is random in an original: drawn from here, 0 <= x < 1.
+    # Source of the original's random choices: returns 0 <= x < 1.
     random: Callable[[], float] = lambda: 0.5
-    # Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages").
+    # Options of one model only, by the original's names ("Offsets.Retry.Max", "queued.min.messages").
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            holds, allowed = _RULES.get(str(one.type).removesuffix(" | None"), _ANYTHING)
-            value = getattr(self, one.name)
+        for option in fields(self):
+            holds, allowed = _CHECKS.get(str(option.type).removesuffix(" | None"), _ANYTHING)
+            value = getattr(self, option.name)
             if value is not None and not holds(value):
-                raise ConfigError(one.name, value, allowed)
+                raise ConfigError(option.name, value, allowed)
         if self.isolation not in (None, "read_committed", "read_uncommitted"):
             raise ConfigError("isolation", self.isolation, "read_committed or read_uncommitted")
 
 
-# Of some of these options the names in `consumer.Consumer`.
-OURS: Final[Mapping[str, str]] = {
+# Option -> name of the same option of `consumer.Consumer`.
+CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "assignors": "partition_assignment_strategy",
     "instance": "group_instance_id",
     "session_ms": "session_timeout_ms",
@@ -109,30 +110,32 @@ OURS: Final[Mapping[str, str]] = {
 }
 
 
-def make_config(given: Mapping[str, Any]) -> ModelConfig:
-    """The configuration that was given by name. ConfigError: a name that isn't one, or no group_id."""
-    names = [one.name for one in fields(ModelConfig)]
-    for name, value in given.items():
+def make_config(options: Mapping[str, Any]) -> ModelConfig:
+    """Build a configuration. Raises ConfigError for an unknown option and for a missing group_id."""
+    names = [option.name for option in fields(ModelConfig)]
+    for name, value in options.items():
         if name in names:
             continue
-        near = [key for key, ours in OURS.items() if ours == name] or get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
-        raise ConfigError(name, value, f"other clients have no such option; {hint}")
+        near = [key for key, ours in CONSUMER_OPTIONS.items() if ours == name] or get_close_matches(
+            name, names, n=1
+        )
+        hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(sorted(names))}"
+        raise ConfigError(name, value, f"models have no such option; {hint}")
     for name in ("client_id", "group_id"):
-        if not isinstance(given.get(name), str):
-            raise ConfigError(name, given.get(name), "a text, which other clients can't be without")
-    return ModelConfig(**given)
+        if not isinstance(options.get(name), str):
+            raise ConfigError(name, options.get(name), "a string; models require it")
+    return ModelConfig(**options)
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """Where a request goes: a broker, and which of the client's connections to it."""
+    """A broker, and one of the client's connections to it."""
 
     host: str
     port: int
     lane: str = "main"
 
 
-# -- events: the application ------------------------------------------------------------------------------
+# -- events: calls of the application
 
 
 class SubscribeCalled(msgspec.Struct, frozen=True):
@@ -145,10 +148,13 @@ class UnsubscribeCalled(msgspec.Struct, frozen=True):
 
 
 class AssignCalled(msgspec.Struct, frozen=True):
-    """Partitions with the offset to start at; None starts where the group or the policy says."""
+    """Assign partitions by hand, with the offsets to start at.
+
+    None starts at the committed offset, or at the reset policy's.
+    """
 
     partitions: Mapping[TopicPartition, int | None]
-    # librdkafka: incremental_assign and incremental_unassign.
+    # "add" and "remove" are librdkafka's incremental_assign and incremental_unassign.
     change: Literal["all", "add", "remove"] = "all"
 
 
@@ -166,33 +172,33 @@ class ResumeCalled(msgspec.Struct, frozen=True):
 
 
 class PollCalled(msgspec.Struct, frozen=True):
-    """The application waits for records, at most `timeout_ms`; answered by one `Polled`."""
+    """The application waits for records, at most `timeout_ms`. One `FinishPoll` ends the poll."""
 
     timeout_ms: int = 50
     limit: int = 500
-    # Java's old poll(long): what has to come before the records takes as long as it takes; when the time is
-    # over by then, the next answer of a broker ends the poll.
+    # Java's old poll(long): its timeout starts when metadata and positions are known. If it has expired by
+    # then, the next response ends the poll.
     patient: bool = False
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The callback of the last unanswered `Tell` has returned; only those with `wait` are answered."""
+    """The callback of the last `RunCallback` with `wait` returned."""
 
-    # What it raised: name and text. Java looks at it.
+    # What the callback raised, as name and text; only Java uses it.
     error: tuple[str, str] | None = None
 
 
 class CommitCalled(msgspec.Struct, frozen=True):
-    """Commit what was consumed (or these offsets); answered by `Committed` with the same token."""
+    """Commit these offsets, or all consumed ones. `FinishCommit` with the same token ends the commit."""
 
     token: object
     offsets: Mapping[TopicPartition, int] | None = None
-    # commitSync; False is commitAsync.
+    # True for commitSync, False for commitAsync.
     wait: bool = True
 
 
 class StoreCalled(msgspec.Struct, frozen=True):
-    """librdkafka's offsets_store: what the next commit without offsets takes."""
+    """librdkafka's offsets_store: offsets for the next commit that names none."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -204,27 +210,29 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 
 
 class CloseCalled(msgspec.Struct, frozen=True):
-    """Ends with one `Closed`. `stay`: without leaving the group, where the original can."""
+    """Close the consumer. With `stay` it does not leave the group, if the original can do that. `FinishClose`
+    ends the close.
+    """
 
     stay: bool = False
 
 
 class WakeupCalled(msgspec.Struct, frozen=True):
-    """Java's wakeup, which another thread may call: the call that waits, or the next one, throws."""
+    """Java's wakeup, from any thread: the waiting call throws, or else the next one."""
 
 
-# -- events: the network ----------------------------------------------------------------------------------
+# -- events: the network and the clock
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The first event: bootstrap addresses, and what their broker offers, API key -> (lowest, highest)."""
+    """The first event: bootstrap addresses and the broker's API versions, API key -> (lowest, highest)."""
 
     bootstrap: tuple[tuple[str, int], ...]
     offered: Mapping[int, tuple[int, int]]
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):
-    """The answer to a `Send`; `request` is the same object."""
+    """The response to a `SendRequest`; `request` is the same object."""
 
     request: Message
     response: Message
@@ -232,7 +240,7 @@ class ResponseReceived(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """A `Send` that gets no answer: refused, broken, or (with `late`) not answered in its time."""
+    """A `SendRequest` failed: it was refused, the connection broke, or (with `late`) it timed out."""
 
     request: Message
     why: str
@@ -240,16 +248,16 @@ class RequestFailed(msgspec.Struct, frozen=True):
 
 
 class ConnectionLost(msgspec.Struct, frozen=True):
-    """A connection broke; what was open on it has failed before.
+    """A connection broke. Its requests have failed before.
 
-    Only for clients that notice without asking, which say so with `HEARS_DISCONNECTS = True`.
+    Only models with `HEARS_DISCONNECTS = True` get this event: their originals notice without a request.
     """
 
     address: Address
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):
-    """`next_deadline` has come. A tick that is too early does no harm."""
+    """`next_deadline` has been reached. It does no harm to send this early."""
 
 
 ModelEvent = (
@@ -278,7 +286,7 @@ ModelEvent = (
 
 
 class SendRequest(msgspec.Struct, frozen=True):
-    """Send `request` in `version`; answered by `Answered` or `Failed`."""
+    """Send `request` in `version`. `ResponseReceived` or `RequestFailed` follows."""
 
     to: Address
     request: Message
@@ -287,7 +295,7 @@ class SendRequest(msgspec.Struct, frozen=True):
 
 
 class CloseConnection(msgspec.Struct, frozen=True):
-    """Close this connection; what is open on it fails."""
+    """Close this connection; its requests in flight fail."""
 
     address: Address
 
@@ -301,16 +309,16 @@ class ModelRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class FinishPoll(msgspec.Struct, frozen=True):
-    """The end of a `Poll`: what the application gets, or what poll raises (name, text)."""
+    """End the poll with these records, or with the exception that poll raises (name, text)."""
 
     records: tuple[ModelRecord, ...] = ()
     error: tuple[str, str] | None = None
 
 
 class RunCallback(msgspec.Struct, frozen=True):
-    """Call the application back: "assigned", "revoked", "lost" (cooperative sarama: "setup", "cleanup", too).
+    """Call the application: "assigned", "revoked" or "lost"; cooperative sarama also "setup" and "cleanup".
 
-    `wait`: the machine stands still where its original would, until `Told`.
+    With `wait` the model waits for `CallbackReturned` wherever its original does.
     """
 
     kind: str
@@ -319,16 +327,17 @@ class RunCallback(msgspec.Struct, frozen=True):
 
 
 class FinishCommit(msgspec.Struct, frozen=True):
-    """What became of a `Commit`: None, or the error's name in the original and its text."""
+    """End a commit: successfully, or with the original's error name and text."""
 
     token: object
     error: tuple[str, str] | None = None
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """What the application hears beside records: an error channel, an event, a return of Consume, a log line.
+    """Give the application something other than records.
 
-    `kind` is "error", "notification", "event", "returned" or "log".
+    `kind` is "error" (an error channel or a failed call), "notification", "event", "returned" (Consume
+    returned) or "log".
     """
 
     kind: str
@@ -337,7 +346,7 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class FinishClose(msgspec.Struct, frozen=True):
-    """Nothing more will come."""
+    """End the close. No further action follows."""
 
 
 ModelAction = SendRequest | CloseConnection | FinishPoll | RunCallback | FinishCommit | Notify | FinishClose

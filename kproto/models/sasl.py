@@ -1,11 +1,12 @@
-"""How a client says who it is, before anything else on a connection: SASL PLAIN, in Kafka's two ways.
+"""The first bytes of a connection with SASL PLAIN, in both framings.
 
-* SaslHandshake v0 (since 0.10.0, KIP-43), and then the token as a bare frame: four bytes of length and the
-  bytes, no header, answered by an empty frame, or by the end of the connection.
-* SaslHandshake v1 (since 1.0, KIP-152), and then the token inside of SaslAuthenticate, which has an error.
+* SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: four bytes of length and the token,
+  without a header. The broker answers with an empty frame or closes the connection.
+* SaslHandshake v1 (Kafka 1.0, KIP-152), then the token inside SaslAuthenticate, whose response has an error
+  code.
 
-The token is RFC 4616's. Which way a client goes is its own affair: librdkafka looks what the broker offers,
-sarama's Net.SASL.Version says it (1 by default since 1.41, 0 before), whatever the broker offers.
+RFC 4616 defines the token. librdkafka uses the newest framing that the broker offers. sarama uses
+Net.SASL.Version, whatever the broker offers; its default is 1 since sarama 1.41, and 0 before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..wire.frame import frame
 
 
 def plain_token(user: str, password: str, identity: str = "") -> bytes:
-    """What PLAIN says. Raises ConfigError for a zero character, which separates the three."""
+    """Return the PLAIN token. Raises ConfigError for a NUL character, which separates its parts."""
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:
             raise ConfigError(name, text, "anything without a zero character")
@@ -26,10 +27,10 @@ def plain_token(user: str, password: str, identity: str = "") -> bytes:
 
 
 def plain_frames(handshake: int, user: str, password: str, client_id: str) -> tuple[bytes, bytes]:
-    """The two frames of PLAIN: the handshake in that version, and the token in the way that belongs to it."""
+    """Return the two frames of PLAIN: SaslHandshake in version `handshake`, and the token."""
     first = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), handshake, 1, client_id)
-    said = plain_token(user, password)
+    token = plain_token(user, password)
     if handshake == 0:
-        return frame(first), frame(said)
-    request = SaslAuthenticateRequest(auth_bytes=said)
+        return frame(first), frame(token)
+    request = SaslAuthenticateRequest(auth_bytes=token)
     return frame(first), frame(encode_request(request, 0, 2, client_id))

@@ -1,21 +1,19 @@
-"""The ZooKeeper days: consumers of Kafka 0.8, each of which decides by itself what it reads.
+"""Consumers of Kafka 0.8: each one chooses its partitions by itself, through ZooKeeper.
 
-kafka.consumer.ZookeeperConsumerConnector (0.8.2: ZKRebalancerListener.syncedRebalance, rebalance,
-reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils, small: a tree of
-nodes, watches on it, and one rule that everybody follows alone. There is no coordinator, no generation and
-no request of Kafka's protocol in it, so it isn't a client of `contract`.
+A small model of kafka.consumer.ZookeeperConsumerConnector (0.8.2: ZKRebalancerListener.syncedRebalance,
+rebalance, reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils: a tree of
+nodes, watches, and one rule that every consumer follows. There is no coordinator, no generation and no
+request of Kafka's protocol, so this model does not follow `contract`.
 
-Rules that hold here:
-
-* A consumer is an ephemeral node under ids, a partition's owner an ephemeral node under owners: both go when
-  the session does.
-* Everybody watches ids and the topics. A change reaches each at a time of its own (`delays`).
-* Told, a consumer lets go of everything, reads who is there and which partitions there are, and takes its
-  range of the sorted partitions by its place among the sorted ids.
-* Where an owner's node is still there, it lets go again and tries again after rebalance.backoff.ms, at most
-  rebalance.max.retries times; then it gives up until the next change.
-* Nobody asks the others: two consumers that saw different things decide differently, and only the owners'
-  nodes keep them apart.
+* A consumer is an ephemeral node under ids, and the owner of a partition an ephemeral node under owners. Both
+  disappear with the session.
+* Every consumer watches ids and topics. A change reaches each consumer after its own delay (`delay_ms`).
+* A notified consumer releases all partitions, reads the consumers and the partitions, and takes its range:
+  the share at its position among the sorted ids.
+* If a partition still has an owner, the consumer releases everything and retries after rebalance.backoff.ms,
+  at most rebalance.max.retries times. Then it waits for the next change.
+* Consumers do not consult each other. Two that read different trees decide differently, and only the owner
+  nodes prevent double ownership.
 """
 
 from __future__ import annotations
@@ -34,22 +32,22 @@ MAX_RETRIES = 4  # ConsumerConfig: rebalance.max.retries
 
 
 def ids_path(group: str) -> str:
-    """Who is in a group: a child for each consumer."""
+    """Return the path whose children are the consumers of a group."""
     return f"/consumers/{group}/ids"
 
 
 def topic_path(topic: str) -> str:
-    """Which partitions a topic has."""
+    """Return the path of a topic's partition count."""
     return f"/brokers/topics/{topic}"
 
 
 def offset_path(group: str, topic: str, partition: int) -> str:
-    """What a group has committed for a partition."""
+    """Return the path of a committed offset."""
     return f"/consumers/{group}/offsets/{topic}/{partition}"
 
 
 def owner_path(group: str, topic: str, partition: int) -> str:
-    """Who reads a partition."""
+    """Return the path of a partition's owner."""
     return f"/consumers/{group}/owners/{topic}/{partition}"
 
 
@@ -58,7 +56,7 @@ def owner_path(group: str, topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStarted:
-    """A consumer starts. `delay_ms` is how long a watch takes to reach it."""
+    """A consumer started. `delay_ms` is how long a watch takes to reach it."""
 
     consumer: str
     delay_ms: int = 5
@@ -66,7 +64,7 @@ class ConsumerStarted:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """A consumer's session ends: it closed, or it died and zookeeper.session.timeout.ms is over."""
+    """A consumer's session ended: it closed, or zookeeper.session.timeout.ms expired."""
 
     consumer: str
 
@@ -94,7 +92,7 @@ ZooKeeperEvent: TypeAlias = ConsumerStarted | SessionEnded | TopicGrown | Offset
 
 @dataclass(frozen=True, slots=True)
 class PartitionsReleased:
-    """It let go of these and deleted their owners' nodes."""
+    """A consumer released these partitions and deleted their owner nodes."""
 
     consumer: str
     partitions: tuple[TopicPartition, ...]
@@ -102,7 +100,7 @@ class PartitionsReleased:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsOwned:
-    """It decided, and could write itself down as the owner."""
+    """A consumer registered as the owner of these partitions."""
 
     consumer: str
     partitions: tuple[TopicPartition, ...]
@@ -110,7 +108,7 @@ class PartitionsOwned:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConflict:
-    """It wanted a partition that `owner` still has."""
+    """A consumer wanted a partition that `owner` still owns."""
 
     consumer: str
     partition: TopicPartition
@@ -119,7 +117,7 @@ class OwnershipConflict:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceFailed:
-    """ConsumerRebalanceFailedException: rebalance.max.retries are over."""
+    """A consumer gave up after rebalance.max.retries (ConsumerRebalanceFailedException)."""
 
     consumer: str
 
@@ -135,13 +133,13 @@ class ZooKeeperConsumer:
     name: str
     delay_ms: int
     owned: tuple[TopicPartition, ...] = ()
-    at: int | None = None  # when it rebalances next
+    at: int | None = None  # When it rebalances next.
     tries: int = 0
 
 
 @dataclass(slots=True)
 class ZooKeeperState:
-    """The tree, and the consumers of one group that hang on it."""
+    """The tree, and the consumers of one group."""
 
     group: str
     topics: dict[str, int]
@@ -158,7 +156,7 @@ def start(group: str, topics: Mapping[str, int]) -> ZooKeeperState:
 
 
 def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeeperAction]:
-    """Let `event` happen at `now` (milliseconds) and return what the consumers did, in order."""
+    """Apply `event` at `now` (milliseconds) and return what the consumers did, in order."""
     out: list[ZooKeeperAction] = []
     match event:
         case ConsumerStarted(consumer=name, delay_ms=delay):
@@ -182,20 +180,22 @@ def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeep
 
 
 def next_deadline(state: ZooKeeperState) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`."""
-    return min((one.at for one in state.consumers.values() if one.at is not None), default=None)
+    """Return when to send the next `ZooKeeperTick` (milliseconds), or None to wait for an event."""
+    return min(
+        (consumer.at for consumer in state.consumers.values() if consumer.at is not None), default=None
+    )
 
 
 def owner_of(state: ZooKeeperState, tp: TopicPartition) -> str | None:
-    """Who is written down as the owner of a partition."""
+    """Return the consumer that owns a partition, or None."""
     return state.nodes.get(owner_path(state.group, *tp))
 
 
-# -- inside -----------------------------------------------------------------------------------------------
+# -- rebalancing
 
 
 def _notify_watchers(state: ZooKeeperState, now: int) -> None:
-    """A watched node changed: everybody hears of it, each after its delay, and begins anew."""
+    """Schedule a rebalance of every consumer, each after its own delay."""
     for consumer in state.consumers.values():
         consumer.at, consumer.tries = now + consumer.delay_ms, 0
 
@@ -210,25 +210,25 @@ def _end_session(state: ZooKeeperState, name: str) -> None:
 def _rebalance(
     state: ZooKeeperState, consumer: ZooKeeperConsumer, now: int, out: list[ZooKeeperAction]
 ) -> None:
-    """syncedRebalance: let go, decide alone, write it down; again where somebody is in the way."""
+    """Release, decide, and register as the owner; retry later on a conflict (syncedRebalance)."""
     state.rebalances += 1
     _release(state, consumer, out)
     wanted = _decide(state, consumer.name)
-    taken: list[TopicPartition] = []
+    acquired: list[TopicPartition] = []
     for tp in wanted:
         path = owner_path(state.group, *tp)
         if path in state.nodes:
             out.append(OwnershipConflict(consumer.name, tp, state.nodes[path]))
-            for one in taken:
-                del state.nodes[owner_path(state.group, *one)]
+            for partition in acquired:
+                del state.nodes[owner_path(state.group, *partition)]
             consumer.tries += 1
             consumer.at = now + BACKOFF_MS if consumer.tries < MAX_RETRIES else None
             if consumer.at is None:
                 out.append(RebalanceFailed(consumer.name))
             return
         state.nodes[path] = consumer.name
-        taken.append(tp)
-    consumer.owned, consumer.at, consumer.tries = tuple(taken), None, 0
+        acquired.append(tp)
+    consumer.owned, consumer.at, consumer.tries = tuple(acquired), None, 0
     out.append(PartitionsOwned(consumer.name, consumer.owned))
 
 
@@ -241,13 +241,13 @@ def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKe
 
 
 def _decide(state: ZooKeeperState, name: str) -> list[TopicPartition]:
-    """RangeAssignor's ancestor, run by everybody for itself over what the tree says now."""
+    """Return the range of this consumer, from what the tree says now."""
     prefix = f"{ids_path(state.group)}/"
     everybody = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))
     place = everybody.index(name)
-    mine: list[TopicPartition] = []
+    assigned: list[TopicPartition] = []
     for topic, count in sorted(state.topics.items()):
-        each, more = divmod(count, len(everybody))
-        first = place * each + min(place, more)
-        mine += [TopicPartition(topic, one) for one in range(first, first + each + (place < more))]
-    return mine
+        share, more = divmod(count, len(everybody))
+        first = place * share + min(place, more)
+        assigned += [TopicPartition(topic, number) for number in range(first, first + share + (place < more))]
+    return assigned

@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
-from ..models.contract import OURS
+from ..models.contract import CONSUMER_OPTIONS
 from ..models.index import load_model, model_names
 from ..testing.world import World
 from ..testing.world.members import Machine
@@ -285,7 +285,7 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
     options. Raises ConfigError for a client that this release does not have.
     """
     if kind == "kproto":
-        options = {OURS[key]: value for key, value in config.items() if key in OURS}
+        options = {CONSUMER_OPTIONS[key]: value for key, value in config.items() if key in CONSUMER_OPTIONS}
         return world.join(name, topics=list(topics), group_id="g", **options)
     if kind not in model_names():
         raise ConfigError("client", kind, f"allowed: {', '.join(clients())}")

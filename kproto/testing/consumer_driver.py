@@ -24,11 +24,11 @@ from ..errors import (
     RequestTimedOut,
 )
 from ..group.subscription import TopicPartition
-from ..models.contract import OURS
+from ..models.contract import CONSUMER_OPTIONS
 from .driver import AFTER_ERROR_MS, DRIVERS_OWN, POLL_MS, Commands, partition, say, written
 
 # The drivers' words -> the consumer's options. Any other word is an option by its own name.
-OPTIONS = {**OURS, "max_records": "max_poll_records"}
+OPTIONS = {**CONSUMER_OPTIONS, "max_records": "max_poll_records"}
 
 
 def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, Any]:

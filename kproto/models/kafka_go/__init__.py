@@ -1,31 +1,34 @@
-"""kafka-go 0.4.51: a Reader with a GroupID, as it is.
+"""kafka-go 0.4.51 as a machine: a Reader with a GroupID.
 
-Its structure is three loops over channels, and this package has a module for each:
+The original is three kinds of goroutines that communicate over channels:
 
-* `consumergroup` is `consumergroup.go` (ConsumerGroup.run, nextGeneration): one generation after the other,
-  each with a connection of its own to the coordinator. A generation is a set of routines (heartbeat,
-  a watcher per topic, commits, readers); when one of them ends, for whatever reason, all end, and only when
-  the last has ended the next generation begins.
-* `reader` is `reader.go`, the type Reader: the queue that the application reads, and the commit loops
+* `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
+  Generations follow each other, and each has its own connection to the coordinator. A generation is a set of
+  goroutines: the heartbeat loop, one watcher per topic, the commit loop and the readers. When one of them
+  ends, all end. The next generation begins when the last one has ended.
+* `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
-* `partition_reader` is `reader.go`, the type reader: one routine and one connection for each partition.
+* `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
+* `machine` applies the events.
 
-What follows from this structure, and is so in the original:
+The original behaves as follows because of this structure:
 
-* Every answer to a heartbeat that isn't OK is the same: commit, and join again with the same member id.
-* No heartbeat goes out while a JoinGroup or SyncGroup is open, nor while an open fetch is waited for: with
-  MaxWait above the session timeout, two members put each other out of the group for ever.
-* Partitions that a topic gains are seen only with WatchPartitionChanges (`Config.watch`), and help only
-  when the leader sees them: a follower's JoinGroup starts no rebalance.
-* What is queued when a generation ends is still handed out, and committed with the next generation.
-* The application is told nothing but every third error in a row of the group, and only while it waits.
-* Joined without a topic's partitions being known, a member stays without, until somebody rebalances.
+* Every heartbeat error has the same effect: commit, and rejoin with the same member id.
+* No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation waits for an open
+  Fetch. If MaxWait exceeds the session timeout, two members expire each other endlessly.
+* New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
+  leader: the JoinGroup of a follower starts no rebalance.
+* Records that are queued when a generation ends are still delivered, and committed by the next generation.
+* The application gets every third consecutive error of the group, and only during a call.
+* A member that joins before the partitions of its topic are known has none until the next rebalance.
 
-`Tell` says "assigned" where the original logs "subscribed to topics and partitions", and "revoked" where it
-logs "stopped commit for group"; nobody waits for them. `Config.max_poll_ms` is RebalanceTimeout,
-`metadata_ms` PartitionWatchInterval, `auto_commit` ReadMessage with CommitInterval `auto_commit_ms` (one
-second unless said) and otherwise FetchMessage with CommitMessages, `reset` StartOffset; `extra` takes
-QueueCapacity (records), MaxBytes, JoinGroupBackoff (milliseconds).
+RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and "revoked" for
+"stopped commit for group". No goroutine waits for them.
+
+Options: `max_poll_ms` is RebalanceTimeout, `metadata_ms` PartitionWatchInterval, `reset` StartOffset.
+`auto_commit` means ReadMessage with CommitInterval `auto_commit_ms` (default one second), otherwise
+FetchMessage with CommitMessages. `extra` may have QueueCapacity (records), MaxBytes and JoinGroupBackoff
+(milliseconds).
 """
 
 from .machine import next_deadline, step

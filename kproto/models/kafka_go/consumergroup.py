@@ -1,14 +1,12 @@
-"""consumergroup.go: ConsumerGroup.run and nextGeneration, the routines of a generation, and `step`.
+"""The group loop of consumergroup.go: ConsumerGroup.run and nextGeneration.
 
-Rules that hold here:
-
-* Each generation looks the coordinator up anew, on a connection that is closed after it, and has a
-  connection to it that is closed when the last routine has ended. LeaveGroup does the same once more.
-* The member id is kept over generations. It is lost when JoinGroup fails in any way; any other error of the
-  start leaves the group first. REBALANCE_IN_PROGRESS is tried again at once, everything else after
+* Each generation looks up the coordinator, on a connection that is closed afterwards. Its connection to the
+  coordinator is closed when its last goroutine has ended. LeaveGroup uses two more connections.
+* The member id is kept over generations. A failed JoinGroup resets it; any other error before the generation
+  begins leaves the group first. REBALANCE_IN_PROGRESS is retried at once, other errors after
   JoinGroupBackoff.
-* Closing waits: an open JoinGroup, SyncGroup or OffsetFetch is waited for, and only then the group is left.
-  In the backoff after an error it isn't left at all.
+* Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it leaves. During the backoff after
+  an error it does not leave at all.
 """
 
 from __future__ import annotations
@@ -57,12 +55,13 @@ P = ConsumerGroupPhase
 
 
 def start_next_generation(state: KafkaGoState, now: int, out: Out) -> None:
+    """Begin the next generation with the coordinator lookup."""
     state.tried_addresses = 0
     _find_coordinator(state, P.FINDING, out)
 
 
 def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) -> None:
-    """ConsumerGroup.coordinator: the first broker that can be reached is asked."""
+    """Ask the first bootstrap address that can be reached (ConsumerGroup.coordinator)."""
     move(state, phase)
     host, port = state.bootstrap[state.tried_addresses]
     state.coordinator = new_connection(state, host, port, "find")
@@ -70,6 +69,7 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
 
 
 def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
+    """Handle FindCoordinator, or None for a failed request. Then join, or leave if that was the purpose."""
     close_connection(out, state.coordinator)
     if not isinstance(response, FindCoordinatorResponse):
         state.tried_addresses += 1
@@ -80,23 +80,26 @@ def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str
         else:
             on_leave_group_response(state, None, why, now, out)
         return
-    found = parse_find_coordinator(response)
-    if found.error and state.state is P.FINDING:
-        _fail(state, kafka_error(found.error), now, out)
-    elif found.error:
+    coordinator = parse_find_coordinator(response)
+    if coordinator.error and state.state is P.FINDING:
+        _fail(state, kafka_error(coordinator.error), now, out)
+    elif coordinator.error:
         on_leave_group_response(state, None, why, now, out)
     elif state.state is P.FINDING:
-        state.coordinator = new_connection(state, found.host, found.port, "group")
+        state.coordinator = new_connection(state, coordinator.host, coordinator.port, "group")
         _join_group(state, out)
     else:
-        state.coordinator = new_connection(state, found.host, found.port, "leave")
+        state.coordinator = new_connection(state, coordinator.host, coordinator.port, "leave")
         move(state, P.LEAVING)
         request = LeaveGroupRequest(group_id=state.config.group_id, member_id=state.member_id)
         state.open = send_request(out, state.coordinator, request, 0)
 
 
 def _join_group(state: KafkaGoState, out: Out) -> None:
-    """makeJoinGroupRequest: the subscription says version 1 and stops where version 0 does."""
+    """Send JoinGroup (makeJoinGroupRequest).
+
+    The subscription claims version 1 but has the fields of version 0.
+    """
     assert state.coordinator is not None
     body = ConsumerProtocolSubscription(topics=list(state.topics)).encode(0)
     metadata = (1).to_bytes(2, "big") + body
@@ -115,6 +118,7 @@ def _join_group(state: KafkaGoState, out: Out) -> None:
 def on_join_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
+    """Handle JoinGroup: a leader requests metadata of all members' topics, a follower sends SyncGroup."""
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
         code = response.error_code if isinstance(response, JoinGroupResponse) else 0
@@ -126,19 +130,19 @@ def on_join_group_response(
         _sync_group(state, out)
         return
     try:
-        state.members = {one.member_id: _decode_topics(one.metadata) for one in response.members}
+        state.members = {member.member_id: _decode_topics(member.metadata) for member in response.members}
     except DecodeError as error:
         text = f"unable to read metadata for member: {error}"
         _fail(state, ("fmt.wrapError", text), now, out)
         return
     move(state, P.PLANNING)
     assert state.coordinator is not None
-    topics = sorted({topic for found in state.members.values() for topic in found})
+    topics = sorted({topic for topics_of_member in state.members.values() for topic in topics_of_member})
     state.open = generation.read_partitions(state, topics, out)
 
 
 def _decode_topics(metadata: bytes) -> tuple[str, ...]:
-    """groupMetadata.readFrom: it knows version 0 only, and a byte more is an error."""
+    """Decode a subscription, as groupMetadata.readFrom does: version 0 only, and extra bytes are an error."""
     view = memoryview(metadata)[2:]
     body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
     if stop != len(view):
@@ -147,6 +151,7 @@ def _decode_topics(metadata: bytes) -> tuple[str, ...]:
 
 
 def on_metadata_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
+    """Assign the partitions as the leader, then send SyncGroup."""
     if not isinstance(response, MetadataResponse):
         _fail(state, network_error(why), now, out)
         return
@@ -155,15 +160,15 @@ def on_metadata_response(state: KafkaGoState, response: Message | None, why: str
         _fail(state, kafka_error(code), now, out)
         return
     plan = assign(state.protocol, state.members, partitions)
-    state.assignments = {member: _encode_assignment(found) for member, found in plan.items()}
+    state.assignments = {member: _encode_assignment(assignment) for member, assignment in plan.items()}
     _sync_group(state, out)
 
 
-def _encode_assignment(found: dict[str, list[int]]) -> bytes:
+def _encode_assignment(assignment: dict[str, list[int]]) -> bytes:
     body = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
-            for topic, indexes in found.items()
+            for topic, indexes in assignment.items()
         ]
     )
     return (1).to_bytes(2, "big") + body.encode(1)
@@ -187,6 +192,7 @@ def _sync_group(state: KafkaGoState, out: Out) -> None:
 def on_sync_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
+    """Handle SyncGroup: adopt the assignment and fetch the committed offsets."""
     if not isinstance(response, SyncGroupResponse) or response.error_code:
         code = response.error_code if isinstance(response, SyncGroupResponse) else 0
         _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
@@ -194,7 +200,10 @@ def on_sync_group_response(
     state.assigned = {}
     if response.assignment:
         body, _ = decode_from(ConsumerProtocolAssignment, memoryview(response.assignment)[2:], 0, 0)
-        state.assigned = {one.topic: list(one.partitions) for one in body.assigned_partitions}
+        state.assigned = {
+            topic_partitions.topic: list(topic_partitions.partitions)
+            for topic_partitions in body.assigned_partitions
+        }
     assert state.coordinator is not None
     request = OffsetFetchRequest(
         group_id=state.config.group_id,
@@ -210,15 +219,18 @@ def on_sync_group_response(
 def on_offset_fetch_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
+    """Handle OffsetFetch and start the generation."""
     if not isinstance(response, OffsetFetchResponse):
         _fail(state, network_error(why), now, out)
         return
     _, committed = parse_offset_fetch(response)
-    code = next((one.error for one in committed.values() if one.error), 0)
+    code = next((offset.error for offset in committed.values() if offset.error), 0)
     if code:
         _fail(state, kafka_error(code), now, out)
         return
-    start = {tp: one.offset if one.offset >= 0 else state.start_offset for tp, one in committed.items()}
+    start = {
+        tp: offset.offset if offset.offset >= 0 else state.start_offset for tp, offset in committed.items()
+    }
     _start_generation(state, start, now, out)
 
 
@@ -234,15 +246,15 @@ def _start_generation(state: KafkaGoState, start: dict[TopicPartition, int], now
 
 
 def end_generation(state: KafkaGoState, out: Out) -> None:
-    """Generation.done is closed: the routines end, each as soon as it can."""
+    """End the generation: each goroutine ends as soon as it can (Generation.done)."""
     assert state.generation is not None
     move(state, P.ENDING)
-    for one in state.generation.readers:
-        partition_reader.cancel(state, one, out)
+    for partition in state.generation.readers:
+        partition_reader.cancel(state, partition, out)
 
 
 def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
-    """Generation.close returns when all routines have: then comes the next generation, or the end."""
+    """Continue when all goroutines have ended: begin the next generation, or leave (Generation.close)."""
     if state.generation is None or not generation.has_ended(state.generation):
         return
     state.generation = None
@@ -253,11 +265,11 @@ def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
         start_next_generation(state, now, out)
 
 
-# -- what goes wrong, and leaving -------------------------------------------------------------------------
+# -- errors and leaving
 
 
 def _fail(state: KafkaGoState, error: Error, now: int, out: Out, code: int = 0) -> None:
-    """ConsumerGroup.run's switch over what nextGeneration returned."""
+    """Handle an error of nextGeneration as ConsumerGroup.run does."""
     close_connection(out, state.coordinator)
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         if state.closing:
@@ -281,7 +293,7 @@ def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -
 def on_leave_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Whatever LeaveGroup answered, the member id is forgotten."""
+    """Reset the member id whatever the response is, then back off or close."""
     if state.state is P.LEAVING:
         close_connection(out, state.coordinator)
     state.member_id = ""

@@ -1,11 +1,9 @@
-"""consumergroup.go, the type Generation: its routines that beat and watch, and when all have ended.
+"""The goroutines of the type Generation (consumergroup.go): heartbeat loop and partition watchers.
 
-Rules that hold here:
-
-* The heartbeat and the watchers share the generation's connection, and each has one request open at most.
-* Whatever isn't OK ends them: any heartbeat error, a lost connection, a changed number of partitions. Only an
-  error code that answers a watcher is passed over, unless it answers its first question.
-* A topic that isn't there has no partitions: a watcher of it ends its generation at once, again and again.
+* They share the generation's connection, and each has at most one request in flight.
+* Any heartbeat error, a lost connection and a changed number of partitions end the generation. A watcher
+  ignores error codes, except in its first response.
+* A missing topic counts as a topic without partitions: its watcher ends every generation at once.
 """
 
 from __future__ import annotations
@@ -32,36 +30,40 @@ from .state import (
 
 
 def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: Out) -> None:
-    """nextGeneration's end, and what Reader.run makes of it: readers and the commit loop.
+    """Start the generation with its watchers, its readers and the commit loop (nextGeneration, Reader.run).
 
-    When the Reader was closed meanwhile nobody takes the generation, so these are not started.
+    Readers and the commit loop do not start if the Reader was closed meanwhile.
     """
     every = state.commit_ms
     watched = state.topics if state.config.watch else ()
-    state.generation = made = KafkaGoGeneration(
+    state.generation = generation = KafkaGoGeneration(
         heartbeat_ticker=GoTicker(now + state.heartbeat_ms, state.heartbeat_ms),
-        watchers=[PartitionWatcher(one, GoTicker(now + state.watch_ms, state.watch_ms)) for one in watched],
+        watchers=[PartitionWatcher(name, GoTicker(now + state.watch_ms, state.watch_ms)) for name in watched],
         commits=ReaderCommitLoop(None if every is None else GoTicker(now + every, every)),
         readers=[],
     )
-    for watcher in made.watchers:
+    for watcher in generation.watchers:
         watcher.open = read_partitions(state, [watcher.topic], out)
     if state.closing:
-        made.commits.ended = True
+        generation.commits.ended = True
         return
     state.assignment_version += 1
-    owned = [TopicPartition(topic, one) for topic in state.topics for one in state.assigned.get(topic, ())]
+    owned = [
+        TopicPartition(topic, partition)
+        for topic in state.topics
+        for partition in state.assigned.get(topic, ())
+    ]
     for tp in owned:
-        found = PartitionReader(tp, state.assignment_version, start.get(tp, state.start_offset))
-        made.readers.append(found)
-        partition_reader.initialize(state, found, out)
+        reader = PartitionReader(tp, state.assignment_version, start.get(tp, state.start_offset))
+        generation.readers.append(reader)
+        partition_reader.initialize(state, reader, out)
     out.append(RunCallback("assigned", tuple(sorted(owned)), wait=False))
 
 
 def run_heartbeat_loop(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
-    """heartbeatLoop."""
+    """Send a heartbeat if its ticker is due (heartbeatLoop)."""
     assert state.coordinator is not None
-    if generation.heartbeat_in_flight is None and generation.heartbeat_ticker.take(now):
+    if generation.heartbeat_in_flight is None and generation.heartbeat_ticker.take_tick(now):
         request = HeartbeatRequest(
             group_id=state.config.group_id, generation_id=state.generation_id, member_id=state.member_id
         )
@@ -69,18 +71,18 @@ def run_heartbeat_loop(state: KafkaGoState, generation: KafkaGoGeneration, now: 
 
 
 def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
-    """partitionWatcher."""
+    """Request metadata for each watcher whose ticker is due (partitionWatcher)."""
     for watcher in generation.watchers:
-        if watcher.open is None and watcher.ticker.take(now):
+        if watcher.open is None and watcher.ticker.take_tick(now):
             watcher.open = read_partitions(state, [watcher.topic], out)
 
 
 def on_response(generation: KafkaGoGeneration, request: Message, response: Message | None) -> bool:
-    """A heartbeat or a watcher's question was answered, or (None) failed: True when that ends its routine."""
+    """Handle a response, or None for a failed request; return whether its goroutine ends."""
     if request is generation.heartbeat_in_flight:
         generation.heartbeat_in_flight = None
         return not (isinstance(response, HeartbeatResponse) and not response.error_code)
-    watcher = next((one for one in generation.watchers if request is one.open), None)
+    watcher = next((candidate for candidate in generation.watchers if request is candidate.open), None)
     return watcher is not None and _on_watcher_response(watcher, response)
 
 
@@ -88,30 +90,30 @@ def _on_watcher_response(watcher: PartitionWatcher, response: Message | None) ->
     watcher.open = None
     if not isinstance(response, MetadataResponse):
         return True
-    code, found = parse_partitions(response)
+    code, partitions = parse_partitions(response)
     if watcher.count is None:
-        watcher.count = len(found.get(watcher.topic, ()))
+        watcher.count = len(partitions.get(watcher.topic, ()))
         return code != 0
-    known = code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return known and len(found.get(watcher.topic, ())) != watcher.count
+    is_reliable = code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return is_reliable and len(partitions.get(watcher.topic, ())) != watcher.count
 
 
-def add_deadlines(generation: KafkaGoGeneration, found: list[int]) -> None:
-    """Adds the times at which it has something to say."""
+def add_deadlines(generation: KafkaGoGeneration, deadlines: list[int]) -> None:
+    """Append the times at which a goroutine has to act."""
     if generation.heartbeat_in_flight is None:
-        found.append(generation.heartbeat_ticker.at)
-    for one in generation.watchers:
-        if one.open is None:
-            found.append(one.ticker.at)
+        deadlines.append(generation.heartbeat_ticker.at)
+    for watcher in generation.watchers:
+        if watcher.open is None:
+            deadlines.append(watcher.ticker.at)
 
 
 def has_ended(generation: KafkaGoGeneration) -> bool:
-    """Whether every routine has ended."""
+    """Return whether every goroutine has ended."""
     return (
         generation.commits.ended
         and generation.heartbeat_in_flight is None
-        and all(one.open is None for one in generation.watchers)
-        and all(one.phase is ReaderPhase.ENDED for one in generation.readers)
+        and all(reader.open is None for reader in generation.watchers)
+        and all(reader.phase is ReaderPhase.ENDED for reader in generation.readers)
     )
 
 
@@ -122,7 +124,10 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
 
 
 def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
-    """Conn.ReadPartitions: the first topic's error ends it, whatever the others say."""
-    code = next((one.error_code for one in response.topics if one.error_code), 0)
-    found = {one.name or "": [each.partition_index for each in one.partitions] for one in response.topics}
-    return code, {} if code else found
+    """Return the first error of any topic, or the partitions by topic (Conn.ReadPartitions)."""
+    code = next((topic.error_code for topic in response.topics if topic.error_code), 0)
+    partitions = {
+        topic.name or "": [partition.partition_index for partition in topic.partitions]
+        for topic in response.topics
+    }
+    return code, {} if code else partitions

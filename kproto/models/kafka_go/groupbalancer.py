@@ -1,4 +1,4 @@
-"""groupbalancer.go: members are sorted by their ids, partitions come as the broker named them."""
+"""The balancers of groupbalancer.go. Members are sorted by id; partitions keep the broker's order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ Plan = dict[str, dict[str, list[int]]]
 
 
 def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]) -> Plan:
-    """Divide; `members` are topics by member id. Members of topics without partitions get an empty entry."""
+    """Return the assignment. `members` maps member ids to topics.
+
+    Members of a topic without partitions get an empty entry.
+    """
     share = _SHARES[name]
     plan: Plan = {}
     by_topic: dict[str, list[str]] = {}
@@ -17,23 +20,33 @@ def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[
         for topic in topics:
             by_topic.setdefault(topic, []).append(member)
     for topic, wanting in by_topic.items():
-        found = partitions.get(topic, ())
+        topic_partitions = partitions.get(topic, ())
         for index, member in enumerate(sorted(wanting)):
-            got = [one for at, one in enumerate(found) if share(at, index, len(found), len(wanting))]
-            mine = plan.setdefault(member, {})
-            if got:
-                mine[topic] = got
+            share_of_member = [
+                number
+                for position, number in enumerate(topic_partitions)
+                if share(position, index, len(topic_partitions), len(wanting))
+            ]
+            assigned = plan.setdefault(member, {})
+            if share_of_member:
+                assigned[topic] = share_of_member
     return plan
 
 
-def _range(at: int, index: int, partitions: int, members: int) -> bool:
-    """RangeGroupBalancer.AssignGroups. Unlike Java's, the longer parts are not at the front."""
-    return index * partitions // members <= at < (index + 1) * partitions // members
+def _range(position: int, index: int, partitions: int, members: int) -> bool:
+    """Return whether a member gets the partition (RangeGroupBalancer.AssignGroups).
+
+    Unlike Java's range, the larger shares are not the first ones.
+    """
+    return index * partitions // members <= position < (index + 1) * partitions // members
 
 
-def _roundrobin(at: int, index: int, partitions: int, members: int) -> bool:
-    """RoundRobinGroupBalancer.AssignGroups: each topic begins with the first member."""
-    return at % members == index
+def _roundrobin(position: int, index: int, partitions: int, members: int) -> bool:
+    """Return whether a member gets the partition (RoundRobinGroupBalancer.AssignGroups).
+
+    Each topic starts with the first member.
+    """
+    return position % members == index
 
 
 _SHARES: Mapping[str, Callable[[int, int, int, int], bool]] = {"range": _range, "roundrobin": _roundrobin}

@@ -1,4 +1,4 @@
-"""The machine of a Reader: its events, its deadlines, and what each event lets the goroutines do."""
+"""The machine of a Reader: events, deadlines, and what the goroutines do after each event."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def step(state: KafkaGoState, event: ModelEvent, now: int) -> list[ModelAction]:
 
 
 def next_deadline(state: KafkaGoState) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`."""
-    found: list[int] = []
+    """Return when to send the next `DeadlineReached` (milliseconds), or None to wait for an event."""
+    deadlines: list[int] = []
     if state.open_poll is not None:
-        found.append(state.open_poll[0])
+        deadlines.append(state.open_poll[0])
     if state.retry_at is not None and state.state is P.BACKING_OFF:
-        found.append(state.retry_at)
-    reader.add_deadlines(state, found)
-    made = state.generation
-    if made is not None:
-        if made.next_reader_wakeup is not None:
-            found.append(made.next_reader_wakeup)
+        deadlines.append(state.retry_at)
+    reader.add_deadlines(state, deadlines)
+    current = state.generation
+    if current is not None:
+        if current.next_reader_wakeup is not None:
+            deadlines.append(current.next_reader_wakeup)
         if state.state is RUNNING:
-            generation.add_deadlines(made, found)
-    return min(found) if found else None
+            generation.add_deadlines(current, deadlines)
+    return min(deadlines) if deadlines else None
 
 
 class KafkaGoHandlers(EventHandlers[KafkaGoState]):
@@ -97,11 +97,11 @@ class KafkaGoHandlers(EventHandlers[KafkaGoState]):
 HANDLERS: Final = KafkaGoHandlers()
 
 
-# -- responses, and time ----------------------------------------------------------------------------------
+# -- responses and goroutines
 
 ResponseHandler = Callable[[KafkaGoState, "Message | None", str, int, Out], None]
 
-# What the answer to the loop's own request means, by phase. The answer is None where there was none.
+# The handler of the response to the group loop's request, by phase. It gets None for a failed request.
 RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
     P.FINDING: consumergroup.on_coordinator_found,
     P.JOINING: consumergroup.on_join_group_response,
@@ -116,15 +116,16 @@ RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
 def _complete_request(
     state: KafkaGoState, request: Message, response: Message | None, why: str, now: int, out: Out
 ) -> None:
+    """Pass a response to the goroutine that sent the request."""
     if request is state.open:
         state.open = None
         RESPONSES[state.state](state, response, why, now, out)
         return
     if state.generation is None:
         return
-    for one in state.generation.readers:
-        if request is one.open:
-            partition_reader.on_response(state, one, response, why, now, out)
+    for partition in state.generation.readers:
+        if request is partition.open:
+            partition_reader.on_response(state, partition, response, why, now, out)
             return
     if request is state.generation.commits.open:
         reader.on_commit_response(state, response, why, now, out)
@@ -133,21 +134,24 @@ def _complete_request(
 
 
 def _uses_coordinator_connection(state: KafkaGoState, request: Message) -> bool:
-    return state.generation is None or all(one.open is not request for one in state.generation.readers)
+    """Return whether a request was sent on the connection to the coordinator."""
+    return state.generation is None or all(
+        partition.open is not request for partition in state.generation.readers
+    )
 
 
 def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
-    """What every event may have made possible."""
+    """Run all goroutines as far as they get at `now`."""
     if state.retry_at is not None and now >= state.retry_at and state.state is P.BACKING_OFF:
         state.retry_at = None
         consumergroup.start_next_generation(state, now, out)
-    made = state.generation
-    if made is not None:
+    current = state.generation
+    if current is not None:
         if state.state is RUNNING:
-            generation.run_heartbeat_loop(state, made, now, out)
-            generation.run_partition_watchers(state, made, now, out)
-        if made.next_reader_wakeup is not None and now >= made.next_reader_wakeup:
-            partition_reader.run_timers(state, made, now, out)
+            generation.run_heartbeat_loop(state, current, now, out)
+            generation.run_partition_watchers(state, current, now, out)
+        if current.next_reader_wakeup is not None and now >= current.next_reader_wakeup:
+            partition_reader.run_timers(state, current, now, out)
         reader.refill_queue(state, now, out)
     reader.deliver_records(state, now, out)
     if state.blocked_commits:
@@ -156,5 +160,5 @@ def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
     if state.blocked_commits:
         reader.unblock_commits(state, out)
     reader.expire_commits(state, now, out)
-    if made is not None and state.state is P.ENDING:
+    if current is not None and state.state is P.ENDING:
         consumergroup.complete_generation(state, now, out)

@@ -1,14 +1,12 @@
-"""reader.go, the type reader: the routine of one partition, which looks its leader up, seeks and fetches.
+"""The type reader of reader.go: one goroutine per partition, which finds the leader, seeks and fetches.
 
-Rules that hold here:
-
-* It starts with Dialer.DialLeader (Metadata on a connection of its own), asks for both ends of the log, and
-  Seek asks for them again: four ListOffsets for each partition.
-* One Fetch is open at a time; the next goes out when all records of the last are in the queue.
-* Cancelled, it ends at once where it waits or pushes, and at the answer where a request is open: a rebalance
-  waits for open fetches. Of the records of such an answer, Go's select puts each in the queue or gives up, as
-  chance has it.
-* What a Fetch answers that isn't known here goes to the application, and the fetch is tried again.
+* It starts with Dialer.DialLeader (Metadata on its own connection) and asks for both ends of the log. Seek
+  asks for them again, so each partition sends four ListOffsets.
+* One Fetch is in flight at a time. The next one is sent when all records of the last one are queued.
+* A cancelled reader ends at once while it waits or pushes. With a request in flight it ends at the response,
+  so a rebalance waits for open fetches. Go's select then queues each record of that response or gives up, at
+  random.
+* Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Dialer.LookupPartition
 OFFSETS_TIMEOUT_MS = 10_000  # reader.readOffsets
 RTT_MS = 1_000  # time.go: defaultRTT
 
-# What a fetch needs to know of the cluster: nothing, as its versions have no ids of topics.
+# No metadata is needed: the Fetch versions of kafka-go have no topic ids.
 NO_METADATA = ClusterMetadata()
 
 _TIMESTAMPS = {
@@ -70,12 +68,12 @@ _TIMESTAMPS = {
 
 
 def fetch_wait(max_wait_ms: int) -> int:
-    """conn.go: how long the broker may wait: MaxWait without a round trip (a second, or a quarter)."""
+    """Return max_wait_ms of a Fetch: MaxWait minus a round trip, which is a second or a quarter (conn.go)."""
     return max_wait_ms - (max_wait_ms // 4 if max_wait_ms < RTT_MS else RTT_MS)
 
 
 def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
-    """reader.initialize: DialLeader first."""
+    """Start the reader with DialLeader (reader.initialize)."""
     host, port = state.bootstrap[reader.attempt % len(state.bootstrap)]
     close_connection(out, reader.address)
     reader.address = new_connection(state, host, port, "look")
@@ -86,7 +84,7 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 
 
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
-    """The assignment ended: the routine does, too, unless it has to wait for an answer."""
+    """Stop the reader at the end of its generation; with a request in flight it stops at the response."""
     reader.cancelled = True
     if reader.open is None or reader.phase is W.LOOKING_UP:
         end(reader, out)
@@ -98,33 +96,35 @@ def end(reader: PartitionReader, out: Out) -> None:
     reader.pending_records.clear()
 
 
-def wait_until(state: KafkaGoState, reader: PartitionReader, where: ReaderPhase, until: int) -> None:
-    """Do nothing until then."""
-    made = state.generation
-    assert made is not None
-    reader.phase, reader.at = where, until
-    made.next_reader_wakeup = (
-        until if made.next_reader_wakeup is None else min(until, made.next_reader_wakeup)
+def wait_until(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, deadline: int) -> None:
+    """Wait in the phase `where` until the time `until`."""
+    generation = state.generation
+    assert generation is not None
+    reader.phase, reader.at = phase, deadline
+    generation.next_reader_wakeup = (
+        deadline if generation.next_reader_wakeup is None else min(deadline, generation.next_reader_wakeup)
     )
 
 
-def run_timers(state: KafkaGoState, made: KafkaGoGeneration, now: int, out: Out) -> None:
-    """The first wait is over, and perhaps others."""
-    made.next_reader_wakeup = None
-    for reader in made.readers:
+def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
+    """Continue the readers whose wait is over."""
+    generation.next_reader_wakeup = None
+    for reader in generation.readers:
         if reader.at is not None and now >= reader.at:
             reader.at = None
             if reader.phase is W.RESTART_BACKOFF:
                 initialize(state, reader, out)
             else:
                 _send_fetch(state, reader, now, out)
-    made.next_reader_wakeup = min((one.at for one in made.readers if one.at is not None), default=None)
+    generation.next_reader_wakeup = min(
+        (waiting.at for waiting in generation.readers if waiting.at is not None), default=None
+    )
 
 
 def on_response(
     state: KafkaGoState, reader: PartitionReader, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """The open request was answered, or (None) it failed."""
+    """Handle a response, or None for a failed request."""
     reader.open = None
     if response is None:
         _on_connection_error(state, reader, network_error(why), now, out)
@@ -137,7 +137,7 @@ def on_response(
 
 
 def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> bool:
-    """Put what a pushing reader holds into the queue, while there is room; True when something moved."""
+    """Queue the records of a reader while there is room; return whether anything changed."""
     moved = False
     while reader.pending_records and len(state.message_queue) < state.capacity:
         record = reader.pending_records.popleft()
@@ -154,10 +154,10 @@ def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Ou
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _read_offset(state: KafkaGoState, reader: PartitionReader, where: ReaderPhase, out: Out) -> None:
-    reader.phase = where
+def _read_offset(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, out: Out) -> None:
+    reader.phase = phase
     assert reader.address is not None
-    request = list_offsets_request({reader.tp: (_TIMESTAMPS[where], -1)}, isolation=0)
+    request = list_offsets_request({reader.tp: (_TIMESTAMPS[phase], -1)}, isolation=0)
     reader.open = send_request(out, reader.address, request, 1, OFFSETS_TIMEOUT_MS)
 
 
@@ -170,7 +170,7 @@ def _on_metadata_response(
     leader = cluster.leader(reader.tp)
     if code:
         _restart(state, reader, kafka_error(code), now, out)
-    elif leader is None:  # LookupPartition goes on asking
+    elif leader is None:  # LookupPartition keeps asking.
         wait_until(state, reader, W.RESTART_BACKOFF, now + LOOKUP_MIN_MS)
     else:
         close_connection(out, reader.address)
@@ -182,13 +182,13 @@ def _on_metadata_response(
 def _on_list_offsets_response(
     state: KafkaGoState, reader: PartitionReader, response: ListOffsetsResponse, now: int, out: Out
 ) -> None:
-    found = parse_list_offsets(response)[reader.tp]
-    if found.error:
-        _restart(state, reader, kafka_error(found.error), now, out)
+    listed = parse_list_offsets(response)[reader.tp]
+    if listed.error:
+        _restart(state, reader, kafka_error(listed.error), now, out)
         return
     match reader.phase:
         case W.FIRST_OFFSET | W.SEEK_FIRST | W.RANGE_FIRST:
-            reader.first_offset = found.offset
+            reader.first_offset = listed.offset
             following = {
                 W.FIRST_OFFSET: W.LAST_OFFSET,
                 W.SEEK_FIRST: W.SEEK_LAST,
@@ -196,26 +196,26 @@ def _on_list_offsets_response(
             }
             _read_offset(state, reader, following[reader.phase], out)
         case W.LAST_OFFSET:
-            reader.last_offset = found.offset
+            reader.last_offset = listed.offset
             if reader.offset == FIRST_OFFSET or 0 <= reader.offset < reader.first_offset:
                 reader.offset = reader.first_offset
             elif reader.offset == LAST_OFFSET:
                 reader.offset = reader.last_offset
             _read_offset(state, reader, W.SEEK_FIRST, out)
         case W.SEEK_LAST:
-            if not reader.first_offset <= reader.offset <= found.offset:
+            if not reader.first_offset <= reader.offset <= listed.offset:
                 _restart(state, reader, None, now, out)
             else:
                 reader.attempt, reader.errors = 0, 0
                 _send_fetch(state, reader, now, out)
         case _:
-            _handle_out_of_range(state, reader, found.offset, now, out)
+            _handle_out_of_range(state, reader, listed.offset, now, out)
 
 
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """reader.run: before the log's beginning it skips; behind its end it waits for the log to grow."""
+    """Skip to the start of the log, or wait until the log grows beyond the offset (reader.run)."""
     if reader.offset < reader.first_offset:
         reader.offset, reader.errors = reader.first_offset, 0
         _send_fetch(state, reader, now, out)
@@ -249,7 +249,8 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
 def _on_fetch_response(
     state: KafkaGoState, reader: PartitionReader, response: FetchResponse, now: int, out: Out
 ) -> None:
-    data = next((one for topic in response.responses for one in topic.partitions), None)  # one was asked for
+    # The request names one partition.
+    data = next((partition for topic in response.responses for partition in topic.partitions), None)
     code = response.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
         _hold_records(state, reader, data, out)
@@ -266,10 +267,12 @@ def _on_fetch_response(
 
 
 def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionData, out: Out) -> None:
-    found = read_records(reader.tp, data, reader.offset, committed=state.config.isolation == "read_committed")
-    reader.pending_records.extend(found.records)
-    if not found.records:
-        reader.offset = found.position
+    fetched = read_records(
+        reader.tp, data, reader.offset, committed=state.config.isolation == "read_committed"
+    )
+    reader.pending_records.extend(fetched.records)
+    if not fetched.records:
+        reader.offset = fetched.position
     reader.phase = PUSHING
     if reader.cancelled:
         _push_by_chance(state, reader)
@@ -277,7 +280,7 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 
 
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
-    """Both cases of reader.sendMessage's select are ready: Go draws one, for each record."""
+    """Queue records at random: both cases of sendMessage's select are ready, and Go picks one each time."""
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5
     ):
@@ -298,7 +301,10 @@ def _on_connection_error(
 
 
 def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, now: int, out: Out) -> None:
-    """reader.run's outer loop; `error` is told to the application after MaxAttempts."""
+    """Start the reader again after a backoff (reader.run's outer loop).
+
+    `error` is returned to the application after MaxAttempts.
+    """
     close_connection(out, reader.address)
     reader.address, reader.open = None, None
     if reader.cancelled:

@@ -1,15 +1,13 @@
-"""reader.go, the type Reader: what the application reads from, and the loop that commits.
+"""The type Reader of reader.go: what the application reads, and the commit loop.
 
-Rules that hold here:
-
-* Two bounded queues stand between the routines and the application: records (Reader.msgs) and commits
-  (Reader.commits), both of QueueCapacity. A full queue of records stops the partitions' fetches; a full
-  queue of commits stops ReadMessage.
-* A record is dropped only when its version of the assignment is older than the present, and that changes when
-  the *next* generation begins: between two generations records of the last are handed out.
-* ReadMessage queues the commit of what it returns; nothing is taken from that queue between two
-  generations, so the next generation commits it, whoever owns the partition by then.
-* A commit is tried three times, whatever was answered, and then forgotten (immediate) or kept (interval).
+* Two queues of QueueCapacity connect the goroutines with the application: records (Reader.msgs) and commits
+  (Reader.commits). A full record queue stops the fetches, a full commit queue stops ReadMessage.
+* A record is dropped only if its assignment version is older than the current one. The version changes when
+  the *next* generation begins, so records are still delivered between two generations.
+* ReadMessage queues the commit of each record that it returns. Between generations nothing takes commits from
+  the queue. The next generation commits them, no matter which member owns the partition by then.
+* A commit is tried three times, whatever the error. Then it is dropped (immediate mode) or kept (interval
+  mode).
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from .state import (
     send_request,
 )
 
-# How long CommitMessages waits: the context that the application gives it.
+# The deadline of the context that the application passes to CommitMessages.
 COMMIT_TIMEOUT_MS = 5_000
 CLOSED = ("errors.errorString", "io: read/write on closed pipe")
 DEADLINE_EXCEEDED = ("context.deadlineExceededError", "context deadline exceeded")
@@ -49,19 +47,19 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 
 
 def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
-    """FetchMessage, or ReadMessage where commits have an interval, as often as the poll wants.
+    """Return queued records to the poll (FetchMessage, or ReadMessage with a commit interval).
 
-    Comes behind `refill`: until something was taken there is nothing more to push.
+    Call it after `refill_queue`: there is nothing more to push until records have been taken.
     """
     if state.open_poll is None:
         return
     until, limit = state.open_poll
-    taken: list[ModelRecord] = []
+    records: list[ModelRecord] = []
     error: Error | None = None
     moved = True
     while moved and error is None:
         moved = False
-        while state.message_queue and len(taken) < limit and not _is_commit_queue_full(state):
+        while state.message_queue and len(records) < limit and not _is_commit_queue_full(state):
             queued = state.message_queue.popleft()
             moved = True
             if queued.assignment_version < state.assignment_version:
@@ -69,20 +67,20 @@ def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
             if queued.record is None:
                 error = queued.error
                 break
-            taken.append(queued.record)
+            records.append(queued.record)
             state.read_offsets[queued.record.partition] = queued.record.offset + 1
             if state.commit_ms is not None:
                 state.commits.append(CommitRequest({queued.record.partition: queued.record.offset + 1}))
                 merge_interval(state)
         if moved:
             refill_queue(state, now, out)
-    if taken or error or state.closing or now >= until:
+    if records or error or state.closing or now >= until:
         state.open_poll = None
-        out.append(FinishPoll(tuple(taken), error))
+        out.append(FinishPoll(tuple(records), error))
 
 
 def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
-    """Let the partitions push what they hold; True when something moved."""
+    """Let the partitions push their records; return whether anything changed."""
     if state.generation is None:
         return False
     moved = False
@@ -97,7 +95,7 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
-    """CommitMessages with the newest message of each partition that was ever read."""
+    """Commit the newest record of each partition that was ever read (CommitMessages)."""
     offsets = dict(state.read_offsets if event.offsets is None else event.offsets)
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))
@@ -121,21 +119,23 @@ def unblock_commits(state: KafkaGoState, out: Out) -> None:
             wanted.token = None
 
 
-def closed_commit(wanted: CommitRequest) -> FinishCommit:
-    """CommitMessages after Close."""
-    return FinishCommit(wanted.token, CLOSED)
+def closed_commit(request: CommitRequest) -> FinishCommit:
+    """Return the result of CommitMessages after Close."""
+    return FinishCommit(request.token, CLOSED)
 
 
 def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
-    """The CommitMessages that wait, with the time at which their context ends."""
+    """Return the calls of CommitMessages whose context has a deadline."""
     loop = state.generation.commits.replying_to if state.generation is not None else []
     if not (state.blocked_commits or state.commits or loop):
         return []
-    return [one for one in (*state.blocked_commits, *state.commits, *loop) if one.deadline is not None]
+    return [
+        request for request in (*state.blocked_commits, *state.commits, *loop) if request.deadline is not None
+    ]
 
 
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
-    """Contexts that are over. What was queued stays queued: it is committed, and nobody hears of it."""
+    """End calls whose context has expired. A queued commit is still sent, without a reply."""
     for wanted in commits_with_deadline(state):
         assert wanted.deadline is not None
         if now >= wanted.deadline:
@@ -149,7 +149,7 @@ def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
 
 
 def merge_interval(state: KafkaGoState) -> None:
-    """commitLoopInterval takes from the queue whenever it isn't committing."""
+    """Take commits from the queue unless a commit is in flight (commitLoopInterval)."""
     loop = _commit_loop(state)
     if loop is not None and loop.ticker is not None and not loop.is_busy and not loop.ended:
         while state.commits:
@@ -157,7 +157,7 @@ def merge_interval(state: KafkaGoState) -> None:
 
 
 def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
-    """What the loop can do now; True when it has ended in here."""
+    """Advance the commit loop; return whether it ended."""
     loop = _commit_loop(state)
     if loop is None or loop.ended or loop.open is not None:
         return False
@@ -177,7 +177,7 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
         return _send_commit(state, loop, out)
     merge_interval(state)
     if loop.ticker is not None:
-        if loop.ticker.take(now):
+        if loop.ticker.take_tick(now):
             loop.attempt = 0
             return _send_commit(state, loop, out)
     elif state.commits:
@@ -189,13 +189,13 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
 
 
 def on_commit_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """The commit was answered, or (None) it failed. commitOffsetsWithRetry: any error is tried again."""
+    """Handle a commit's response, or None for a failed request: retry any error (commitOffsetsWithRetry)."""
     loop = _commit_loop(state)
     assert loop is not None
     loop.open = None
     error = network_error(why)
     if isinstance(response, OffsetCommitResponse):
-        code = next((one for one in commit_errors(response).values() if one), 0)
+        code = next((error_code for error_code in commit_errors(response).values() if error_code), 0)
         if not code:
             _finish_commit(state, loop, None, out)
             return
@@ -207,17 +207,17 @@ def on_commit_response(state: KafkaGoState, response: Message | None, why: str, 
         _finish_commit(state, loop, error, out)
 
 
-def add_deadlines(state: KafkaGoState, found: list[int]) -> None:
-    """Adds the times at which it has something to do."""
+def add_deadlines(state: KafkaGoState, deadlines: list[int]) -> None:
+    """Append the times at which the commit loop or an expiring call has to act."""
     loop = _commit_loop(state)
-    for one in commits_with_deadline(state):
-        if one.deadline is not None:
-            found.append(one.deadline)
+    for request in commits_with_deadline(state):
+        if request.deadline is not None:
+            deadlines.append(request.deadline)
     if loop is not None and not loop.ended and loop.open is None:
         if loop.retry_at is not None:
-            found.append(loop.retry_at)
+            deadlines.append(loop.retry_at)
         elif loop.ticker is not None and state.state is RUNNING:
-            found.append(loop.ticker.at)
+            deadlines.append(loop.ticker.at)
 
 
 def _commit_loop(state: KafkaGoState) -> ReaderCommitLoop | None:
@@ -250,6 +250,10 @@ def _finish_commit(state: KafkaGoState, loop: ReaderCommitLoop, error: Error | N
     loop.replying_to = []
     if loop.is_final:
         loop.ended = True
-        owned = [TopicPartition(topic, one) for topic, found in state.assigned.items() for one in found]
+        owned = [
+            TopicPartition(topic, partition)
+            for topic, partitions in state.assigned.items()
+            for partition in partitions
+        ]
         out.append(RunCallback("revoked", tuple(sorted(owned)), wait=False))
     return loop.is_final

@@ -1,4 +1,4 @@
-"""What a kafka-go Reader knows, the phases of its group, and how it may get from one to the other."""
+"""The state of a Reader, the phases of its group, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..contract import (
     SendRequest,
 )
 
-# consumergroup.go and conn.go name them one by one; only Fetch and Metadata look at what the broker offers.
+# consumergroup.go and conn.go fix each version; only Fetch and Metadata depend on the broker.
 VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
 
 TIMEOUT_MS = 5_000  # consumergroup.go: defaultTimeout
@@ -32,29 +32,29 @@ COMMIT_RETRIES = 3  # reader.go: defaultCommitRetries
 MAX_ATTEMPTS = 3  # ReaderConfig.MaxAttempts
 FIRST_OFFSET, LAST_OFFSET = -2, -1
 
-# An error's name as Go prints its type, and its text.
+# Go's name of an error's type, and its text.
 Error = tuple[str, str]
 
 
 class ConsumerGroupPhase(Enum):
-    """Where ConsumerGroup.run is."""
+    """The position of ConsumerGroup.run."""
 
-    IDLE = "idle"  # no topics yet
-    FINDING = "finding"  # FindCoordinator is open, on a connection of its own
-    JOINING = "joining"  # JoinGroup is open
-    PLANNING = "planning"  # leader: Metadata of all members' topics is open
-    SYNCING = "syncing"  # SyncGroup is open
-    FETCHING_OFFSETS = "fetching"  # OffsetFetch is open
-    RUNNING = "running"  # the generation lives
-    ENDING = "ending"  # one of its routines has ended: the others are waited for
-    FINDING_TO_LEAVE = "leave_finding"  # FindCoordinator for LeaveGroup
-    LEAVING = "leaving"  # LeaveGroup is open
-    BACKING_OFF = "waiting"  # JoinGroupBackoff after an error
+    IDLE = "idle"  # No topics yet.
+    FINDING = "finding"  # FindCoordinator is in flight, on its own connection.
+    JOINING = "joining"  # JoinGroup is in flight.
+    PLANNING = "planning"  # Leader: Metadata of all members' topics is in flight.
+    SYNCING = "syncing"  # SyncGroup is in flight.
+    FETCHING_OFFSETS = "fetching"  # OffsetFetch is in flight.
+    RUNNING = "running"  # The generation is running.
+    ENDING = "ending"  # One goroutine has ended; the others have to end.
+    FINDING_TO_LEAVE = "leave_finding"  # FindCoordinator for LeaveGroup is in flight.
+    LEAVING = "leaving"  # LeaveGroup is in flight.
+    BACKING_OFF = "waiting"  # JoinGroupBackoff after an error.
     CLOSED = "closed"
 
 
 P = ConsumerGroupPhase
-# Where an error leads: to the next try, by LeaveGroup where there is a member id.
+# Phases that may follow an error; a member with an id leaves first.
 _AFTER_ERROR = {P.FINDING, P.FINDING_TO_LEAVE, P.BACKING_OFF, P.CLOSED}
 
 EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
@@ -75,13 +75,13 @@ EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
 
 @dataclass(slots=True)
 class GoTicker:
-    """Go's time.Ticker: while nobody takes its ticks, one is kept and the others are dropped."""
+    """Go's time.Ticker: it keeps one tick until it is taken, and drops the others."""
 
     at: int
     interval_ms: int
 
-    def take(self, now: int) -> bool:
-        """Whether a tick is there; takes it."""
+    def take_tick(self, now: int) -> bool:
+        """Take the tick, if there is one, and return whether there was."""
         if now < self.at:
             return False
         self.at += self.interval_ms * ((now - self.at) // self.interval_ms + 1)
@@ -94,36 +94,36 @@ class PartitionWatcher:
 
     topic: str
     ticker: GoTicker
-    count: int | None = None  # None until the first answer
+    count: int | None = None  # None until the first response.
     open: Message | None = None
 
 
 class ReaderPhase(Enum):
-    """Where the routine of a partition is."""
+    """What the goroutine of one partition is doing."""
 
     LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on a connection of its own
-    FIRST_OFFSET = "first"  # ReadOffsets, the beginning
-    LAST_OFFSET = "last"  # ReadOffsets, the end
-    SEEK_FIRST = "seek_first"  # Conn.Seek asks for both once more
+    FIRST_OFFSET = "first"  # ReadOffsets: the start of the log.
+    LAST_OFFSET = "last"  # ReadOffsets: the end of the log.
+    SEEK_FIRST = "seek_first"  # Conn.Seek asks for both ends again.
     SEEK_LAST = "seek_last"
-    READING = "reading"  # Fetch is open
-    PUSHING = "pushing"  # the queue is full
-    RESTART_BACKOFF = "before_start"  # waits to start over
-    READ_BACKOFF = "before_read"  # waits to fetch again
-    RANGE_FIRST = "first_again"  # out of range: ReadOffsets once more
+    READING = "reading"  # Fetch is in flight.
+    PUSHING = "pushing"  # The record queue is full.
+    RESTART_BACKOFF = "before_start"  # Backs off before it starts again.
+    READ_BACKOFF = "before_read"  # Backs off before the next Fetch.
+    RANGE_FIRST = "first_again"  # Out of range: ReadOffsets again.
     RANGE_LAST = "last_again"
     ENDED = "ended"
 
     __hash__ = object.__hash__
 
 
-# What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear.
+# Aliases of states that are compared on every event: Enum attributes are slow before Python 3.12.
 PUSHING, READING, RUNNING = ReaderPhase.PUSHING, ReaderPhase.READING, ConsumerGroupPhase.RUNNING
 
 
 @dataclass(slots=True)
 class PartitionReader:
-    """reader.go: the type reader."""
+    """The goroutine of one partition (the type reader of reader.go)."""
 
     tp: TopicPartition
     assignment_version: int
@@ -131,7 +131,7 @@ class PartitionReader:
     phase: ReaderPhase = ReaderPhase.LOOKING_UP
     attempt: int = 0
     errors: int = 0
-    # Until when it waits, before it starts or reads.
+    # When its backoff ends.
     at: int | None = None
     address: Address | None = None
     open: Message | None = None
@@ -143,7 +143,7 @@ class PartitionReader:
 
 @dataclass(slots=True)
 class ReaderMessage:
-    """What stands in Reader.msgs: a record or an error, of a version of the assignment."""
+    """An entry of Reader.msgs: a record or an error, with its assignment version."""
 
     assignment_version: int
     record: ModelRecord | None
@@ -152,7 +152,7 @@ class ReaderMessage:
 
 @dataclass(slots=True)
 class CommitRequest:
-    """What stands in Reader.commits: a commitRequest. `token` is answered, None where nobody waits."""
+    """An entry of Reader.commits. `token` is None if no call waits for the result."""
 
     offsets: dict[TopicPartition, int]
     token: object | None = None
@@ -163,13 +163,13 @@ class CommitRequest:
 class ReaderCommitLoop:
     """Reader.commitLoop of one generation."""
 
-    ticker: GoTicker | None  # None: commitLoopImmediate
+    ticker: GoTicker | None  # None for commitLoopImmediate.
     stash: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     replying_to: list[CommitRequest] = field(default_factory=list[CommitRequest])
     open: Message | None = None
     attempt: int = 0
     retry_at: int | None = None
-    is_final: bool = False  # the commit under way is the one at the end
+    is_final: bool = False  # The commit in flight is the last one of the generation.
     ended: bool = False
 
     @property
@@ -179,27 +179,27 @@ class ReaderCommitLoop:
 
 @dataclass(slots=True)
 class KafkaGoGeneration:
-    """consumergroup.go: the type Generation, with its routines."""
+    """The goroutines of one generation (the type Generation of consumergroup.go)."""
 
     heartbeat_ticker: GoTicker
     watchers: list[PartitionWatcher]
     commits: ReaderCommitLoop
     readers: list[PartitionReader]
     heartbeat_in_flight: Message | None = None
-    # When the first of the readers that wait goes on.
+    # When the first backoff of a partition reader ends.
     next_reader_wakeup: int | None = None
 
 
 @dataclass(slots=True)
 class KafkaGoState:
-    """A Reader. Only `step` changes it; read what you like."""
+    """The state of one Reader. Only `step` changes it; reading it is safe."""
 
     config: ModelConfig
     session_ms: int
     rebalance_ms: int
     heartbeat_ms: int
     watch_ms: int
-    commit_ms: int | None  # None: commits are synchronous (CommitInterval 0)
+    commit_ms: int | None  # None for synchronous commits (CommitInterval 0).
     start_offset: int
     balancers: tuple[str, ...]
     capacity: int
@@ -210,10 +210,10 @@ class KafkaGoState:
     bootstrap: tuple[tuple[str, int], ...] = ()
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     topics: tuple[str, ...] = ()
-    tried_addresses: int = 0  # bootstrap addresses that did not answer in this round
+    tried_addresses: int = 0  # Bootstrap addresses that failed in this lookup.
     connection_count: int = 0
     coordinator: Address | None = None
-    open: Message | None = None  # the request of the group's own loop
+    open: Message | None = None  # The request of the group loop.
     member_id: str = ""
     generation_id: int = -1
     assignments: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -221,8 +221,8 @@ class KafkaGoState:
     members: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     assigned: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
     generation: KafkaGoGeneration | None = None
-    leave_error: Error | None = None  # what is reported when LeaveGroup is through; None: that was close
-    errors: int = 0  # in a row, of ConsumerGroup.Next
+    leave_error: Error | None = None  # The error to report after LeaveGroup; None when closing.
+    errors: int = 0  # Consecutive errors of ConsumerGroup.Next.
     retry_at: int | None = None
     closing: bool = False
 
@@ -231,9 +231,9 @@ class KafkaGoState:
     commits: deque[CommitRequest] = field(default_factory=deque[CommitRequest])
     blocked_commits: deque[CommitRequest] = field(
         default_factory=deque[CommitRequest]
-    )  # CommitMessages that wait for room
+    )  # Calls of CommitMessages that wait for room in the queue.
     read_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    open_poll: tuple[int, int] | None = None  # until when, and how many records
+    open_poll: tuple[int, int] | None = None  # Deadline and record limit of the open poll.
     paused: frozenset[TopicPartition] = frozenset()
 
 
@@ -241,7 +241,7 @@ Out = list[ModelAction]
 
 
 def start(config: ModelConfig) -> KafkaGoState:
-    """A Reader that has no topics yet. Raises ConfigError for what NewReader would panic at."""
+    """Return the state of a Reader without topics. Raises ConfigError where NewReader would panic."""
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:
         if name not in ("range", "roundrobin"):
@@ -264,10 +264,10 @@ def start(config: ModelConfig) -> KafkaGoState:
 
 
 def _number(config: ModelConfig, name: str, default: int) -> int:
-    said = config.extra.get(name, default)
-    if not isinstance(said, int) or said < 1:
-        raise ConfigError(name, said, "a number of at least 1")
-    return said
+    number = config.extra.get(name, default)
+    if not isinstance(number, int) or number < 1:
+        raise ConfigError(name, number, "a number of at least 1")
+    return number
 
 
 def move(state: KafkaGoState, to: ConsumerGroupPhase) -> None:
@@ -289,18 +289,18 @@ def close_connection(out: Out, address: Address | None) -> None:
 
 
 def new_connection(state: KafkaGoState, host: str, port: int, what: str) -> Address:
-    """A new connection."""
+    """Return the address of a new connection."""
     state.connection_count += 1
     return Address(host, port, f"{what}-{state.connection_count}")
 
 
 def backoff(attempt: int, lowest: int, highest: int) -> int:
-    """dialer.go: backoff."""
+    """Return the backoff of an attempt in milliseconds (dialer.go)."""
     return min(attempt * attempt * lowest, highest)
 
 
 def kafka_error(code: int) -> Error:
-    """error.go: the type Error, as the drivers print it."""
+    """Return a Kafka error as Go prints it (the type Error of error.go)."""
     return f"Error({code})", f"[{code}] {error_name(code).replace('_', ' ').title()}"
 
 
@@ -309,7 +309,7 @@ def network_error(why: str) -> Error:
 
 
 def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
-    """Reader.run: of MaxAttempts errors in a row the last reaches the application, if that is waiting."""
+    """Log an error; the last of MaxAttempts consecutive ones ends the open poll (Reader.run)."""
     out.append(Notify("log", *error))
     state.errors += 1
     if state.errors == MAX_ATTEMPTS:

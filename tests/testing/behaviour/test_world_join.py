@@ -30,11 +30,11 @@ def test_a_client_that_there_is_not_is_answered_with_those_that_there_are() -> N
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({}, "group_id=None is not allowed; a text"),
+        ({}, "group_id=None is not allowed; a string"),
         ({"group_id": "g", "session_timeout_ms": 6_000}, "did you mean session_ms?"),
         ({"group_id": "g", "group_instance_id": "x"}, "did you mean instance?"),
         ({"group_id": "g", "sesion_ms": 6_000}, "did you mean session_ms?"),
-        ({"group_id": "g", "zzz": 1}, "known are assignors"),
+        ({"group_id": "g", "zzz": 1}, "allowed: assignors"),
     ],
 )
 def test_an_option_that_other_clients_do_not_have_is_told_by_its_name(
