@@ -122,7 +122,7 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("demo --seconds nan", "nan is not a number of seconds"),
         ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
         ("broker --listen nowhere.invalid:9092", "an address of this machine"),
-        ('member --as java a:1 c g {"session_ms":"x"}', "session_ms='x' is not allowed; a whole number"),
+        ('member --as java a:1 c g {"session_ms":"x"}', "session_ms='x' is not allowed; an integer"),
         ('member --as sarama a:1 c g {"assignors":5}', "assignors=5 is not allowed; a list of strings"),
         ('member --as sarama a:1 c g {"assignors":"range"}', "assignors='range' is not allowed"),
         (f"member --as java a:1 c g {'[' * 200_000}", "is not JSON: maximum recursion depth"),
