@@ -1,19 +1,20 @@
 """The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
-Both begin with an int16, the version. Then follows `ConsumerProtocolSubscription` or
-`ConsumerProtocolAssignment`. The rules are those of Kafka's `ConsumerProtocol`:
+Both begin with an int16, the version. Then follows `ConsumerProtocolSubscription` (R181) or
+`ConsumerProtocolAssignment` (R184). The rules are those of Kafka's `ConsumerProtocol`:
 
-* Version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
-subscriptions are equal bytes (M74). The instance id is not part of them: the coordinator passes it to the
-leader. * A version above 3 is read as 3, and further bytes are ignored. A negative version and missing bytes
-are a DecodeError. * No bytes at all are an empty assignment, which the broker sends to members that the
-leader left out.
+* R182: version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
+  subscriptions are equal bytes (M74). The instance id is not part of them: the coordinator passes it to the
+  leader.
+* R183: a version above 3 is read as 3, and further bytes are ignored. A negative version and missing bytes
+  are a DecodeError.
+* R184: no bytes at all are an empty assignment, which the broker sends to members that the leader left out.
 
 The user data belongs to the assignor. That of the sticky assignor is the previous assignment and its
-generation; old versions have no generation, and none has a version in front. That of the cooperative-sticky
-assignor is only the generation. librdkafka and franz-go write the first form for both assignors, and
-kafka-python puts a version in front. A leader reads all of these forms. User data that it cannot read is
-ignored, so that no member can spoil the assignment.
+generation; old versions have no generation, and none has a version in front (R211). That of the
+cooperative-sticky assignor is only the generation (R214). librdkafka and franz-go write the first form for
+both assignors, and kafka-python puts a version in front. A leader reads all of these forms. User data that
+it cannot read is ignored, so that no member can spoil the assignment.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from kproto.group.subscription import (
     sticky_user_data,
 )
 from tests.group.classic.member.stage import parts
+from tests.rules import rule
 
 FULL = Subscription(
     topics=("bar", "foo"), user_data=b"\1", owned=parts("bar", 0) + parts("foo", 1), generation=4, rack_id="r"
@@ -61,6 +62,7 @@ def test_a_subscription_is_read_as_it_was_written(subscription: Subscription) ->
     assert Subscription.decode(subscription.encode()) == subscription
 
 
+@rule("R181")
 def test_the_bytes_are_version_topics_user_data_owned_generation_rack() -> None:
     expected = bytes.fromhex(
         "0003 00000001 0001 74 00000004 ffffffff 00000000 ffffffff ffff".replace(" ", "")
@@ -82,11 +84,13 @@ def test_no_user_data_stays_no_user_data() -> None:
     assert Assignment.decode(Assignment().encode()).user_data is None
 
 
+@rule("R182")
 def test_topics_are_written_in_order() -> None:
     """ConsumerProtocolTest.serializeSubscriptionShouldOrderTopics."""
     assert Subscription(topics=("foo", "bar")).encode() == Subscription(topics=("bar", "foo")).encode()
 
 
+@rule("R182")
 def test_owned_partitions_are_written_in_order() -> None:
     """ConsumerProtocolTest.serializeSubscriptionShouldOrderOwnedPartitions."""
     mixed = parts("foo", 1, 0) + parts("bar", 2) + parts("foo", 2)
@@ -99,6 +103,7 @@ def test_new_fields_under_an_old_version_are_ignored() -> None:
     assert Subscription.decode(data) == Subscription(topics=FULL.topics, user_data=FULL.user_data)
 
 
+@rule("R183")
 def test_a_future_version_is_read_as_the_newest_one() -> None:
     """ConsumerProtocolTest.deserializeFutureSubscriptionVersion, deserializeFutureAssignmentVersion."""
     assert Subscription.decode(b"\0\x64" + FULL.encode()[2:] + b"more") == FULL
@@ -106,6 +111,7 @@ def test_a_future_version_is_read_as_the_newest_one() -> None:
     assert Assignment.decode(b"\0\x64" + some.encode()[2:] + b"more") == some
 
 
+@rule("R183")
 def test_a_negative_version_is_refused() -> None:
     with pytest.raises(DecodeError):
         Subscription.decode(b"\xff\xff" + FULL.encode()[2:])
@@ -140,6 +146,7 @@ def test_an_assignment_is_read_as_it_was_written(
     assert Assignment.decode(assignment.encode(version)) == assignment
 
 
+@rule("R184")
 def test_no_bytes_are_no_partitions() -> None:
     assert Assignment.decode(b"") == Assignment()
 
@@ -159,6 +166,7 @@ def test_sticky_user_data_is_read_as_it_was_written(
     assert read_sticky_user_data(sticky_user_data(some, generation)) == Claim(some, generation)
 
 
+@rule("R211")
 @given(partitions)
 def test_sticky_user_data_without_a_generation_is_read_too(some: tuple[TopicPartition, ...]) -> None:
     """StickyAssignorTest.testSchemaBackwardCompatibility."""
@@ -172,6 +180,7 @@ def test_kafka_pythons_version_in_front_is_read_too(
     assert read_sticky_user_data(b"\0\1" + sticky_user_data(some, generation)) == Claim(some, generation)
 
 
+@rule("R211")
 @pytest.mark.parametrize("data", [None, b"", b"\1", b"\xff" * 12, b"\0\0\0\1\0"])
 def test_unreadable_sticky_user_data_claims_nothing(data: bytes | None) -> None:
     assert read_sticky_user_data(data) == NO_CLAIM
@@ -182,6 +191,7 @@ def test_any_sticky_user_data_is_read_somehow(data: bytes) -> None:
     assert isinstance(read_sticky_user_data(data), Claim)
 
 
+@rule("R214")
 def test_the_generation_of_cooperative_user_data_is_read_as_it_was_written() -> None:
     """CooperativeStickyAssignorTest.testEncodeAndDecodeGeneration."""
     assert read_cooperative_generation(cooperative_user_data(10)) == 10

@@ -6,10 +6,10 @@ Every `assign` is a pure function of
 * `members`: member id -> `Subscription`,
 * `racks`: topic -> the racks of each partition's replicas, where known (KIP-881),
 
-and returns member id -> partitions, for every member. Whatever members report, each partition of a
-subscribed topic has exactly one owner, which subscribes to the topic. With a cooperative assignor it has no
-owner until the previous one has revoked it. The result depends only on the arguments: neither on
-PYTHONHASHSEED nor on the order of mappings.
+and returns member id -> partitions, for every member (R186). Whatever members report, each partition of a
+subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). With a cooperative
+assignor it has no owner until the previous one has revoked it. The assignment is balanced (R220). It depends
+only on the arguments: neither on PYTHONHASHSEED nor on the order of mappings (R222).
 """
 
 from __future__ import annotations

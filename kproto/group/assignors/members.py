@@ -15,7 +15,7 @@ def sort_members(members: Mapping[str, Subscription]) -> list[str]:
     """Return the member ids in the order of Kafka's range and round-robin assignors.
 
     Static members come first, by instance id, so that they keep their partitions when their member ids
-    change.
+    change (R187).
     """
 
     def sort_key(member_id: str) -> tuple[bool, str, str]:
@@ -58,7 +58,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozenset[str]]) -> bool:
     """Return whether racks influence the assignment.
 
-    They do if a member is in the rack of a replica, and not every rack has a replica of every partition.
+    They do if a member is in the rack of a replica, and not every rack has a replica of every partition
+    (R188).
     """
     all_racks = frozenset[str]().union(*partition_racks)
     return not all_racks.isdisjoint(member_racks) and any(racks != all_racks for racks in partition_racks)

@@ -1,9 +1,10 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
-Follows Kafka's `RangeAssignor`. With n partitions and m subscribers each one gets n // m partitions, and the
-first n % m subscribers one more. If racks matter (KIP-881), partitions go to members in the rack of a replica
-first. Topics with the same subscribers and the same number of partitions are assigned together then, so that
-partition i of all of them has the same owner. The remaining partitions are split as before.
+Follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers each one gets n // m
+partitions, and the first n % m subscribers one more. If racks matter (KIP-881), partitions go to members in
+the rack of a replica first. Topics with the same subscribers and the same number of partitions are assigned
+together then, so that partition i of all of them has the same owner. The remaining partitions are split as
+before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The round-robin assignor: all partitions of all topics are assigned to the members in turn.
 
-Follows Kafka's `RoundRobinAssignor`: partitions are sorted by topic and index, and static members come first.
-A member that does not subscribe to the topic is skipped. Racks have no influence.
+Follows Kafka's `RoundRobinAssignor` (R187, R192): partitions are sorted by topic and index, and static
+members come first. A member that does not subscribe to the topic is skipped. Racks have no influence.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """The sticky assignor: balanced as far as possible, with as few moves as possible (KIP-54).
 
-Follows Kafka's `AbstractStickyAssignor`, with both of its algorithms:
+Follows Kafka's `AbstractStickyAssignor`, with both of its algorithms (R193, R221):
 
 * All members subscribe to the same topics: each member keeps its partitions up to its quota (P // C, and one
   more for P % C members). The other partitions are dealt out in turn, to the members with the fewest
-  partitions first.
+  partitions first (R196).
 * Otherwise: each member keeps what it owns and still subscribes to. The other partitions go to the least
   loaded subscriber, topics with the fewest subscribers first. Then single partitions move to subscribers that
-  have at least two partitions less.
+  have at least two partitions less (R205, R208).
 
 Ownership counts only if the partition exists and the member subscribes to its topic. If several members
-report the same partition, the one with the newest generation owns it; within the same generation none does.
+report the same partition, the one with the newest generation owns it; within the same generation none does
+(R194).
 
 Where Java depends on the hash order of member ids, here the order of the ids decides: which member keeps an
 extra partition, and which of two equal claims is the previous owner. A partition moves only if that reduces
@@ -41,7 +42,7 @@ class StickyAssignment(NamedTuple):
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> dict[str, list[TopicPartition]]:
-    """Assign; the package describes the arguments. The user data contains what a member owns."""
+    """Assign; the package describes the arguments. The user data contains what a member owns (R212)."""
     return assign_sticky(
         partitions, members, racks or {}, lambda member: read_sticky_user_data(member.user_data)
     ).assigned

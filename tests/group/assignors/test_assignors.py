@@ -27,6 +27,7 @@ from tests.group.assignors.stage import (
     text,
     wants,
 )
+from tests.rules import rule
 
 NAMES = sorted(ASSIGNORS)
 every = pytest.mark.parametrize("name", NAMES)
@@ -50,6 +51,7 @@ def settled(
 # Any claims, however wrong
 
 
+@rule("R186", "R218", "R219", "R220")
 @every
 @given(question=questions() | questions(racks=True))
 def test_the_rules_hold_whatever_members_claim(name: str, question: Question) -> None:
@@ -58,6 +60,7 @@ def test_the_rules_hold_whatever_members_claim(name: str, question: Question) ->
     check(name, topics, members, ASSIGNORS[name].assign(topics, spoken, racks))
 
 
+@rule("R222")
 @every
 @given(question=questions(racks=True), data=st.data())
 def test_the_order_of_members_and_topics_does_not_matter(
@@ -80,6 +83,7 @@ def test_new_names_in_the_same_order_change_nothing(name: str, question: Questio
     assert assign(topics, renamed, racks) == before
 
 
+@rule("R216", "R218")
 @given(question=questions(honest=True))
 def test_a_cooperative_group_has_everything_in_the_end(question: Question) -> None:
     topics, members, _ = question
@@ -114,6 +118,7 @@ def test_a_group_comes_to_rest(name: str, question: Question) -> None:
     settled(name, topics, members)
 
 
+@rule("R221")
 @given(question=questions(honest=True), data=st.data())
 def test_who_leaves_alike_members_disturbs_nobody_else(question: Question, data: st.DataObject) -> None:
     """AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves."""
@@ -127,6 +132,7 @@ def test_who_leaves_alike_members_disturbs_nobody_else(question: Question, data:
         assert all(set(plan[m]) <= set(then[m]) for m in rest)
 
 
+@rule("R221")
 @given(question=questions(honest=True))
 def test_nobody_swaps_partitions_of_one_topic(question: Question) -> None:
     """AbstractStickyAssignorTest: for a pair of members, no topic has moves in both directions."""
@@ -142,6 +148,7 @@ def test_nobody_swaps_partitions_of_one_topic(question: Question) -> None:
     assert not any((topic, to, source) in moves for topic, source, to in moves)
 
 
+@rule("R222")
 def test_the_answer_does_not_depend_on_pythonhashseed() -> None:
     program = (
         "from tests.group.assignors.stage import *\n"
@@ -177,6 +184,7 @@ def test_a_member_without_topics_gets_nothing(name: str) -> None:
     assert text(divide(name, {"t": 2}, a=wants(""))) == {"a": ""}
 
 
+@rule("R186", "R219")
 @every
 def test_a_topic_that_does_not_exist_is_ignored(name: str) -> None:
     """testOneConsumerNonexistentTopic."""
@@ -244,22 +252,26 @@ def test_the_member_that_wants_nothing_gets_nothing_even_if_it_comes_first(name:
 # Members in order, racks, names
 
 
+@rule("R187")
 def test_dynamic_members_stand_in_order_of_their_ids() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingWithoutGroupInstanceId."""
     assert sort_members({"b": wants(), "a": wants(), "c": wants()}) == ["a", "b", "c"]
 
 
+@rule("R187")
 def test_static_members_stand_in_order_of_their_instances() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingWithAllGroupInstanceId."""
     members = {"a": wants(instance_id="z"), "b": wants(instance_id="x"), "c": wants(instance_id="y")}
     assert sort_members(members) == ["b", "c", "a"]
 
 
+@rule("R187")
 def test_static_members_stand_before_dynamic_ones() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingSomeGroupInstanceId."""
     assert sort_members({"a": wants(), "b": wants(instance_id="x"), "c": wants()}) == ["b", "a", "c"]
 
 
+@rule("R188")
 @pytest.mark.parametrize(
     ("members", "partitions", "matter"),
     [

@@ -6,6 +6,7 @@ import pytest
 
 from kproto.group.subscription import Subscription
 from tests.group.assignors.stage import divide, text, wants
+from tests.rules import rule
 
 
 def in_ranges(
@@ -24,6 +25,7 @@ def test_members_share_only_topics_that_both_want() -> None:
     assert plan == {"a": "t-0", "b": "t-1 u-0 u-1", "c": "t-2"}
 
 
+@rule("R189")
 def test_the_first_members_get_one_more_of_each_topic() -> None:
     """RangeAssignorTest.testTwoConsumersTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u"))
@@ -65,6 +67,7 @@ def test_static_members_keep_theirs_when_their_own_ids_change() -> None:
     assert by_instance[0] == by_instance[1]
 
 
+@rule("R191")
 def test_topics_alike_stay_together() -> None:
     """RangeAssignorTest.testCoPartitionedAssignmentWithSameSubscription."""
     plan = in_ranges({f"t{n}": 6 for n in range(1, 4)}, a=wants("t1 t2 t3"), b=wants("t1 t2 t3"))
@@ -102,6 +105,7 @@ def test_balance_comes_before_racks() -> None:
     assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
+@rule("R191")
 def test_a_member_without_a_rack_is_near_to_everything() -> None:
     plan = in_ranges({"t": 4}, {"t": "a b a b"}, a=wants("t"), b=wants("t", rack_id="b"))
     assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.group.assignors.stage import divide, text, wants
+from tests.rules import rule
 
 
+@rule("R192")
 def test_members_that_do_not_want_a_topic_are_skipped() -> None:
     """RoundRobinAssignorTest.testMultipleConsumersMixedTopics."""
     plan = divide("roundrobin", {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
@@ -18,6 +20,7 @@ def test_a_skipped_member_has_its_turn_with_the_next_partition_it_wants() -> Non
     assert text(plan) == {"a": "t-0 v-0", "b": "u-0 u-1 v-1"}
 
 
+@rule("R192")
 def test_two_members_take_turns_over_both_topics() -> None:
     """RoundRobinAssignorTest.testTwoDynamicConsumersTwoTopicsSixPartitions."""
     plan = divide("roundrobin", {"t": 3, "u": 3}, a=wants("t u"), b=wants("t u"))

@@ -7,6 +7,7 @@ import pytest
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, cooperative_user_data, sticky_user_data
 from tests.group.assignors.stage import Plan, again, divide, moved, no_single_move_would_help, text, tp, wants
+from tests.rules import rule
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
@@ -26,6 +27,7 @@ def held(members: dict[str, Subscription]) -> dict[str, str]:
 # The same topics
 
 
+@rule("R193", "R196")
 def test_the_extra_partition_goes_to_the_first_member() -> None:
     """testConsumerOwningMinQuotaExpectedMaxQuota."""
     plan = divide("sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0 u-1", 1), b=wants("t u", "t-1 u-2", 1))
@@ -134,6 +136,7 @@ def test_two_hundred_members_stay_balanced_when_one_goes(name: str) -> None:
 # Claims and generations
 
 
+@rule("R194")
 @BOTH
 @pytest.mark.parametrize("older", [1, None])
 def test_of_two_claims_the_older_one_does_not_count(name: str, older: int | None) -> None:
@@ -164,6 +167,7 @@ def test_each_partition_stays_with_its_newest_claim(name: str) -> None:
     }
 
 
+@rule("R194")
 @BOTH
 def test_old_claims_that_nobody_disputes_are_kept(name: str) -> None:
     """testNoReassignmentOnCurrentMembers."""
@@ -189,6 +193,7 @@ def test_the_newest_of_three_generations_has_the_partition(name: str) -> None:
         assert tp("t-0") not in plan[m]
 
 
+@rule("R194")
 @pytest.mark.parametrize("topics", [{"t": 3}, {"t": 4}])
 def test_what_two_claim_in_one_generation_is_taken_from_both(topics: dict[str, int]) -> None:
     """CooperativeStickyAssignorTest.testAllConsumersHaveOwnedPartitionInvalidatedWhenClaimedBy...Equal..."""
@@ -227,6 +232,7 @@ def test_conflicting_old_claims_do_not_spoil_the_balance() -> None:
 # What members say
 
 
+@rule("R212")
 def test_the_sticky_assignor_reads_only_user_data() -> None:
     """StickyAssignorTest.testMemberDataWillHonorUserData."""
     data = sticky_user_data([tp("t-1")], 3)
@@ -246,6 +252,7 @@ def test_the_sticky_assignor_reads_user_data_without_a_generation() -> None:
     assert text(ASSIGNORS["sticky"].assign({"t": 2}, members, {})) == {"a": "t-1", "b": "t-0"}
 
 
+@rule("R215")
 @pytest.mark.parametrize("form", [cooperative_user_data(3), sticky_user_data([tp("t-1")], 3)])
 def test_the_cooperative_assignor_takes_the_generation_of_older_members_from_user_data(form: bytes) -> None:
     """testMemberDataWithInconsistentData, testAssignorWithOldVersionSubscriptions."""
@@ -265,6 +272,7 @@ def test_an_empty_claim_is_honoured_whatever_its_generation() -> None:
 # What is withheld
 
 
+@rule("R216")
 def test_what_moves_is_withheld_for_one_round() -> None:
     """CooperativeStickyAssignorTest.testUniformSubscriptionTransferOwnershipListIsRight."""
     members = {"a": wants("t", "t-0 t-1 t-2 t-3", 1), "b": wants("t")}
@@ -274,6 +282,7 @@ def test_what_moves_is_withheld_for_one_round() -> None:
     assert text(second) == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
+@rule("R217")
 def test_what_nobody_holds_is_given_at_once() -> None:
     members = {"a": wants("t", "t-0", 1), "b": wants("t")}
     assert text(divide("cooperative-sticky", {"t": 2}, None, **members)) == {"a": "t-0", "b": "t-1"}
@@ -291,6 +300,7 @@ def test_what_moves_for_racks_is_withheld_too() -> None:
 # Different topics
 
 
+@rule("R193", "R205")
 @BOTH
 def test_members_with_different_topics_share_what_they_can(name: str) -> None:
     """testMultipleConsumersMixedTopicSubscriptions."""
@@ -298,6 +308,7 @@ def test_members_with_different_topics_share_what_they_can(name: str) -> None:
     assert text(plan) == {"a": "t-0 t-2", "b": "u-0 u-1", "c": "t-1"}
 
 
+@rule("R208")
 def test_it_is_balanced_where_round_robin_is_not() -> None:
     """testPoorRoundRobinAssignmentScenario."""
     members = {
