@@ -1,18 +1,18 @@
-"""Where records become batches: the part of a producer that its application's threads are in.
+"""Collects records into batches: the part of a producer that runs in the application's threads.
 
-Rules that hold here:
+Rules (Java's RecordAccumulator):
 
-* One batch per partition takes records, until it is full, or the sender has come to it. A record is an entry
-  in a list, or four; nothing is encoded and nothing is looked through: this is the innermost loop.
-* Memory is bounded by buffer.memory, counted before compression, from the record's coming until its answer.
-  While half of it is in use, a partition whose oldest record has waited for a second takes no more: so
-  what can't be delivered leaves room for what can.
-* A record needs no lock to find its place: nothing is called between the look at a batch's room and the
-  place in it, so no other thread, signal handler or finalizer has a turn there. They have it anywhere else,
-  and may send, too. Without a GIL `take` holds the guard.
-* What is seldom holds the guard for a moment: a new batch, one that ends, a topic that isn't known. No code
-  of the user's runs inside it, but what runs anywhere.
-* Every open batch is in `open`, so that whoever ends this producer finds them all.
+* One batch per partition accepts records, until it is full or the sender takes it. A record is one entry in a
+  list, or four. Nothing is encoded or searched here: this is the innermost loop.
+* `buffer.memory` bounds the memory before compression, from the arrival of a record until its response. While
+  half of it is in use, a partition whose oldest record has waited for a second accepts no more, so records
+  that cannot be delivered leave room for others.
+* A record is appended without a lock: nothing is called between the check of the batch's room and the append,
+  so no other thread, signal handler or finalizer can run there. They may run anywhere else, and may send.
+  Without a GIL `take` holds the guard.
+* Rare steps hold the guard for a moment: a new batch, the end of a batch, an unknown topic. No code of the
+  application runs inside it, except signal handlers and finalizers.
+* Every open batch is in `open`, so that all can be failed when the producer ends.
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# What a record costs besides its bytes, at most: seven varints, and some more in each header.
+# Most bytes of a record besides its content: seven varints, and more for each header.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
-# A new batch gets so much memory; then it doubles, up to batch.size.
+# A new batch reserves this much memory, then twice as much again up to `batch.size`.
 FIRST_BYTES = 4096
-# Whether threads change only between instructions that call something.
+# Whether threads are only switched at instructions that call something.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class TopicRoute(msgspec.Struct):
-    """What a topic's records need: the lanes of its partitions, and those that have a leader."""
+    """The partitions of a topic: all queues, those that have a leader, and the current sticky one."""
 
     topic: str
     lanes: list[PartitionQueue]
     led: list[PartitionQueue]
     sticky: PartitionQueue
-    # How often the topic was looked at.
+    # Number of Metadata responses for the topic.
     version: int = 0
-    # Bytes that `sticky` has had since records without a key go there.
+    # Bytes that `sticky` received since records without a key go there.
     spent: int = 0
 
 
 class Notifications(msgspec.Struct):
-    """What happened here since the sender last looked: batches that began, lanes to look at."""
+    """What the sender has to handle: new batches, queues to visit, topics without metadata."""
 
     begun: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
     ripe: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
@@ -77,9 +77,9 @@ class Notifications(msgspec.Struct):
 
 
 class RecordAccumulator:
-    """The records of one producer that are not under way yet."""
+    """The records of a producer that were not sent yet."""
 
-    # Whether each record has to go through `take`; else the commonest may find its place as it does.
+    # Whether each record must go through `take`; otherwise the commonest case may append as `take` does.
     gated = not GIL
 
     def __init__(
@@ -96,12 +96,12 @@ class RecordAccumulator:
         self.buffered = 0
         self.ledger = DeliveryFailures()
         self.owner: Any = None
-        # Called, with the guard held, when something happened that the sender should know of.
+        # Called with the guard held when the sender has something to do.
         self.stir: Callable[[], object] = self._note
-        # That it did, for who has nobody to wake and looks here after a record.
+        # Set by the default of `stir`, for a caller without a thread to wake.
         self.stirred = False
         self.why = ""
-        # Why nothing is taken any more, "" while it is.
+        # Why no records are accepted; "" while they are.
         self.closed = ""
         self.partitioner = Partitioner()
         self._hashes = self.partitioner.hashes
@@ -109,10 +109,10 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._news = Notifications()
-        # Topic -> why it can't be written to, since when; told to whoever waits, and not to who sends later.
+        # Topic -> (why it cannot be written to, since when). Raised by waiting sends, not by later ones.
         self.refused: dict[str, tuple[KprotoError, int]] = {}
         self._asked: set[str] = set()
-        # Partition -> which look at its topic was the last before somebody missed it; when they did last.
+        # Partition -> (version of its topic's metadata when it was first missing, time of the last attempt).
         self._sought: dict[TopicPartition, tuple[int, int]] = {}
         if not GIL:
             take = self.take
@@ -123,8 +123,6 @@ class RecordAccumulator:
 
             setattr(self, "take", guarded)  # noqa: B010
 
-    # ---- for the application's threads
-
     def take(
         self,
         topic: str,
@@ -134,14 +132,14 @@ class RecordAccumulator:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Takes a record; None when there is no room or no metadata yet, and `why` says which.
+        """Append a record; return None if there is no room or no metadata yet (`why` says which).
 
-        Raises BrokerError for a topic or partition that can't be written to, and for a record above
+        Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
         max_request_size.
         """
         route = self.routes.get(topic)
         if route is None:
-            topic_name(topic)  # one that no request can name would spoil the request for all
+            topic_name(topic)  # an invalid name would make the request for all topics fail
             self._ask_for(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
@@ -170,18 +168,18 @@ class RecordAccumulator:
         row = timestamp, key, value, headers
         plain = key is None and not headers
         batch = lane.filling
-        left = batch.left - size
-        while left < 0 or not (batch.moment is None or (plain and batch.moment is timestamp)):
+        room = batch.left - size
+        while room < 0 or not (batch.moment is None or (plain and batch.moment is timestamp)):
             with self.guard:
-                if left < 0:
-                    found = self._room(route, lane, size, key is None and partition is None)
-                    if found is None:
+                if room < 0:
+                    open_batch = self._room(route, lane, size, key is None and partition is None)
+                    if open_batch is None:
                         return None
-                    batch = found
+                    batch = open_batch
                 elif not (plain and batch.begin_moment(timestamp)):
                     batch.widen()
-            left = batch.left - size
-        batch.left = left
+            room = batch.left - size
+        batch.left = room
         index = batch.count
         batch.count = index + 1
         if batch.moment is None:
@@ -191,7 +189,7 @@ class RecordAccumulator:
         return Delivery(batch, index)
 
     def count(self, topic: str) -> int | None:
-        """The number of the topic's partitions; None while it isn't known. Raises as `take`."""
+        """Return the number of partitions; None while it is unknown. Raises as `take` does."""
         route = self.routes.get(topic)
         if route is None:
             self._ask_for(topic)
@@ -199,10 +197,9 @@ class RecordAccumulator:
         return len(route.lanes)
 
     def put(
-        self, topic: str, partition: int | None, made: UnnumberedBatch, timestamps: Sequence[int]
+        self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does.
-        The guard is held."""
+        """Append a whole batch; return None and raise as `take` does. The guard must be held."""
         route, options = self.routes.get(topic), self._options
         if route is None:
             self._ask_for(topic)
@@ -210,7 +207,7 @@ class RecordAccumulator:
         if partition is not None and partition >= len(route.lanes):
             self._missing(route, partition)
             return None
-        size = len(made)
+        size = len(encoded)
         if size > options.max_request_size:
             detail = f"a batch of {size} bytes for {topic!r}; max_request_size is {options.max_request_size}"
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
@@ -225,7 +222,7 @@ class RecordAccumulator:
         now = self._clock()
         lane.batches += 1
         batch = ProducerBatch(lane, size, now, now + options.delivery_timeout_ms, (lane.batches,))
-        batch.made, batch.timestamps, batch.count = made, timestamps, made.count
+        batch.made, batch.timestamps, batch.count = encoded, timestamps, encoded.count
         batch.sealed, batch.left = True, -1
         self.buffered += size
         self.open[batch] = None
@@ -237,23 +234,28 @@ class RecordAccumulator:
         return batch
 
     def _missing(self, route: TopicRoute, partition: int) -> None:
-        """The topic has no such partition, or has grown since it was looked at: two more looks decide, as the
-        first one may have been on its way before it grew. Looks before somebody came say nothing."""
-        place, now = TopicPartition(route.topic, partition), self._clock()
+        """Raise an error for a partition that does not exist after two more Metadata responses.
+
+        The topic may have grown since: the first response may have been on its way by then. Responses before
+        this attempt do not count.
+        """
+        topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
-            before, last = self._sought.get(place, (route.version, now))
-            if now - last > self._options.request_timeout_ms:  # they gave up: who waits comes after each look
-                before = route.version
-            self._sought[place] = before, now
-            if route.version > before + 1:
-                del self._sought[place]
-                detail = f"{place}: the topic has the partitions 0 to {len(route.lanes) - 1}"
+            first_version, last_attempt = self._sought.get(topic_partition, (route.version, now))
+            # the earlier sender gave up: one that waits tries again after each response
+            if now - last_attempt > self._options.request_timeout_ms:
+                first_version = route.version
+            self._sought[topic_partition] = first_version, now
+            if route.version > first_version + 1:
+                del self._sought[topic_partition]
+                detail = f"{topic_partition}: the topic has the partitions 0 to {len(route.lanes) - 1}"
                 raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
-            self.why = f"no metadata for {place} yet"
+            self.why = f"no metadata for {topic_partition} yet"
             self._news.unknown[route.topic] = None
             self.stir()
 
     def _ask_for(self, topic: str) -> None:
+        """Request metadata of a topic, or raise why it cannot be written to."""
         if self.closed:
             raise IllegalState(self.closed)
         with self.guard:
@@ -268,11 +270,13 @@ class RecordAccumulator:
     def _room(
         self, route: TopicRoute, lane: PartitionQueue, size: int, movable: bool
     ) -> ProducerBatch | None:
-        """A batch with room for a record of this size; None when there is no memory. The guard is held."""
+        """Return a batch with room for a record of this size; None if there is no memory. The guard must be
+        held.
+        """
         if self.closed:
             raise IllegalState(self.closed)
         options = self._options
-        most = max(options.batch_size, size + BATCH_OVERHEAD)
+        max_size = max(options.batch_size, size + BATCH_OVERHEAD)
         if size + BATCH_OVERHEAD > options.max_request_size:
             detail = (
                 f"a record of {size} bytes for {route.topic!r}; "
@@ -295,47 +299,49 @@ class RecordAccumulator:
                     return self._room(route, lane, size, movable=False)
         if self._crowded(lane):
             return None
-        want = min(most, max(FIRST_BYTES, size + BATCH_OVERHEAD))
-        free = options.buffer_memory - self.buffered
-        if want > free and self.buffered:
-            want = size + BATCH_OVERHEAD
-            if want > free:
+        wanted = min(max_size, max(FIRST_BYTES, size + BATCH_OVERHEAD))
+        available = options.buffer_memory - self.buffered
+        if wanted > available and self.buffered:
+            wanted = size + BATCH_OVERHEAD
+            if wanted > available:
                 self._full()
                 return None
         now = self._clock()
         lane.batches += 1
-        batch = ProducerBatch(lane, want, now, now + options.delivery_timeout_ms, (lane.batches,))
+        batch = ProducerBatch(lane, wanted, now, now + options.delivery_timeout_ms, (lane.batches,))
         batch.left -= BATCH_OVERHEAD
-        # In this order, as Ctrl-C may come between any two: what was begun without a record ends by itself.
+        # This order matters, as Ctrl-C may come in between: a batch without a record ends by itself.
         self.stir()
-        self.buffered += want
+        self.buffered += wanted
         self._news.begun.append(batch)
         self.open[batch] = None
         lane.filling = batch
         return batch
 
     def _grow(self, batch: ProducerBatch, used: int) -> bool:
-        want = min(self._options.batch_size, 2 * batch.size)
-        want = max(want, used) - batch.size
-        free = self._options.buffer_memory - self.buffered
-        if want > free:
-            want = used - batch.size
-            if want > free:
+        """Reserve more memory for a batch; return False if there is none."""
+        wanted = min(self._options.batch_size, 2 * batch.size)
+        wanted = max(wanted, used) - batch.size
+        available = self._options.buffer_memory - self.buffered
+        if wanted > available:
+            wanted = used - batch.size
+            if wanted > available:
                 self._full()
                 return False
         if batch.sealed:
-            return True  # by who ran in between; it has no room, and that is seen
-        batch.size += want
-        batch.left += want
-        self.buffered += want
+            return True  # sealed by another thread; the caller sees that it has no room
+        batch.size += wanted
+        batch.left += wanted
+        self.buffered += wanted
         return True
 
     def _full(self) -> None:
+        """Note that the buffer is full, and send everything."""
         self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.seal_all()
 
     def _crowded(self, lane: PartitionQueue) -> bool:
-        """Does this lane hold what others could use? It stands still, and half of the memory is in use."""
+        """Return whether this partition uses memory that others need: no progress while half of it is in use."""
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
             return False
@@ -349,22 +355,22 @@ class RecordAccumulator:
         return True
 
     def move_on(self, route: TopicRoute) -> None:
-        """Records without a key go to another partition from now on."""
-        led = route.led
-        if len(led) > 1 or led[0] is not route.sticky:
-            others = [lane for lane in led if lane is not route.sticky]
-            route.sticky = others[int(self._random.random() * len(others))]
+        """Send records without a key to another partition from now on."""
+        available = route.led
+        if len(available) > 1 or available[0] is not route.sticky:
+            queues = [lane for lane in available if lane is not route.sticky]
+            route.sticky = queues[int(self._random.random() * len(queues))]
         route.spent = 0
 
     def seal(self, batch: ProducerBatch) -> None:
-        """The batch takes nothing more; with the guard held."""
+        """Let the batch accept no more records. The guard must be held."""
         if batch.sealed:
             return
         batch.sealed = True
         lane = batch.lane
-        left, batch.left = batch.left, -1
-        batch.size -= left
-        self.buffered -= left
+        room, batch.left = batch.left, -1
+        batch.size -= room
+        self.buffered -= room
         if lane.filling is batch:
             lane.filling = NO_BATCH
         route = self.routes.get(lane.partition.topic)
@@ -376,30 +382,29 @@ class RecordAccumulator:
         self.stir()
 
     def seal_all(self) -> None:
-        """Everything that is here shall go out now; with the guard held."""
+        """Let the sender take every batch. The guard must be held."""
         for batch in [batch for batch in self.open if not batch.sealed]:
             self.seal(batch)
 
-    # ---- for the sender
-
     def urgent(self) -> bool:
-        """Something happened that doesn't wait for linger.ms."""
+        """Return whether something must be handled without waiting for linger.ms."""
         return bool(self._news.ripe or self._news.unknown)
 
     def changed(self) -> bool:
-        news = self._news
-        return bool(news.begun or news.ripe or news.unknown)
+        """Return whether the sender has something to handle."""
+        notifications = self._news
+        return bool(notifications.begun or notifications.ripe or notifications.unknown)
 
     def news(self) -> Notifications | None:
-        """What happened since the last time, None for nothing."""
+        """Remove and return what the sender has to handle, None for nothing."""
         if not self.changed():
             return None
         with self.guard:
-            news, self._news = self._news, Notifications()
-        return news
+            notifications, self._news = self._news, Notifications()
+        return notifications
 
     def route(self, topic: str, count: int, led: Iterable[int]) -> None:
-        """The topic has `count` partitions, and these have a leader."""
+        """Set the partitions of a topic, and which of them have a leader."""
         with self.guard:
             if self.closed:
                 return
@@ -407,28 +412,29 @@ class RecordAccumulator:
             self.refused.pop(topic, None)
             self._asked.discard(topic)
             lanes = [self._lane(topic, index) for index in range(count)]
-            able = [lanes[index] for index in led] or lanes
-            route = self.routes[topic] = TopicRoute(topic, lanes, able, able[0])
+            available = [lanes[index] for index in led] or lanes
+            route = self.routes[topic] = TopicRoute(topic, lanes, available, available[0])
             route.version = 1 if old is None else old.version + 1
-            if old is not None and old.sticky in able:
+            if old is not None and old.sticky in available:
                 route.sticky, route.spent = old.sticky, old.spent
-            elif len(able) > 1:
-                route.sticky = able[int(self._random.random() * len(able))]
+            elif len(available) > 1:
+                route.sticky = available[int(self._random.random() * len(available))]
 
     def _lane(self, topic: str, index: int) -> PartitionQueue:
-        place = TopicPartition(topic, index)
-        lane = self.lanes.get(place)
+        """Return the queue of a partition."""
+        topic_partition = TopicPartition(topic, index)
+        lane = self.lanes.get(topic_partition)
         if lane is None:
-            lane = self.lanes[place] = PartitionQueue(place, self.owner)
+            lane = self.lanes[topic_partition] = PartitionQueue(topic_partition, self.owner)
         return lane
 
     def forget(self, topic: str) -> None:
-        """The topic isn't known any more: who sends to it waits for metadata."""
+        """Forget a topic: sends wait for metadata again."""
         with self.guard:
             self.routes.pop(topic, None)
 
     def refuse(self, topic: str, error: KprotoError) -> None:
-        """Who waits to send to this topic is told so; with nobody there, whoever comes looks anew."""
+        """Fail the sends that are waiting for this topic; if there are none, the next send requests metadata."""
         with self.guard:
             if topic in self._asked:
                 self._asked.remove(topic)
@@ -437,19 +443,19 @@ class RecordAccumulator:
     def divided(
         self, batch: ProducerBatch, parts: list[ProducerBatch], places: list[tuple[ProducerBatch, int]]
     ) -> None:
-        """The batch's records go on in these parts, and so do their callbacks."""
+        """Replace a batch by its parts; callbacks move with their records."""
         with self.guard:
             self.open.pop(batch, None)
             self.open.update(dict.fromkeys(parts))
             for index, callback in batch.callbacks or ():
-                part, at = places[index]
-                part.callbacks = [*(part.callbacks or ()), (at, callback)]
+                part, part_index = places[index]
+                part.callbacks = [*(part.callbacks or ()), (part_index, callback)]
             batch.callbacks = None
             batch.data = None
             batch.places = places
 
     def call_back(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> bool:
-        """Calls back when the record's fate is decided; False when it is already."""
+        """Call `callback` when the record's delivery ends; return False if it has ended."""
         with self.guard:
             batch, index = fate(batch, index)
             if batch.done:
@@ -460,7 +466,7 @@ class RecordAccumulator:
             return True
 
     def looked_at(self, batch: ProducerBatch, index: int) -> None:
-        """Somebody knows now that this record was not delivered: `tell` doesn't count it."""
+        """Note that the application knows of this record's failure: `take_failures` does not count it."""
         with self.guard:
             batch, index = fate(batch, index)
             if batch.seen is None:
@@ -470,7 +476,7 @@ class RecordAccumulator:
                 batch.ledger.count -= 1
 
     def end(self, batch: ProducerBatch) -> list[Callable[[], object]]:
-        """The batch is decided: its memory is free; returns what to call, outside of the guard."""
+        """End a batch and free its memory; return the callbacks to call outside of the guard."""
         with self.guard:
             self.seal(batch)
             batch.done = True
@@ -487,19 +493,21 @@ class RecordAccumulator:
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
     def _note(self) -> None:
+        """Note that the sender has something to do."""
         self.stirred = True
 
     def close(self, why: str) -> None:
-        """Takes nothing from now on; for any thread."""
+        """Accept no more records. May be called by any thread."""
         with self.guard:
             self.closed = self.closed or why
             self.routes.clear()
 
     def tell(self) -> DeliveryFailures:
-        """What was not delivered since the last time; with the guard held."""
+        """Remove and return the unreported failures. The guard must be held."""
         ledger, self.ledger = self.ledger, DeliveryFailures()
         return ledger
 
     @property
     def open_records(self) -> int:
+        """The number of records whose delivery has not ended."""
         return sum(map(len, list(self.open)))

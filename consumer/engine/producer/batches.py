@@ -1,11 +1,11 @@
-"""A producer's batches, and the lanes in which they travel: one lane per partition.
+"""A producer's batches, and the queue of each partition.
 
-Rules that hold here:
+Rules:
 
-* A batch's records share one fate, unless the broker refuses what is in it: then `places` says where each of
-  them went on. Whoever asks for a record's fate looks it up there (`fate`).
-* Batches of a lane have an order that never changes; parts of a divided batch stand where it stood.
-* What a batch was given is kept until its bytes are made, then forgotten; a delivery's timestamp stays.
+* The records of a batch are delivered or fail together, unless the broker rejects single records or the size.
+  Then `places` says where each record continues; `current_place` follows it.
+* The batches of a queue keep their order; the parts of a split batch take its place.
+* The records of a batch are kept until it is encoded. The timestamp of each delivery is kept.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class BrokerConnection(NamedTuple):
     """One of the connections to a broker."""
 
     node: int
-    lane: int  # one of the network's
+    lane: int  # a lane of the network client
 
 
 class DeliveryFailures(msgspec.Struct):
-    """What was not delivered since the application was last told."""
+    """Deliveries that failed since the application was last told."""
 
     count: int = 0
     first: KprotoError | None = None
 
 
-NO_MOMENT = -(2**62)  # of a batch that has no record yet
+NO_MOMENT = -(2**62)  # the timestamp of a batch without records
 
 
 class ProducerBatch:
-    """Records of one partition, on their way together."""
+    """Records of one partition that are sent together (Java's ProducerBatch)."""
 
     __slots__ = (
         "attempts",
@@ -89,27 +89,27 @@ class ProducerBatch:
         self, lane: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.lane = lane
-        # Bytes of buffer.memory that it has, and how many of them are free; -1 when it takes nothing more.
+        # Bytes reserved in buffer.memory, and how many of them are free; -1 once it accepts no more records.
         self.size = size
         self.left = size
         self.created = created
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # Until `data` is made: timestamp, key, value and headers of each record, one after the other, if
-        # `moment` is None. Else they have nothing but a value, and only that stands here: `moments` says from
-        # which index on they are of which ms, and `moment` is the last of these.
+        # Until it is encoded: timestamp, key, value and headers of each record, one after the other, if
+        # `moment` is None. Otherwise the records have only values, and `rows` has just these; `moments` has
+        # (first index, timestamp in ms), and `moment` is the last of those timestamps.
         self.rows: list[Any] = []
         self.moments: list[tuple[int, int]] = []
         self.moment: int | None = NO_MOMENT
-        # Or the records of a table, encoded as they came.
+        # Or the records of an Arrow table, already encoded.
         self.made: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
-        self.number = 0  # how many of its lane were numbered before
+        self.number = 0  # how many batches of the queue were numbered before it
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
@@ -119,21 +119,23 @@ class ProducerBatch:
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
-        # What to call when a record's fate is decided, by the record's index.
+        # (Index of the record, what to call when its delivery ends).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # Where its failure is counted, and the records whose failure somebody has looked at.
+        # Where its failures are counted, and the records whose failure the application knows.
         self.ledger: DeliveryFailures | None = None
         self.seen: set[int] | None = None
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return self.count
 
     @property
     def partition(self) -> TopicPartition:
+        """The partition of the batch."""
         return self.lane.partition
 
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
-        """Makes the bytes, under the batch's numbers if it has any; its rows are forgotten."""
+        """Encode the records, with the batch's sequence number if it has one; then drop the rows."""
         producer_id, epoch = self.identity or (-1, -1)
         made = self.made
         if made is None and self.moment is not None:
@@ -148,9 +150,9 @@ class ProducerBatch:
         self.made, self.rows = None, []
 
     def begin_moment(self, moment: int) -> bool:
-        """From the next record on it is this ms; False where each record has its timestamp, or better had.
+        """Let the next records have this timestamp; False if they should have a timestamp each.
 
-        With the guard held. What is called here may let a signal handler or a finalizer in, which sends.
+        The guard must be held. Calls in here may run a signal handler or a finalizer that sends.
         """
         if 8 * len(self.moments) > self.count + 64:
             return False
@@ -161,10 +163,10 @@ class ProducerBatch:
         return True
 
     def widen(self) -> None:
-        """From the next record on they may have more than a value.
+        """Switch to the general row format: later records may have a key or headers.
 
-        With the guard held; others may add a record meanwhile, but none between the look at their number and
-        the change, as nothing is called there.
+        The guard must be held. Other threads may append meanwhile, but not between the check of the count and
+        the switch, since nothing is called there.
         """
         while self.moment is not None:
             count = self.count
@@ -178,11 +180,11 @@ class ProducerBatch:
                 self.moment = None
 
     def _times(self) -> list[int]:
-        """The timestamps of records that have nothing else but a value."""
-        found: list[int] = []
+        """Return the timestamps of records that have only values."""
+        timestamps: list[int] = []
         for (first, moment), (end, _) in pairwise([*sorted(self.moments), (self.count, 0)]):
-            found += repeat(moment, end - first)
-        return found
+            timestamps += repeat(moment, end - first)
+        return timestamps
 
     def __repr__(self) -> str:
         state = f"failed: {self.error}" if self.error else "done" if self.done else "open"
@@ -190,7 +192,7 @@ class ProducerBatch:
 
 
 def fate(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
-    """The batch in which a record goes on now, and its index there."""
+    """Return the batch that now contains a record, and the record's index there."""
     while batch.places is not None:
         batch, index = batch.places[index]
     return batch, index
@@ -199,16 +201,16 @@ def fate(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
 def divided(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """A batch for the records of each group, and where each record of this one is then."""
+    """Return a batch for each group of records, and where each record of `batch` is then."""
     assert batch.data is not None
-    found = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
-    places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(found)
+    records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
+    places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
     parts: list[ProducerBatch] = []
     for number, group in enumerate(groups):
-        size = batch.size * len(group) // len(found) if number else 0
+        size = batch.size * len(group) // len(records) if number else 0
         part = ProducerBatch(batch.lane, size, batch.created, batch.deadline, (*batch.order, number))
         for index in group:
-            record = found[index]
+            record = records[index]
             places[index] = part, len(part)
             part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
             part.count += 1
@@ -223,7 +225,7 @@ NOWHERE = BrokerConnection(-1, -1)
 
 
 class PartitionQueue:
-    """One partition's batches: those that wait, in order, and those that are under way."""
+    """The batches of one partition: those that wait, in order, and those in flight."""
 
     __slots__ = (
         "batches",
@@ -247,75 +249,76 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # Whose deliveries these are.
+        # The producer of the deliveries.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()
         self.under_way: list[ProducerBatch] = []
-        # The connection that those were sent through.
+        # The connection on which they were sent.
         self.way = NOWHERE
         self.batches = 0
-        # A batch failed: nothing goes out until nothing is under way any more.
+        # A batch failed: nothing is sent until nothing is in flight any more.
         self.halted = False
-        # When it is looked at again by itself: for a batch that lingers or backs off, and for a deadline.
+        # When it is visited again: for linger.ms or a backoff, and for a delivery timeout.
         self.soon_at: int | None = None
         self.late_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
-        # How many batches had a number so far.
+        # How many batches were numbered so far.
         self.numbered = 0
-        # The partition's leader has taken a batch of this identity. Until then any sequence number would do
-        # for it: a second batch could slip in before a first one that has to be sent again, and shut it out.
+        # The leader has accepted a batch of this producer id and epoch. Before that it accepts any sequence
+        # number: a second batch could overtake a first one that must be resent, and block it.
         self.known = False
-        # A batch was given up, and perhaps the log has it, perhaps not: what has no number yet needs an
-        # identity of its own. What has one keeps it: only with it the broker knows what it has already.
+        # A batch failed that may be in the log: batches without a sequence number need a new epoch. Numbered
+        # ones keep theirs, by which the broker recognizes duplicates.
         self.renew = False
-        # The broker said that the batch of this order, and so all after it, is not in the log: those may be
-        # numbered anew, and not what is before it.
+        # The broker said that the batch of this order, and so all later ones, are not in the log. Only those
+        # may be renumbered.
         self.unnumber: tuple[int, ...] | None = None
-        # What the broker said so of, while others are under way: theirs may tell that it is there.
+        # The batches with such an error while others are in flight, whose responses may say that they are in
+        # the log.
         self.unexpected: list[ProducerBatch] = []
 
     def oldest(self) -> int | None:
-        """When its oldest open batch began; for any thread."""
+        """Return when the oldest open batch was created. May be called by any thread."""
         for batches in (self.under_way, self.waiting):
-            with suppress(IndexError):  # the sender took it away meanwhile
+            with suppress(IndexError):  # the sender removed it meanwhile
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 
     def open(self) -> list[ProducerBatch]:
-        """All batches that are not decided, in order."""
+        """Return all open batches, in order."""
         return sorted(
             (batch for batch in (*self.under_way, *self.waiting) if not batch.done),
             key=lambda batch: batch.order,
         )
 
     def number(self, batch: ProducerBatch) -> None:
-        """Gives the batch the next sequence number of the lane's identity."""
+        """Assign the next sequence number of the queue to the batch."""
         batch.identity, batch.sequence, batch.number = self.identity, self.next_sequence, self.numbered
         self.next_sequence = (self.next_sequence + len(batch)) & LAST_SEQUENCE
         self.numbered += 1
 
     def put_back(self, batch: ProducerBatch) -> None:
-        """Into the queue again, where its order wants it."""
-        at = 0
-        while at < len(self.waiting) and self.waiting[at].order < batch.order:
-            at += 1
-        self.waiting.insert(at, batch)
+        """Put the batch back into the queue, at the place of its order."""
+        index = 0
+        while index < len(self.waiting) and self.waiting[index].order < batch.order:
+            index += 1
+        self.waiting.insert(index, batch)
 
     def go_on(self) -> None:
-        """All that was under way is back after a failure."""
+        """Continue after a failure, once nothing is in flight any more."""
         self.halted = False
         self.unexpected.clear()
-        since, self.unnumber = self.unnumber, None
-        if since is not None:
+        first_missing, self.unnumber = self.unnumber, None
+        if first_missing is not None:
             self.renew = True
             for batch in self.waiting:
-                if batch.order >= since:
+                if batch.order >= first_missing:
                     batch.sequence = -1
 
     def not_there(self, since: tuple[int, ...]) -> None:
-        """Of the batches from this order on none is in the log."""
+        """Note that no batch from this order on is in the log."""
         self.unnumber = since if self.unnumber is None else min(since, self.unnumber)
 
     def __repr__(self) -> str:

@@ -1,16 +1,16 @@
-"""A producer without I/O: batches become Produce requests, answers become offsets.
+"""The producer without I/O: turns batches into Produce requests, and responses into offsets.
 
-Rules that hold here:
+Rules (Java's Sender):
 
-* A batch goes out when it is full, has waited linger.ms, or a flush asks. While its leader has enough under
-  way it goes on taking records.
-* Batches of a partition are sent in order and keep that order through retries (`fates`). Nothing that happens
-  to one partition holds another one up.
-* With idempotence every batch has an identity and a sequence number (`identity`), so that the broker drops
-  what it has already.
-* Every record's delivery ends: with an offset, or an error that says why, at the latest after
-  delivery.timeout.ms, also while its request is open.
-* An event costs what it is about (`schedule`).
+* A batch is sent when it is full, has waited for linger.ms, or a flush asks for it. While enough batches of
+  its broker are in flight it accepts more records.
+* The batches of a partition are sent in order, through retries as well (`produce_responses`). Partitions do
+  not block each other.
+* With idempotence every batch has a producer id and a sequence number (`producer_ids`), so that the broker
+  drops duplicates.
+* Every delivery ends, with an offset or with an error, at the latest after delivery.timeout.ms, even while
+  its request is in flight.
+* The cost of an event does not depend on the other partitions (`schedule`).
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ TOPIC_IDS_FROM = 13
 
 
 class ProducerEngine:
-    """One producer. `append` is for the application's threads, with the guard held; the rest, and `step`, are
-    called by one owner at a time."""
+    """One producer.
+
+    `append` is called by the application's threads, with the guard held; `step` and the rest by one owner at
+    a time.
+    """
 
     def __init__(
         self,
@@ -107,8 +110,6 @@ class ProducerEngine:
             )
         self._numbering = self.transactions or SequenceNumbers(self.core, self._give_up_all)
 
-    # ---- for the application
-
     def append(
         self,
         topic: str,
@@ -118,24 +119,26 @@ class ProducerEngine:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """See `Accumulator.take`."""
+        """Append a record. See `RecordAccumulator.take`."""
         return self.records.take(topic, key, value, partition, timestamp, headers)
 
     def flush(self) -> None:
-        """Everything that is buffered goes out now."""
+        """Send everything that is buffered."""
         with self.records.guard:
             self.records.seal_all()
 
     @property
     def open_records(self) -> int:
+        """The number of records whose delivery has not ended."""
         return self.records.open_records
 
     @property
     def buffered(self) -> int:
+        """Bytes of buffer.memory in use."""
         return self.records.buffered
 
     def fail(self, why: str) -> None:
-        """The end: every delivery that is still open, and whoever waits for a transaction, is told why."""
+        """End the producer: fail every open delivery, and the calls that wait for a transaction."""
         error = IllegalState(f"{why}; this record was not acknowledged")
         for batch in list(self.records.open):
             batch.error = error
@@ -143,36 +146,36 @@ class ProducerEngine:
         if self.transactions is not None:
             self.transactions.lose(IllegalState(why))
 
-    # ---- what the application did
-
     def _hear(self) -> None:
-        news = self.records.news()
-        if news is None:
+        """Handle what the application's threads have done."""
+        notifications = self.records.news()
+        if notifications is None:
             return
-        for topic in news.unknown:
+        for topic in notifications.unknown:
             self.metadata.look_up(topic, has_waiters=True)
-        if news.unknown and self.transactions is None:
-            self._numbering.found()  # its id comes while leaders are looked up
-        for batch in news.begun:
+        if notifications.unknown and self.transactions is None:
+            self._numbering.found()  # the id arrives while leaders are looked up
+        for batch in notifications.begun:
             if not batch.done:
                 batch.lane.waiting.append(batch)
                 self.schedule.place(batch.lane)
-        for lane in news.ripe:
+        for lane in notifications.ripe:
             self.schedule.place(lane)
 
     def _expire(self, lane: PartitionQueue) -> None:
+        """Fail the batches of a queue that have timed out."""
         timeout = self.options.delivery_timeout_ms
         batches = lane.open()
         for batch in batches:
             if batch.deadline <= self.core.now:
                 detail = f"{batch.partition}, {len(batch)} records: {self.excuse(batch)}"
                 self.fates.give_up(batch, RequestTimedOut("Produce", timeout, detail))
-        left = [batch.deadline for batch in batches if not batch.done]
-        if left:
-            self.schedule.look_at(lane, min(left), late=True)
+        deadlines = [batch.deadline for batch in batches if not batch.done]
+        if deadlines:
+            self.schedule.look_at(lane, min(deadlines), late=True)
 
     def excuse(self, batch: ProducerBatch) -> str:
-        """Why a batch is still open."""
+        """Return why a batch was not delivered yet."""
         if batch.why:
             return batch.why
         if batch in batch.lane.under_way:
@@ -181,9 +184,8 @@ class ProducerEngine:
             return "no broker has given this producer an id yet"
         return "its turn has not come"
 
-    # ---- sending
-
     def _pump(self) -> None:
+        """Send the requests that are possible now."""
         self.metadata.pump()
         if self.transactions is not None:
             self.transactions.pump()
@@ -194,26 +196,26 @@ class ProducerEngine:
             for way in queues:
                 self.core.network.connect(way.node, self.core.now, lane=way.lane)
             return
-        most = self.options.max_in_flight_requests_per_connection
-        ways = list(queues)
-        for way in ways:
+        max_in_flight = self.options.max_in_flight_requests_per_connection
+        connections = list(queues)
+        for way in connections:
             if self.core.network.throttled_until(*way) > self.core.now:
-                continue  # it asks for quiet; what stands here takes more records meanwhile
+                continue  # the broker throttles it; its batches accept more records meanwhile
             batches: list[ProducerBatch] = []
-            while way in queues and self._open.get(way, 0) < most:
+            while way in queues and self._open.get(way, 0) < max_in_flight:
                 batches = self._drain(way)
                 if batches:
                     self._send(way, batches)
-            more = way in queues or any(batch.lane.waiting for batch in batches)
-            if more and self._open.get(way, 0) >= most and self.schedule.widen(way.node):
-                ways += [new for new in self.schedule.ways(way.node) if new in queues]
+            has_more = way in queues or any(batch.lane.waiting for batch in batches)
+            if has_more and self._open.get(way, 0) >= max_in_flight and self.schedule.widen(way.node):
+                connections += [new for new in self.schedule.ways(way.node) if new in queues]
 
     def _drain(self, way: BrokerConnection) -> list[ProducerBatch]:
-        """What goes into one request: one batch of each lane, up to max.request.size."""
+        """Return the batches of one request: one of each queue, up to max.request.size."""
         queue = self.schedule.queues.pop(way)
         size = 0
-        found: list[ProducerBatch] = []
-        again: dict[PartitionQueue, None] = {}
+        batches: list[ProducerBatch] = []
+        postponed: dict[PartitionQueue, None] = {}
         for lane in queue:
             if not lane.waiting or not self.schedule.free(lane, lane.waiting[0]):
                 continue
@@ -221,8 +223,8 @@ class ProducerEngine:
             if self.core.view.leader(lane.partition) != way.node or head.retry_at > self.core.now:
                 self.schedule.place(lane)
                 continue
-            if found and size + head.size > self.options.max_request_size:
-                again[lane] = None
+            if batches and size + head.size > self.options.max_request_size:
+                postponed[lane] = None
                 continue
             if not self._make(lane, head):
                 continue
@@ -230,20 +232,20 @@ class ProducerEngine:
             lane.waiting.popleft()
             lane.under_way.append(head)
             lane.way = way
-            found.append(head)
-        if again:
-            self.schedule.queues[way] = {**again, **self.schedule.queues.get(way, {})}
-        for batch in found:
+            batches.append(head)
+        if postponed:
+            self.schedule.queues[way] = {**postponed, **self.schedule.queues.get(way, {})}
+        for batch in batches:
             self.schedule.place(batch.lane)
-        return found
+        return batches
 
     def _make(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Makes the batch's bytes; False when they have to wait for an identity."""
+        """Encode the batch; return False if it has to wait for a producer id."""
         options = self.options
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        if not batch.count:  # Ctrl-C came before its first record did
+        if not batch.count:  # Ctrl-C came before its first record was appended
             lane.waiting.remove(batch)
             self.fates.end(batch)
             self.schedule.place(lane)
@@ -256,9 +258,9 @@ class ProducerEngine:
             try:
                 level = options.compression_level
                 batch.encode(options.compression_type, level, transactional=self._transactional)
-            except Exception as error:  # what the door let through by mistake harms only its own batch
+            except Exception as error:  # a record that passed validation by mistake only fails its own batch
                 self.fates.give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
-                self.schedule.place(lane)  # what stands behind it
+                self.schedule.place(lane)  # the next batch of the queue
                 return False
         elif unnumbered and batch.identity is not None:
             producer_id, epoch = batch.identity
@@ -268,13 +270,14 @@ class ProducerEngine:
         return True
 
     def _send(self, way: BrokerConnection, batches: list[ProducerBatch]) -> None:
+        """Send a Produce request."""
         core, options = self.core, self.options
 
         def build(version: int) -> Message:
             topics: dict[str, TopicProduceData] = {}
             for batch in batches:
                 if batch.done:
-                    continue  # given up while the connection was made
+                    continue  # failed while the connection was established
                 name = batch.partition.topic
                 topic = topics.get(name)
                 if topic is None:
@@ -294,7 +297,7 @@ class ProducerEngine:
                 topic_data=list(topics.values()),
             )
 
-        named = any(core.view.topic_id(batch.partition.topic) is None for batch in batches)
+        lacks_ids = any(core.view.topic_id(batch.partition.topic) is None for batch in batches)
         ids = {core.view.topic_id(batch.partition.topic): batch.partition.topic for batch in batches}
 
         def answered(call: Call) -> None:
@@ -306,68 +309,74 @@ class ProducerEngine:
             core.now,
             node=way.node,
             lane=way.lane,
-            max_version=self._numbering.most(TOPIC_IDS_FROM - 1 if named else None),
+            max_version=self._numbering.most(TOPIC_IDS_FROM - 1 if lacks_ids else None),
             one_way=options.acks == 0,
             purpose=answered,
         )
 
-    # ---- answers
-
     def _answered(
-        self, way: BrokerConnection, batches: list[ProducerBatch], ids: Mapping[UUID | None, str], call: Call
+        self,
+        connection: BrokerConnection,
+        batches: list[ProducerBatch],
+        ids: Mapping[UUID | None, str],
+        call: Call,
     ) -> None:
-        self._open[way] -= 1
+        """Handle the response, or the failure, of a Produce request."""
+        self._open[connection] -= 1
         if self.options.acks == 0 and call.error is None:
             for batch in batches:
                 self.fates.succeed(batch, None, -1)
         elif isinstance(call.response, ProduceResponse):
-            for place in call.response.node_endpoints:
-                self.core.view.set_address(place.node_id, place.host, place.port, place.rack)
-            answers = said_once(
+            for endpoint in call.response.node_endpoints:
+                self.core.view.set_address(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+            entries = said_once(
                 (TopicPartition(name, entry.index), entry)
                 for topic in call.response.responses
                 for name in [ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name]
                 for entry in topic.partition_responses
             )
             for batch in batches:
-                self.fates.answered(batch, answers.get(batch.partition))
+                self.fates.answered(batch, entries.get(batch.partition))
         else:
             error = call.error or RequestTimedOut("Produce", call.timeout_ms)
             for batch in batches:
                 self.fates.unanswered(batch, error)
-            self.schedule.broke(way)
+            self.schedule.broke(connection)
         for batch in batches:
             self.schedule.place(batch.lane)
-        if not any(self._open.get(other) for other in self.schedule.ways(way.node)):
-            self.schedule.narrow(way.node)
+        if not any(
+            self._open.get(other_connection) for other_connection in self.schedule.ways(connection.node)
+        ):
+            self.schedule.narrow(connection.node)
 
     def _give_up_all(self, error: KprotoError) -> None:
-        """Everything that could be sent now never can."""
+        """Fail everything that is ready to be sent: it never can be."""
         for lane in self.schedule.queued():
             for batch in lane.open():
                 self.fates.give_up(batch, error)
 
-    # ---- metadata
-
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
+        """Update the routes of the topics of a Metadata response."""
         for topic in sorted(self.metadata.topics if asked is None else asked):
             view = self.core.view.topics.get(topic)
-            code, looks = self.metadata.topic_errors.get(topic, (0, 0))
+            code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:
-                count = len(view.partitions)  # as in Java; they are numbered from 0 on
-                led = [index for index in range(count) if self._has_leader(TopicPartition(topic, index))]
+                count = len(view.partitions)  # as in Java; partitions are numbered from 0
+                with_leader = [
+                    index for index in range(count) if self._has_leader(TopicPartition(topic, index))
+                ]
                 if self._ids.get(topic) != view.id:
                     self._ids[topic] = view.id
                     for index in view.partitions:
                         lane = self.records.lanes.get(TopicPartition(topic, index))
                         if lane is not None:
                             lane.known = False
-                self.records.route(topic, count, led)
+                self.records.route(topic, count, with_leader)
             elif code:
                 self.records.forget(topic)
-                for_good = action_for(METADATA, code) is ErrorAction.RAISE
-                if for_good or looks >= PATIENCE:
-                    self._refuse(topic, code, for_good)
+                is_final = action_for(METADATA, code) is ErrorAction.RAISE
+                if is_final or count_of_errors >= PATIENCE:
+                    self._refuse(topic, code, is_final)
             self.schedule.sought(topic)
         for way in list(self.schedule.queues):
             if self._open.get(way):
@@ -375,39 +384,43 @@ class ProducerEngine:
         self.core.wake_poll()
 
     def _has_leader(self, partition: TopicPartition) -> bool:
+        """Return whether a leader of the partition is known."""
         view = self.core.view.partition(partition)
         return view is not None and view.leader is not None
 
-    def _refuse(self, topic: str, code: int, for_good: bool) -> None:
-        """Nobody can write to this topic. What was sent to it waits, unless it will never be taken."""
+    def _refuse(self, topic: str, code: int, is_final: bool) -> None:
+        """Fail the sends to a topic that cannot be written to.
+
+        Records that were accepted wait, unless the error is final.
+        """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.refuse(topic, error)
-        stray = self.schedule.astray(topic)
-        if for_good:
-            for lane in stray:
+        queues = self.schedule.astray(topic)
+        if is_final:
+            for lane in queues:
                 for batch in lane.open():
                     self.fates.give_up(batch, error)
-        elif not stray:
+        elif not queues:
             self.metadata.forget(topic)
 
     def _let_in_nowhere(self, error: AuthenticationFailed) -> None:
-        """Who waits for metadata would wait in vain: tell whoever sends, and give up what was sent."""
+        """Authentication failed: fail pending sends and batches instead of waiting for metadata."""
         for topic in self.metadata.topics:
             self.records.refuse(topic, error)
             for lane in self.schedule.astray(topic):
                 for batch in lane.open():
                     self.fates.give_up(batch, error)
 
-    # ---- time
-
     def settle(self, *, look: bool = True) -> None:
-        """Draws the consequences of what happened; with `look` also of the time. Answers come first: in a
-        process that stood still they have waited longer than the deadlines."""
+        """Do what the event requires; with `look` also what is due.
+
+        Responses come first: in a process that stood still they have waited longer than the deadlines.
+        """
         core = self.core
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._let_in_nowhere(error)
-        core.errors.clear()  # who sends is told, from what the metadata says
+        core.errors.clear()  # senders get the error from the topic's metadata
         self._hear()
         self._answer()
         if look:
@@ -422,24 +435,26 @@ class ProducerEngine:
             self._pump()
 
     def _answer(self) -> None:
+        """Handle the calls that have ended."""
         finished, self.core.network.finished = self.core.network.finished, []
         for call in finished:
             if call.purpose is not None:
                 call.purpose(call)
 
     def due(self) -> int | None:
-        """When to call `step` with a Tick, if nothing happens before."""
+        """Return when to call `step` with a Tick, if nothing else happens before."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
         if self.records.changed():
             times.append(self.core.now)
         times.append(self.schedule.due())
-        free = [self.core.network.throttled_until(*way) for way in self.schedule.queues]
-        times += [at for at in free if at > self.core.now]
+        throttled = [self.core.network.throttled_until(*way) for way in self.schedule.queues]
+        times += [at for at in throttled if at > self.core.now]
         if self.schedule.queues or self._transactional:
             times.append(self._numbering.due())
         return min((at for at in times if at is not None), default=None)
 
     def take_actions(self) -> list[Action]:
+        """Remove and return the actions of this step."""
         core = self.core
         core.actions.extend(core.network.actions)
         core.network.actions.clear()
@@ -448,9 +463,10 @@ class ProducerEngine:
 
 
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
-    """Lets `event` happen at `now` and returns what to do, in order; None: the application did something.
+    """Apply `event` at `now` and return the actions to perform, in order. None: the application did
+    something.
 
-    A Tick is for whoever has looked at the sockets since it was `now`: only then is a deadline one.
+    Send a Tick only after the sockets were read at `now`: only then is a missing response late.
     """
     engine.core.now = now
     if isinstance(event, Tick):

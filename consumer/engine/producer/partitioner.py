@@ -1,9 +1,9 @@
-"""Which partition a record goes to, so that it is the one Java's producer would choose.
+"""Selects the partition of a record, as Java's producer does.
 
-* A key decides by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`: every
-  client that does so sends equal keys to the same partition.
-* Records without a key stay on one partition until a batch's worth of bytes went there, then go on to another
-  one (KIP-794): fuller batches, even load. That is the accumulator's, which knows what went where.
+* A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. All
+  clients that do so send equal keys to the same partition.
+* Records without a key stay on one partition for a batch's worth of bytes, then move to another one
+  (KIP-794), which fills batches and spreads the load. The accumulator does that, as it knows the sizes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# Hashes of this many keys are remembered; hashing a key costs more than sending its record.
+# The hashes of this many keys are cached; hashing a key costs more than sending its record.
 _REMEMBERED = 65_536
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, as an unsigned number."""
+    """Return Kafka's 32-bit murmur2 as an unsigned number."""
     length = len(data)
     words = length >> 2
     h = _SEED ^ length
@@ -36,21 +36,22 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(256)
 def _unpack(words: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Reads so many numbers of four bytes from the beginning."""
+    """Return a function that reads so many 32-bit numbers from the start."""
     return Struct(f"<{words}I").unpack_from
 
 
 class Partitioner:
-    """The numbers of keys: a key's partition is its number modulo the number of partitions."""
+    """Hashes keys: a key's partition is its hash modulo the number of partitions."""
 
     def __init__(self) -> None:
-        # Those that are remembered.
+        # The cached hashes.
         self.hashes: dict[bytes, int] = {}
 
     def number(self, key: bytes) -> int:
-        found = self.hashes.get(key)
-        if found is None:
+        """Return the hash of a key."""
+        number = self.hashes.get(key)
+        if number is None:
             if len(self.hashes) >= _REMEMBERED:
                 self.hashes.clear()
-            found = self.hashes[key] = murmur2(key) & 0x7FFFFFFF
-        return found
+            number = self.hashes[key] = murmur2(key) & 0x7FFFFFFF
+        return number

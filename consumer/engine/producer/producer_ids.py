@@ -1,12 +1,12 @@
-"""The producer's id, and the numbers of its batches (KIP-98).
+"""The producer id, and the sequence numbers of batches (KIP-98).
 
-Rules that hold here:
+Rules:
 
-* A batch that may be in the log keeps its number through every retry; only what surely is not there is
-  numbered anew.
-* Each lane counts by itself, and has epochs of its own: brokers keep them per partition. When a batch's fate
-  is unknown, what has no number yet goes out under the next epoch. An id whose epochs are used up is given up
-  for another one.
+* A batch that may be in the log keeps its sequence number through every retry. Only a batch that is certainly
+  not in the log is renumbered.
+* Each partition has its own sequence numbers and epoch, as brokers keep them per partition. If a batch failed
+  that may be in the log, batches without a number get the next epoch. When the epochs of an id are used up, a
+  new id is requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 
 
 class SequenceNumbers:
-    """Asks for an id when somebody needs one; `refused` is told when nobody will ever give one."""
+    """Requests a producer id when it is needed. `refused` is called if the cluster never gives one."""
 
     def __init__(self, core: ClientCore[ProducerOptions], refused: Callable[[KprotoError], None]) -> None:
         self._core = core
@@ -38,15 +38,15 @@ class SequenceNumbers:
 
     @property
     def missing(self) -> bool:
-        """Nothing can be sent, as no broker has given this producer an id yet."""
+        """Whether an id is needed and was not received yet."""
         return self._core.options.enable_idempotence and self._identity is None
 
     def due(self) -> int | None:
-        """When to ask for an id, if one is needed."""
+        """Return when to request an id, if one is needed."""
         return self._at if self.missing and self._call is None else None
 
     def found(self) -> bool:
-        """Whether batches can be numbered; asks for an id where that is missing."""
+        """Return whether batches can be numbered; request an id if that is missing."""
         core = self._core
         if self.missing and self._call is None and self._at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -54,6 +54,7 @@ class SequenceNumbers:
         return not self.missing
 
     def _named(self, call: Call) -> None:
+        """Handle the InitProducerId response."""
         core = self._core
         self._call = None
         self._at = core.now + core.backoff.after(self._fails)
@@ -62,7 +63,7 @@ class SequenceNumbers:
         if isinstance(call.response, InitProducerIdResponse):
             code = call.response.error_code
             if not code and call.response.producer_id < 0:
-                return  # no answer at all
+                return  # not a valid response
             if not code:
                 self._identity = ProducerIdAndEpoch(call.response.producer_id, call.response.producer_epoch)
                 self._fails = 0
@@ -75,20 +76,22 @@ class SequenceNumbers:
         assert error is not None
         self._refused(error)
 
-    def most(self, most: int | None) -> int | None:
-        """The highest version of Produce: any."""
-        return most
+    def most(self, max_version: int | None) -> int | None:
+        """Return the highest version of Produce to use."""
+        return max_version
 
     def number(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Gives the batch its sequence number, and the lane a new identity if it needs one; False when there
-        is none to give."""
+        """Assign a sequence number to the batch; return False if there is no id.
+
+        The queue gets a new epoch or id first if it needs one.
+        """
         if lane.identity is None or lane.renew:
             identity = self._identity
             if identity is None:
                 return False
             if lane.identity is not None and lane.identity.producer_id == identity.producer_id:
                 if lane.identity.epoch >= LAST_EPOCH:
-                    self._identity = None  # all epochs of this id are used up here
+                    self._identity = None  # all epochs of this id are used up for this partition
                     return False
                 identity = ProducerIdAndEpoch(identity.producer_id, lane.identity.epoch + 1)
             lane.identity = identity

@@ -1,16 +1,18 @@
-"""Where a producer's lanes stand: in their leader's queue, among those that have no leader, or at a time.
+"""Decides when each partition's next batch is sent: its queue waits for a connection, a leader, or a time.
 
-Rules that hold here:
+Rules:
 
-* A lane stands where its first waiting batch belongs, and is looked at again when something happened to it:
-  an answer, metadata, a time that came. An event costs what it is about.
-* What may not go out before an answer comes stands nowhere.
-* A broker takes one request of a connection after the other. Where all that may be open are, and more waits,
-  the lanes are dealt out to connections_per_broker connections, until all of it is answered. A lane changes
-  its connection when nothing of it is under way. With acks=0 nobody knows when that is: there is one.
-* A broker knows a producer's last five batches. What is sent again may be in the log, and so may what came
-  after it: no more of that goes out than lets the broker know it still, or it would be stored twice.
-* Some brokers allow so many connections and no more: where a further one breaks, one has to do for a minute.
+* A queue waits where its first batch belongs. It is visited again after a response, after metadata, or at its
+  time. The cost of an event does not depend on the other queues.
+* A queue whose first batch must wait for a response waits nowhere.
+* A broker handles the requests of a connection one after the other. If a connection is fully used and more is
+  ready, the queues are distributed over `connections_per_broker` connections until everything is answered. A
+  queue changes its connection only if none of its batches is in flight. With acks=0 that is unknown, so there
+  is one connection.
+* A broker remembers a producer's last five batches of a partition. A batch that is resent may be in the log,
+  and so may later ones. No more later ones are sent than the broker remembers, as duplicates would be stored
+  otherwise.
+* Some brokers limit their connections: where an additional one breaks, a single one is used for a minute.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ from ..network.client import MAIN, MORE
 from ..timing import EXTRA_CONNECTION_BACKOFF_MS
 from .batches import BrokerConnection, PartitionQueue, ProducerBatch
 
-# Batches of a producer that a broker knows, of each partition (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+# Batches per partition that a broker remembers (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 REMEMBERED = 5
 
 
 class SendSchedule:
-    """The lanes of one producer."""
+    """The queues of one producer."""
 
     def __init__(self, core: ClientCore[ProducerOptions], metadata: MetadataUpdater) -> None:
-        # Connection -> lanes that may go out on it.
+        # Connection -> the queues that may send on it.
         self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
-        # Brokers with more than one connection now -> which of them each lane has.
+        # Brokers with several connections -> the connection number of each queue.
         self._wide: dict[int, dict[PartitionQueue, int]] = {}
-        # Brokers that one connection has to do for -> until when.
+        # Brokers with a single connection after a failure -> until when.
         self._alone: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
@@ -47,7 +49,7 @@ class SendSchedule:
         self._ticket = count()
 
     def place(self, lane: PartitionQueue) -> None:
-        """Puts a lane where it belongs."""
+        """Let a queue wait where its first batch belongs."""
         if lane.halted and not lane.under_way:
             lane.go_on()
         if not lane.waiting:
@@ -56,12 +58,12 @@ class SendSchedule:
         if lane.late_at is None:
             self.look_at(lane, head.deadline, late=True)
         if not self.free(lane, head):
-            return  # until an answer comes
-        at = head.retry_at
+            return  # until a response arrives
+        send_at = head.retry_at
         if not head.sealed:
-            at = max(at, head.created + options.linger_ms)
-        if at > self._core.now:
-            self.look_at(lane, at)
+            send_at = max(send_at, head.created + options.linger_ms)
+        if send_at > self._core.now:
+            self.look_at(lane, send_at)
             return
         leader = self._core.view.leader(lane.partition)
         if leader is None:
@@ -74,18 +76,19 @@ class SendSchedule:
         else:
             way = self._way(leader, lane)
             if lane.under_way and lane.way.node == leader and lane.way != way:
-                return  # until it is answered, and may go on over there
+                return  # until the response arrives; then it may use the other connection
             self.queues.setdefault(way, {})[lane] = None
 
     def _way(self, node: int, lane: PartitionQueue) -> BrokerConnection:
-        dealt = self._wide.get(node)
-        if dealt is None:
+        """Return the connection of a queue to this broker."""
+        numbers = self._wide.get(node)
+        if numbers is None:
             return BrokerConnection(node, MAIN)
-        number = dealt.setdefault(lane, len(dealt) % self._core.options.connections_per_broker)
+        number = numbers.setdefault(lane, len(numbers) % self._core.options.connections_per_broker)
         return self.ways(node)[number]
 
     def widen(self, node: int) -> bool:
-        """One connection is not enough: deals out the lanes of this broker anew, to all that there may be."""
+        """Distribute the queues of a broker over several connections; return False if that is not allowed."""
         options = self._core.options
         if node in self._wide or options.connections_per_broker == 1 or not options.acks:
             return False
@@ -97,27 +100,27 @@ class SendSchedule:
         return True
 
     def narrow(self, node: int) -> None:
-        """Nothing is under way to this broker. If nothing is to be sent, either, one connection will do."""
+        """Go back to a single connection if nothing is to be sent: nothing is in flight to this broker."""
         if not any(way in self.queues for way in self.ways(node)):
             self._wide.pop(node, None)
 
     def broke(self, way: BrokerConnection) -> None:
-        """A request on this connection was not answered."""
+        """Go back to a single connection: a request on an additional one failed."""
         if way.lane == MAIN:
             return
         self._alone[way.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
-        ways = self.ways(way.node)
+        connections = self.ways(way.node)
         self._wide.pop(way.node, None)
-        for lane in [lane for one in ways for lane in self.queues.pop(one, ())]:
+        for lane in [lane for connection in connections for lane in self.queues.pop(connection, ())]:
             self.place(lane)
 
     def ways(self, node: int) -> list[BrokerConnection]:
-        """The connections to this broker that there may be now."""
-        most = self._core.options.connections_per_broker if node in self._wide else 1
-        return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(most)]
+        """Return the connections to this broker that may be used now."""
+        count = self._core.options.connections_per_broker if node in self._wide else 1
+        return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(count)]
 
     def free(self, lane: PartitionQueue, head: ProducerBatch) -> bool:
-        """May this batch go out, as far as those that are under way are concerned?"""
+        """Return whether this batch may be sent while others of the queue are in flight."""
         if lane.halted:
             return False
         options, under_way = self._core.options, lane.under_way
@@ -128,7 +131,7 @@ class SendSchedule:
         return len(under_way) < options.max_in_flight_requests_per_connection
 
     def look_at(self, lane: PartitionQueue, at: int, *, late: bool = False) -> None:
-        """This lane is looked at then; `late`: because batches will be too late."""
+        """Visit the queue at that time; `late`: for the delivery timeout of its batches."""
         if late:
             lane.late_at = at
         elif lane.soon_at is not None and lane.soon_at <= at:
@@ -138,7 +141,7 @@ class SendSchedule:
         heapq.heappush(self._times, (at, next(self._ticket), lane))
 
     def ripe(self) -> Iterator[tuple[PartitionQueue, bool]]:
-        """The lanes whose time has come; True for those that may have batches which are too late."""
+        """Yield the queues whose time has come; True for those whose batches may have timed out."""
         now = self._core.now
         while self._times and self._times[0][0] <= now:
             _, _, lane = heapq.heappop(self._times)
@@ -150,22 +153,24 @@ class SendSchedule:
             yield lane, late
 
     def due(self) -> int | None:
+        """Return the time of the next visit."""
         return self._times[0][0] if self._times else None
 
     def astray(self, topic: str) -> list[PartitionQueue]:
-        """The topic's lanes that wait for a leader."""
+        """Return the topic's queues that wait for a leader."""
         return list(self._astray.get(topic, ()))
 
     def queued(self) -> list[PartitionQueue]:
+        """Return the queues that are ready to be sent."""
         return [lane for queue in self.queues.values() for lane in queue]
 
     def sought(self, topic: str) -> None:
-        """The topic was looked at: perhaps its partitions have leaders now."""
+        """Visit the topic's queues again that waited for a leader."""
         for lane in self._astray.pop(topic, {}):
             self.place(lane)
 
     def moved(self, way: BrokerConnection) -> None:
-        """Other brokers may lead what stands in this queue."""
+        """Visit the queues of a connection again whose leader has moved."""
         for lane in list(self.queues.get(way, ())):
             if self._core.view.leader(lane.partition) != way.node:
                 del self.queues[way][lane]

@@ -1,4 +1,4 @@
-"""Where a producer of transactions can be, and what may be called there: the table of `transactions`."""
+"""The states of a transactional producer, and which calls each state allows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 
 from kproto.errors import KprotoError
+from kproto.machine import Edges
 from kproto.records.builder import UnnumberedBatch
 
 from ...delivery import Delivery
@@ -16,67 +17,74 @@ from .batches import Headers, ProducerBatch
 
 
 class TransactionState(Enum):
-    """Where a producer of transactions is."""
+    """The state of a transactional producer (Java's TransactionManager.State). The values are for messages."""
 
-    new = "it has no id yet"
-    naming = "it waits for its id"
-    ready = "no transaction is open"
-    open = "a transaction is open"
-    spoiled = "the transaction can only be aborted"
-    committing = "the transaction is being committed"
-    aborting = "the transaction is being aborted"
-    lost = "this producer can do nothing any more"
+    UNINITIALIZED = "it has no producer id yet"
+    INITIALIZING = "it waits for its producer id"
+    READY = "no transaction is open"
+    IN_TRANSACTION = "a transaction is open"
+    ABORTABLE_ERROR = "the transaction can only be aborted"
+    COMMITTING_TRANSACTION = "the transaction is being committed"
+    ABORTING_TRANSACTION = "the transaction is being aborted"
+    FATAL_ERROR = "this producer has failed"
 
 
 S = TransactionState
 
+# What the application may call, and where that leads. Any other call raises IllegalState, or the error of the
+# transaction or producer. Repeating a call that is still in progress resumes waiting for it; repeating one
+# that has finished returns its result.
 CALLS: Mapping[TransactionState, Mapping[str, TransactionState]] = {
-    S.new: {"begin": S.naming},
-    S.naming: {"begin": S.naming},
-    S.ready: {"begin": S.open},
-    S.open: {"send": S.open, "send_offsets": S.open, "commit": S.committing, "abort": S.aborting},
-    S.spoiled: {"abort": S.aborting},
-    S.committing: {"commit": S.committing},
-    S.aborting: {"abort": S.aborting},
-    S.lost: {},
+    S.UNINITIALIZED: {"begin": S.INITIALIZING},
+    S.INITIALIZING: {"begin": S.INITIALIZING},
+    S.READY: {"begin": S.IN_TRANSACTION},
+    S.IN_TRANSACTION: {
+        "send": S.IN_TRANSACTION,
+        "send_offsets": S.IN_TRANSACTION,
+        "commit": S.COMMITTING_TRANSACTION,
+        "abort": S.ABORTING_TRANSACTION,
+    },
+    S.ABORTABLE_ERROR: {"abort": S.ABORTING_TRANSACTION},
+    S.COMMITTING_TRANSACTION: {"commit": S.COMMITTING_TRANSACTION},
+    S.ABORTING_TRANSACTION: {"abort": S.ABORTING_TRANSACTION},
+    S.FATAL_ERROR: {},
 }
-"""What the application may call, and where that leads. Anything else is IllegalState, or the error that
-spoiled the transaction or lost the producer. Who calls again what is under way waits on, and who had stopped
-waiting is told how it ended."""
 
-EDGES: Mapping[TransactionState, frozenset[TransactionState]] = {
-    S.new: frozenset({S.naming, S.lost}),
-    S.naming: frozenset({S.open, S.lost}),
-    S.ready: frozenset({S.open, S.lost}),
-    S.open: frozenset({S.committing, S.aborting, S.spoiled, S.lost}),
-    S.spoiled: frozenset({S.aborting, S.lost}),
-    S.committing: frozenset({S.ready, S.spoiled, S.lost}),
-    S.aborting: frozenset({S.ready, S.lost}),
-    S.lost: frozenset(),
+# The transitions; only `TransactionManager.move` takes them.
+EDGES: Edges[TransactionState] = {
+    S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
+    S.INITIALIZING: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
+    S.READY: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
+    S.IN_TRANSACTION: frozenset(
+        {S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION, S.ABORTABLE_ERROR, S.FATAL_ERROR}
+    ),
+    S.ABORTABLE_ERROR: frozenset({S.ABORTING_TRANSACTION, S.FATAL_ERROR}),
+    S.COMMITTING_TRANSACTION: frozenset({S.READY, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
+    S.ABORTING_TRANSACTION: frozenset({S.READY, S.FATAL_ERROR}),
+    S.FATAL_ERROR: frozenset(),
 }
-"""Where it may go from where; `Transactions.move` is the only one that goes."""
 
 
 class PendingCall(msgspec.Struct):
-    """What the application asked for: `done` turns true once, with an error or without one.
+    """A begin, commit or abort. `done` becomes true once, with an error or without one.
 
-    Who waits for that is in `waiting`; `told` says that somebody knows it.
+    `waiting` has the callers that wait for it; `reported` is set once a caller has its result.
     """
 
     what: str
     done: bool = False
     error: KprotoError | None = None
     waiting: set[object] = msgspec.field(default_factory=set[object])
-    told: bool = False
+    reported: bool = False
 
     @property
-    def unheard(self) -> KprotoError | None:
-        """What a commit failed by, if nobody knows."""
-        return self.error if self.what == "commit" and self.done and not self.told else None
+    def unreported_error(self) -> KprotoError | None:
+        """The error of a failed commit that no caller has received."""
+        return self.error if self.what == "commit" and self.done and not self.reported else None
 
 
 class TransactionalAppends(RecordAccumulator):
-    """An accumulator that takes records only where `gate`, called with the guard held, doesn't raise."""
+    """An accumulator that calls `gate` before each record, with the guard held; it raises to reject one."""
 
     gate: Callable[[], None]
     gated = True

@@ -1,17 +1,18 @@
-"""A producer's transactions, without I/O (KIP-98, KIP-360, KIP-890): Kafka's TransactionManager is the model.
+"""The transactions of a producer, without I/O (KIP-98, KIP-360, KIP-890). The model is Java's
+TransactionManager.
 
-Rules that hold here:
+Rules:
 
-* One request at a time, to the coordinator of the transactional id: for an id and an epoch, for partitions
-  and groups that take part (only before KIP-890's second version: then writing is enough), and the end.
-* Nothing is written outside of a transaction, nor to a partition that isn't part of it yet.
-* A commit is asked for when every record is acknowledged, and every offset. One failure spoils the
-  transaction: it can only be aborted then, and nothing of it goes out any more. Both have
-  delivery.timeout.ms; only the end itself is asked for until it is known.
-* After an abort, what was sent and not answered may still arrive: the next transaction has another epoch.
-* Who is fenced, or refused for good, is lost: nothing brings this producer back.
+* One request at a time is sent to the coordinator of the transactional id: for the producer id and epoch, for
+  the partitions and groups of the transaction (only before transaction version 2, KIP-890), and for its end.
+* Nothing is written outside of a transaction, nor to a partition that was not added to it.
+* A commit is requested once every record and every offset is acknowledged. After one failure the transaction
+  can only be aborted, and nothing more of it is sent. Records and offsets have delivery.timeout.ms; the end
+  is requested until its outcome is known.
+* After an abort, requests without a response may still arrive: the next transaction gets a new epoch.
+* A producer that is fenced, or rejected for good, has failed; only a new producer can continue.
 
-Which requests the two versions of Kafka's protocol of transactions need:
+The requests of the transaction versions:
 
     transaction.version   partitions                 groups                            end
     0, 1                  AddPartitionsToTxn         AddOffsetsToTxn, TxnOffsetCommit  EndTxn, the same epoch
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
+from kproto import machine
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
@@ -82,10 +84,11 @@ T = TypeVar("T")
 
 
 class TransactionManager:
-    """One producer's transactions; `call` is the application's, with the guard held, the rest the engine's.
+    """The transactions of one producer. The application uses `call`, with the guard held; the engine the
+    rest.
 
-    It numbers batches in the place of `Numbering`. `busy` says whether a Produce is unanswered, `queued` are
-    the lanes that could be sent from.
+    It also numbers the batches, in place of `SequenceNumbers`. `busy` returns whether a Produce request is in
+    flight, `queued` the queues that are ready to send.
     """
 
     missing = False
@@ -101,93 +104,96 @@ class TransactionManager:
     ) -> None:
         assert core.options.transactional_id is not None
         self.id = core.options.transactional_id
-        self.state = S.new
+        self.state = S.UNINITIALIZED
         self.error: KprotoError | None = None
-        # Why the coordinator has to be asked again; for whoever waits too long.
+        # Why the coordinator must be asked again, for a caller whose wait times out.
         self.why = ""
         self._core, self._records, self._fates = core, records, fates
         self._busy, self._queued = busy, queued
         self.wish: PendingCall | None = None
         self._identity = ProducerIdAndEpoch(-1, -1)
-        self._second = False  # KIP-890's second version
+        self._second = False  # transaction version 2 (KIP-890)
         self._node: int | None = None
         self._groups: dict[str, int] = {}
         self._call: Call | None = None
         self._not_before = 0
         self._failures = 0
-        # The transaction: whether the coordinator knows of it, and who takes part.
+        # Whether the coordinator knows of the transaction, and what takes part in it.
         self.started = False
-        self._stale = False  # what was sent may still arrive: another epoch is needed
+        self._stale = False  # batches or requests may still arrive: a new epoch is needed
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
-        self._offsets_until: int | None = None  # so long they are tried
+        self._offsets_until: int | None = None  # deadline of the offsets
         records.gate = self._gate
         fates.given_up = self.given_up
 
-    # ---- the application, with the guard held
-
     def _gate(self) -> None:
-        """Raises unless a record may be taken now."""
-        if self.state is not S.open:
+        """Raise an error unless a record may be sent now."""
+        if self.state is not S.IN_TRANSACTION:
             self._allowed("send")
 
     def call(self, what: str, who: object = None) -> PendingCall:
-        """begin, commit or abort. Raises IllegalState where that can't be, or why it can't any more."""
+        """Start begin, commit or abort. Raises IllegalState if that is not allowed, or the error of the
+        transaction.
+
+        A repeated call that is still in progress resumes waiting for it.
+        """
         wish = self.wish
         if wish is not None and wish.what == what and not wish.told:
             if what == "begin" and wish.waiting - {who}:
-                raise IllegalState(f"begin() of {self.id!r}: another begin() is under way; one at a time")
-            wish.done = wish.done or (what == "begin" and self.state is S.open)
+                raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress; call one at a time")
+            wish.done = wish.done or (what == "begin" and self.state is S.IN_TRANSACTION)
             if wish.done or CALLS[self.state].get(what) is self.state:
-                return wish  # else Ctrl-C came before it was begun
+                return wish  # otherwise Ctrl-C came before it began
         to = self._allowed(what)
         self.wish = wish = PendingCall(what)
-        if to is S.committing:
+        if to is S.COMMITTING_TRANSACTION:
             self._records.seal_all()
         self.move(to)
-        wish.done = to is S.open
+        wish.done = to is S.IN_TRANSACTION
         return wish
 
     def leave(self) -> PendingCall | None:
-        """The producer is closed: what is open is aborted. Returns what is to be waited for."""
-        if self.state is S.open or self.state is S.spoiled:
+        """Close the producer: abort an open transaction; return the call to wait for."""
+        if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
-        under_way = self.state is S.committing or self.state is S.aborting
-        return self.wish if under_way else None
+        in_progress = self.state is S.COMMITTING_TRANSACTION or self.state is S.ABORTING_TRANSACTION
+        return self.wish if in_progress else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
-        """These are committed together with the records."""
+        """Add offsets that are committed with the transaction."""
         self._allowed("send_offsets")
         self._offsets.setdefault(member, {}).update(offsets)
 
     def excuse(self) -> str:
-        """What is waited for."""
+        """Return what the current call waits for."""
         open_records = self._records.open_records
         waits = f"{open_records} records are not acknowledged" if open_records else self.why
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
 
     def _allowed(self, what: str) -> TransactionState:
+        """Return the state that a call leads to. Raises an error if it is not allowed."""
         to = CALLS[self.state].get(what)
         if to is None:
             if self.error is not None:
                 raise again(self.error)
-            allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "a new one"
+            allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "nothing, create a new producer"
             raise IllegalState(
-                f"{what}() of {self.id!r}: {self.state.value}; now {allowed} is what can be done"
+                f"{what}() of {self.id!r}: {self.state.value}; allowed now: {allowed}"
             )
         return to
 
     def move(self, to: TransactionState, error: KprotoError | None = None) -> None:
-        assert to in EDGES[self.state] or to is self.state, (self.state, to)
-        self.state, self.error = to, error
-
-    # ---- for the engine: batches and their numbers
+        """Change the state along an edge of `EDGES`."""
+        if to is not self.state:
+            machine.move(self, to, EDGES)
+        self.error = error
 
     def found(self) -> bool:
-        """Whether batches may go out; asks the coordinator to let in new partitions first."""
-        if self.state is not S.open and self.state is not S.committing:
+        """Return whether batches may be sent; add new partitions to the transaction first."""
+        if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
         if not self._second:
             self._new = {lane.partition for lane in self._queued()} - self._partitions
@@ -195,7 +201,7 @@ class TransactionManager:
         return not self._new
 
     def number(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Gives the batch its sequence number, in the epoch of this transaction."""
+        """Assign a sequence number to the batch, in the epoch of this transaction."""
         if lane.identity != self._identity:
             lane.identity, lane.next_sequence, lane.known = self._identity, 0, False
         lane.renew = False
@@ -203,34 +209,39 @@ class TransactionManager:
         self.started = True
         return True
 
-    def most(self, most: int | None) -> int | None:
-        """The highest version of Produce."""
-        return most if self._second else min(LAST_PRODUCE, LAST_PRODUCE if most is None else most)
+    def most(self, max_version: int | None) -> int | None:
+        """Return the highest version of Produce to use."""
+        return (
+            max_version
+            if self._second
+            else min(LAST_PRODUCE, LAST_PRODUCE if max_version is None else max_version)
+        )
 
     def given_up(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """A record will not be delivered: so the transaction is none."""
+        """A record failed, so the transaction can only be aborted."""
         self._stale = self._stale or batch.sequence >= 0
-        if self.state is S.open or self.state is S.committing:
+        if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             (self.lose if ends_producer(error) else self._spoil)(error)
 
     def _spoil(self, error: KprotoError) -> None:
+        """Let the transaction only be aborted."""
         with self._records.guard:
-            self.move(S.spoiled, error)
+            self.move(S.ABORTABLE_ERROR, error)
         self._finish(error)
         self._drop(error)
 
     def lose(self, error: KprotoError) -> None:
-        """The end of this producer."""
-        if self.state is S.lost:
+        """End this producer: it cannot be used any more."""
+        if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
-            self.move(S.lost, error)
-        error.add_note(f"The producer of {self.id!r} can do nothing any more: make a new one.")
+            self.move(S.FATAL_ERROR, error)
+        error.add_note(f"The producer of {self.id!r} has failed: create a new one.")
         self._finish(error)
         self._drop(error)
 
     def _drop(self, error: KprotoError) -> None:
-        """Nothing of this transaction goes out any more."""
+        """Fail everything of this transaction that was not sent."""
         with self._records.guard:
             batches = list(self._records.open)
         for batch in batches:
@@ -240,30 +251,30 @@ class TransactionManager:
                 batch.lane.waiting.remove(batch)
             self._fates.end(batch)
         with self._records.guard:
-            self._records.tell()  # what the transaction's end says already
+            self._records.tell()  # the error of the transaction covers these
             self._offsets.clear()
         self._new.clear()
 
     def _finish(self, error: KprotoError | None = None) -> None:
+        """End the current call."""
         wish = self.wish
         if wish is not None and not wish.done:
             wish.error, wish.done = error, True
         self._core.wake_poll()
 
-    # ---- for the engine: what is to be asked
-
     def pump(self) -> None:
-        if self.state is S.aborting and (self._records.open or self._offsets):
+        """Send the next request, if none is in flight."""
+        if self.state is S.ABORTING_TRANSACTION and (self._records.open or self._offsets):
             self._drop(IllegalState(f"the transaction of {self.id!r} was aborted"))
         self._expire()
         while self._call is None and self._not_before <= self._core.now:
-            todo = self._todo()
-            if todo is None:
+            next_request = self._todo()
+            if next_request is None:
                 return
-            todo()
+            next_request()
 
     def _expire(self) -> None:
-        """Offsets have as much time as records; a request that is open then says more."""
+        """Fail the transaction if its offsets have timed out; a request in flight decides otherwise."""
         now, timeout = self._core.now, self._core.options.delivery_timeout_ms
         if not self._offsets:
             self._offsets_until = None
@@ -274,30 +285,30 @@ class TransactionManager:
             self._spoil(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
-        """When to ask next, if there is something to ask."""
+        """Return when to send the next request, if there is one."""
         if self._call is not None or self._todo() is None:
             return None
         return max(self._core.now, self._not_before)
 
     def _todo(self) -> Callable[[], None] | None:
-        """What comes next; None when that is nobody's turn here."""
-        todo = None
-        if self.state is S.naming:
-            todo = self._name
-        elif self.state is S.open or self.state is S.committing:
+        """Return what to request next; None if there is nothing to request."""
+        next_request = None
+        if self.state is S.INITIALIZING:
+            next_request = self._name
+        elif self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             if self._new:
-                todo = self._add_partitions
+                next_request = self._add_partitions
             elif self._offsets:
-                todo = self._add_offsets
-            elif self.state is S.committing and not self._records.open and not self._busy():
+                next_request = self._add_offsets
+            elif self.state is S.COMMITTING_TRANSACTION and not self._records.open and not self._busy():
                 if not self.started:
                     return self._complete
-                todo = self._end
-        elif self.state is S.aborting and not self._busy():
+                next_request = self._end
+        elif self.state is S.ABORTING_TRANSACTION and not self._busy():
             if not self.started and not self._stale:
                 return self._complete
-            todo = self._end if self.started else self._name
-        return self._find if todo is not None and self._node is None else todo
+            next_request = self._end if self.started else self._name
+        return self._find if next_request is not None and self._node is None else next_request
 
     def _ask(
         self,
@@ -305,95 +316,107 @@ class TransactionManager:
         then: Callable[[Call], None],
         *,
         node: int | None,
-        most: int | None = None,
+        max_version: int | None = None,
     ) -> None:
+        """Send a request to a coordinator."""
+
         def answered(call: Call) -> None:
             self._call = None
-            if self.state is not S.lost:
+            if self.state is not S.FATAL_ERROR:
                 then(call)
 
-        # Late answers count, too: a request that is given up early might still be carried out.
-        self._call = self._core.send(request, answered, node=node, max_version=most)
+        # A late response counts as well: a request that was given up early might still be carried out.
+        self._call = self._core.send(request, answered, node=node, max_version=max_version)
 
     def _find(self) -> None:
+        """Look up the coordinator."""
         self._ask(coordinator_request(self.id, TRANSACTIONAL_ID), self._found, node=None)
 
     def _found(self, call: Call) -> None:
-        found = self._coordinator(call, TRANSACTION)
-        if found is not None:
-            self._node = found
+        node = self._coordinator(call, TRANSACTION)
+        if node is not None:
+            self._node = node
 
     def _coordinator(self, call: Call, row: Row) -> int | None:
+        """Return the coordinator that a lookup found, or None."""
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):
             self._unanswered(call)
             return None
-        found = coordinator_of(response, call.version)
-        if not isinstance(found, BrokerAddress):
-            self._took(found[0], row, "FindCoordinator", found[1])
+        address = coordinator_of(response, call.version)
+        if not isinstance(address, BrokerAddress):
+            self._took(address[0], row, "FindCoordinator", address[1])
             return None
-        self._core.view.set_address(found.id, found.host, found.port)
-        return found.id
+        self._core.view.set_address(address.id, address.host, address.port)
+        return address.id
 
     def _name(self) -> None:
-        """A first id, which fences who had it before; or, of one's own, the next epoch."""
-        own = self._identity if self.state is S.aborting else None
+        """Request a producer id, which fences its previous owner; during an abort the next epoch."""
+        own = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = name_request(self.id, self._core.options.transaction_timeout_ms, own)
         self._ask(request, self._named, node=self._node)
 
     def _named(self, call: Call) -> None:
+        """Handle the InitProducerId response."""
         response = call.response
         if not isinstance(response, InitProducerIdResponse):
             self._unanswered(call)
         elif self._took(response.error_code, TRANSACTION, "InitProducerId"):
-            given = {"an id"} if response.producer_id >= 0 else set[str]()
-            if not self._mentions("InitProducerId", {"an id"}, given):
+            received = {"an id"} if response.producer_id >= 0 else set[str]()
+            if not self._mentions("InitProducerId", {"an id"}, received):
                 return
             self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             self._stale = False
-            self._complete() if self.state is S.aborting else self._begin()
+            self._complete() if self.state is S.ABORTING_TRANSACTION else self._begin()
 
     def _begin(self) -> None:
+        """The transaction is open."""
         self._look_at_version()
         with self._records.guard:
-            self.move(S.open)
+            self.move(S.IN_TRANSACTION)
         self._finish()
 
     def _look_at_version(self) -> None:
+        """Update whether the cluster uses transaction version 2."""
         if self._node is not None:
             level = self._core.network.feature_at(self._node, "transaction.version")
             self._second = self._second if level is None else level >= 2
 
     def _add_partitions(self) -> None:
-        asked = set(self._new)
+        """Add partitions to the transaction."""
+        requested = set(self._new)
 
         def answered(call: Call) -> None:
             response = call.response
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self._unanswered(call)
                 return
-            answers = partitions_answered(response)
-            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # another one says why
-            for partition, code in sorted(answers.items(), key=lambda answer: answer[1] == last):
+            codes = partitions_answered(response)
+            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # another partition's code has the reason
+            for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._took(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
-            if self._mentions("AddPartitionsToTxn", asked, answers):
-                self._partitions |= asked
-                self._new -= asked
+            if self._mentions("AddPartitionsToTxn", requested, codes):
+                self._partitions |= requested
+                self._new -= requested
                 self._took_part()
 
-        self._stale = True  # until it is known that the coordinator knows
-        request = partitions_request(self.id, self._identity, asked)
-        self._ask(request, answered, node=self._node, most=LAST_PARTITIONS)
+        self._stale = True  # until the coordinator confirms
+        request = partitions_request(self.id, self._identity, requested)
+        self._ask(request, answered, node=self._node, max_version=LAST_PARTITIONS)
 
     def _took_part(self) -> None:
+        """Note that the coordinator knows of the transaction."""
         self.started, self._failures = True, 0
-        if self.state is S.open or self.state is S.committing:
+        if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             self._stale = False
 
     def _add_offsets(self) -> None:
-        with self._records.guard:  # the application may add some at any moment
-            member, asked = next((member, dict(offsets)) for member, offsets in self._offsets.items())
+        """Send the next request for offsets: add the group, find its coordinator, or commit."""
+        with self._records.guard:  # the application may add offsets at any time
+            member, offsets_to_commit = next(
+                (member, dict(offsets)) for member, offsets in self._offsets.items()
+            )
         group = member.group_id
         if not self._second and group not in self._added:
             producer_id, epoch = self._identity
@@ -407,13 +430,14 @@ class TransactionManager:
         else:
             self.started = True
             self._ask(
-                offsets_request(self.id, self._identity, member, asked),
-                lambda call: self._offsets_taken(member, asked, call),
+                offsets_request(self.id, self._identity, member, offsets_to_commit),
+                lambda call: self._offsets_taken(member, offsets_to_commit, call),
                 node=self._groups[group],
                 most=None if self._second else LAST_OFFSETS,
             )
 
     def _group_added(self, group: str, call: Call) -> None:
+        """Handle the AddOffsetsToTxn response."""
         if not isinstance(call.response, AddOffsetsToTxnResponse):
             self._unanswered(call)
         elif self._took(call.response.error_code, TRANSACTION, "AddOffsetsToTxn", f"group {group!r}"):
@@ -421,44 +445,48 @@ class TransactionManager:
             self._took_part()
 
     def _group_found(self, group: str, call: Call) -> None:
-        found = self._coordinator(call, TXN_OFFSETS)
-        if found is not None:
-            self._groups[group] = found
+        """Handle the lookup of a group's coordinator."""
+        node = self._coordinator(call, TXN_OFFSETS)
+        if node is not None:
+            self._groups[group] = node
 
-    def _offsets_taken(self, member: GroupMetadata, asked: Offsets, call: Call) -> None:
+    def _offsets_taken(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
+        """Handle the TxnOffsetCommit response."""
         if not isinstance(call.response, TxnOffsetCommitResponse):
             self._groups.pop(member.group_id, None)
             self._unanswered(call)
             return
-        answers = offsets_answered(call.response)
-        for partition, code in answers.items():
+        codes = offsets_answered(call.response)
+        for partition, code in codes.items():
             if action_for(TXN_OFFSETS, code) is ErrorAction.FIND_COORDINATOR:
                 self._groups.pop(member.group_id, None)
-            place = f"group {member.group_id!r}, {partition}"
-            if not self._took(code, TXN_OFFSETS, "TxnOffsetCommit", place):
+            detail = f"group {member.group_id!r}, {partition}"
+            if not self._took(code, TXN_OFFSETS, "TxnOffsetCommit", detail):
                 return
-        if not self._mentions("TxnOffsetCommit", asked, answers):
+        if not self._mentions("TxnOffsetCommit", requested, codes):
             return
         self._offsets_until = None
         with self._records.guard:
-            left = self._offsets.get(member, {})
-            for partition, offset in asked.items():
-                if left.get(partition) == offset:
-                    del left[partition]
-            if not left:
+            pending = self._offsets.get(member, {})
+            for partition, offset in requested.items():
+                if pending.get(partition) == offset:
+                    del pending[partition]
+            if not pending:
                 self._offsets.pop(member, None)
 
     def _end(self) -> None:
+        """Request the commit or the abort."""
         producer_id, epoch = self._identity
         request = EndTxnRequest(
             transactional_id=self.id,
             producer_id=producer_id,
             producer_epoch=epoch,
-            committed=self.state is S.committing,
+            committed=self.state is S.COMMITTING_TRANSACTION,
         )
-        self._ask(request, self._ended, node=self._node, most=None if self._second else LAST_END)
+        self._ask(request, self._ended, node=self._node, max_version=None if self._second else LAST_END)
 
     def _ended(self, call: Call) -> None:
+        """Handle the EndTxn response."""
         response = call.response
         if not isinstance(response, EndTxnResponse):
             self._unanswered(call)
@@ -471,17 +499,17 @@ class TransactionManager:
                 self._complete()
 
     def _complete(self) -> None:
+        """The transaction has ended."""
         self.started = False
         self._partitions.clear()
         self._added.clear()
         self._look_at_version()
         with self._records.guard:
-            self.move(S.ready)
+            self.move(S.READY)
         self._finish()
 
-    # ---- what brokers answer
-
     def _unanswered(self, call: Call) -> None:
+        """Handle a request without a response."""
         assert call.error is not None
         if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)
@@ -490,9 +518,9 @@ class TransactionManager:
         else:
             self.lose(call.error)
 
-    def _mentions(self, request: str, asked: Iterable[T], answered: Container[T]) -> bool:
-        """Whether all that was asked is answered; else it is asked again."""
-        missing = next((one for one in asked if one not in answered), None)
+    def _mentions(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
+        """Return whether the response contains everything that was requested; otherwise retry."""
+        missing = next((item for item in requested if item not in answered), None)
         if missing is not None:
             self.why = f"the broker's response to {request} does not contain {missing}"
             self._rest()
@@ -501,27 +529,28 @@ class TransactionManager:
         return True
 
     def _rest(self, first_ms: int | None = None) -> None:
+        """Retry after a backoff."""
         self._not_before = self._core.now + self._core.backoff.after(self._failures, first_ms)
         self._failures += 1
 
     def _took(self, code: int, row: Row, request: str, detail: str = "") -> bool:
-        """Whether the answer is that it was done; else what follows is arranged."""
-        do = action_for(row, code)
-        if do is ErrorAction.USE:
+        """Return whether the request succeeded; otherwise do what its error code requires."""
+        action = action_for(row, code)
+        if action is ErrorAction.USE:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            code = ErrorCode.PRODUCER_FENCED  # as coordinators said it before 2.7
+            code = ErrorCode.PRODUCER_FENCED  # the code of coordinators before 2.7
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
-        if do is ErrorAction.FIND_COORDINATOR:
+        if action is ErrorAction.FIND_COORDINATOR:
             if row is not TXN_OFFSETS:
                 self._node = None
             self._rest()
-        elif do is ErrorAction.RETRY or do is ErrorAction.REFRESH_METADATA:
+        elif action is ErrorAction.RETRY or action is ErrorAction.REFRESH_METADATA:
             self._rest(ADD_PARTITIONS_RETRY_BACKOFF_MS if code == ErrorCode.CONCURRENT_TRANSACTIONS else None)
-        elif do is ErrorAction.ABORT and (self.state is S.open or self.state is S.committing):
+        elif action is ErrorAction.ABORT and (self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION):
             self._stale = True
             self._spoil(error)
-        elif self.state is not S.spoiled and not (do is ErrorAction.ABORT and request in TAKES_PART):
-            self.lose(error)  # else it is of what was given up meanwhile
+        elif self.state is not S.ABORTABLE_ERROR and not (action is ErrorAction.ABORT and request in TAKES_PART):
+            self.lose(error)  # otherwise the error belongs to an operation that was given up
         return False
