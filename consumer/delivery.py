@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
-from .engine.producer.batches import ProducerBatch, fate
+from .engine.producer.batches import ProducerBatch, current_place
 from .errors import again
 from .other_clients import unknown_method
 from .validation import seconds
@@ -44,11 +44,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def _owner(self) -> Owner:
-        owner: Owner = self._batch.lane.owner
+        owner: Owner = self._batch.queue.owner
         return owner
 
     def done(self) -> bool:
-        return fate(self._batch, self._index)[0].done
+        return current_place(self._batch, self._index)[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """The record's place; raises RequestTimedOut after `timeout` seconds, or the delivery's own error."""
@@ -81,13 +81,13 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._metadata()
 
     def _error(self) -> BaseException | None:
-        batch, _ = fate(self._batch, self._index)
+        batch, _ = current_place(self._batch, self._index)
         if batch.error is not None:
             self._owner.mark_retrieved(self)
         return batch.error
 
     def _metadata(self) -> RecordMetadata:
-        batch, index = fate(self._batch, self._index)
+        batch, index = current_place(self._batch, self._index)
         offset = None if batch.base_offset is None else batch.base_offset + index
         timestamp = batch.log_append_time
         if timestamp is None:
@@ -95,7 +95,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return RecordMetadata(batch.partition.topic, batch.partition.partition, offset, timestamp)
 
     def __repr__(self) -> str:
-        batch, _ = fate(self._batch, self._index)
+        batch, _ = current_place(self._batch, self._index)
         if not batch.done:
             return f"<Delivery to {batch.partition}: open>"
         return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"
@@ -125,7 +125,7 @@ class PieceDelivery(Delivery, eq=False, gc=False):
     def _leaves(self) -> list[ProducerBatch]:
         if self._batch.places is None:
             return [self._batch]
-        return list({fate(self._batch, index)[0]: None for index in range(len(self.rows))})
+        return list({current_place(self._batch, index)[0]: None for index in range(len(self.rows))})
 
     def _error(self) -> BaseException | None:
         failed = next((leaf for leaf in self._leaves() if leaf.error is not None), None)

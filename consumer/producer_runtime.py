@@ -119,14 +119,14 @@ class ProducerRuntime:
 
     def mark_retrieved(self, delivery: Delivery) -> None:
         """Note that the application knows the outcome of a delivery."""
-        self.records.looked_at(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+        self.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         """Call `callback` when a delivery is decided; at once if it is."""
         if not callable(callback) or iscoroutinefunction(callback):
             raise ConfigError("callback", callback, "a plain function that takes a delivery")
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
-        if not self.records.call_back(batch, index, lambda: self._queue_callback(callback, delivery)):
+        if not self.records.add_callback(batch, index, lambda: self._queue_callback(callback, delivery)):
             run_callback(lambda: callback(delivery))
 
     def _queue_callback(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
@@ -143,12 +143,12 @@ class ProducerRuntime:
     def not_flushed(self, limit: int, pending: list[ProducerBatch]) -> RequestTimedOut:
         """Return the error of a `flush` that waited for too long."""
         count = sum(map(len, pending))
-        excuse = f"; {pending[0].partition}: {self.engine.excuse(pending[0])}" if pending else ""
+        excuse = f"; {pending[0].partition}: {self.engine.open_reason(pending[0])}" if pending else ""
         return RequestTimedOut("flush", limit, f"{count} records are still open{excuse}")
 
     def raise_not_delivered(self) -> None:
         """Raise NotDelivered if records failed of which the application does not know."""
-        ledger = self.records.tell()
+        ledger = self.records.take_failures()
         if ledger.count > 0 and ledger.first is not None:
             raise NotDelivered(ledger.count, ledger.first) from ledger.first
 

@@ -101,9 +101,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         if type(topic) is not str or not topic:
             topic = topic_name(topic)
         delivery = records.take(topic, key, value, partition, timestamp, headers)
-        if records.stirred:
-            records.stirred = False
-            self._pause_due = records.urgent()
+        if records.sender_notified:
+            records.sender_notified = False
+            self._pause_due = records.needs_sender_now()
             runtime.on_event(None)
         if delivery is None:
             take = partial(records.take, topic, key, value, partition, timestamp, headers)

@@ -92,7 +92,7 @@ class AsyncProducerRuntime(ProducerRuntime):
             self.check_loop()
             future: asyncio.Future[None] = self.loop.create_future()
             batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
-            self.records.call_back(batch, index, partial(_complete, future))
+            self.records.add_callback(batch, index, partial(_complete, future))
             yield from future.__await__()
 
     def _queue_callback(self, callback: Any, delivery: Delivery) -> None:

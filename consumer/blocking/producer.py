@@ -101,9 +101,9 @@ class Producer(BoundToProcess, Block):
                 if route is not None:
                     size = RECORD_OVERHEAD + len(value)
                     batch = route.sticky.filling
-                    left = batch.left - size
-                    if left >= 0 and batch.moment is timestamp:
-                        batch.left = left
+                    left = batch.room - size
+                    if left >= 0 and batch.shared_timestamp is timestamp:
+                        batch.room = left
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)

@@ -23,7 +23,7 @@ from ..clock import now
 from ..delivery import Delivery
 from ..engine import events as ev
 from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
-from ..engine.producer.batches import fate
+from ..engine.producer.batches import current_place
 from ..engine.producer.engine import step
 from ..logs import log
 from ..operations.producer import ProducerOperations
@@ -51,7 +51,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         self.stopped = False
         # What the thread refers to besides, with the lock held: this runtime, while records are open.
         self._kept: list[BlockingProducerRuntime] = []
-        self.records.stir = self._on_records
+        self.records.notify_sender = self._on_records
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
         self.thread = threading.Thread(
@@ -94,7 +94,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         wakes_at = self.wakes_at
         if wakes_at == 0:
             return
-        if self.records.urgent() or wakes_at is None or wakes_at > now() + self._linger:
+        if self.records.needs_sender_now() or wakes_at is None or wakes_at > now() + self._linger:
             self.wake()
 
     def wake(self) -> None:
@@ -112,8 +112,8 @@ class BlockingProducerRuntime(ProducerRuntime):
             if delivery.done():
                 return
             if not self.waiters.wait(seen, deadline):
-                batch, _ = fate(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
-                detail = f"{batch.partition}: {self.engine.excuse(batch)}"
+                batch, _ = current_place(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+                detail = f"{batch.partition}: {self.engine.open_reason(batch)}"
                 raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)
 
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:

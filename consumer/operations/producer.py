@@ -26,7 +26,7 @@ from kproto.group.subscription import TopicPartition
 from .. import validation as check
 from ..clock import now, wall
 from ..delivery import PieceDelivery
-from ..engine.producer.transaction_states import CALLS, PendingCall, TransactionState
+from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
 from ..engine.requests import Offset, triples
 from ..errors import again
@@ -61,7 +61,9 @@ class ProducerOperations:
         count = await self.wait_for_room(lambda: records.count(topic))
         deliveries: list[PieceDelivery] = []
         for piece in pieces(columns, count, self.options):
-            put = partial(records.put, topic, piece.partition, piece.batch, cast("Any", piece.timestamps))
+            put = partial(
+                records.append_batch, topic, piece.partition, piece.batch, cast("Any", piece.timestamps)
+            )
             deliveries.append(PieceDelivery(await self.wait_for_room(put), 0, piece.rows))
             await self.runtime.pause()
         return deliveries
@@ -150,7 +152,7 @@ class ProducerOperations:
         try:
             await self._transact("abort", self.options.max_block_ms)
         except KprotoError as abort_error:
-            if is_cause and transactions.state is TransactionState.lost:
+            if is_cause and transactions.state is ProducerTransactionState.FATAL_ERROR:
                 raise abort_error from error
             log.error(
                 "the transaction of %r was not aborted after %r: %s", transactions.id, error, abort_error
@@ -180,10 +182,12 @@ class ProducerOperations:
                 if wish.done:
                     break
                 if not await runtime.wait(seen, deadline):
-                    raise RequestTimedOut(f"{wish.what}()", limit, self._transactions(wish.what).excuse())
+                    raise RequestTimedOut(
+                        f"{wish.name}()", limit, self._transactions(wish.name).open_reason()
+                    )
         finally:
             wish.waiting.discard(runtime.caller())
-        wish.told = True
+        wish.reported = True
         if wish.error is not None:
             raise again(wish.error)
 
@@ -239,21 +243,21 @@ class ProducerOperations:
         if transactions is None:
             return None
         with self.runtime.locked():
-            last = transactions.wish
-            failure = None if last is None or last.waiting else last.unheard
-            wish = transactions.leave()
+            last = transactions.current_call
+            failure = None if last is None or last.waiting else last.unreported_error
+            wish = transactions.close()
             self.runtime.wake()
         if wish is None:
             return failure
         has_caller = bool(wish.waiting)
-        if wish.what == "abort" and not has_caller:
+        if wish.name == "abort" and not has_caller:
             log.warning("the producer is closed, and aborts the transaction of %r", transactions.id)
         try:
             await self._wait_for(wish, limit, deadline)
         except KprotoError as error:
-            if wish.what == "commit" and not has_caller:
+            if wish.name == "commit" and not has_caller:
                 return error
-            log.error("the %s of the transaction of %r did not end: %s", wish.what, transactions.id, error)
+            log.error("the %s of the transaction of %r did not end: %s", wish.name, transactions.id, error)
         return failure
 
     def kill(self) -> None:

@@ -76,8 +76,8 @@ def test_moments_of_their_own_are_kept_with_the_records() -> None:
     records = accumulator()
     rows: list[Row] = [(10**12 + number, None, b"x", ()) for number in range(100)]
     (batch,) = {put(records, row) for row in rows}
-    assert batch.moment is None
-    assert len(batch.moments) < 20
+    assert batch.shared_timestamp is None
+    assert len(batch.timestamp_runs) < 20
     assert is_of(batch, rows)
 
 
@@ -151,7 +151,7 @@ def test_who_interrupts_a_new_moment_may_begin_others() -> None:
         for moment, value in ((third, b"2"), (fourth, b"3"), (fourth, b"4")):
             put(records, (moment, None, value, ()))
 
-    batch.moments = Interrupted(batch.moments, send)
+    batch.timestamp_runs = Interrupted(batch.timestamp_runs, send)
     put(records, (second, None, b"5", ()))
     batch.encode("none", None)
     assert [record.value for record in read(batch)] == [b"1", b"2", b"3", b"4", b"5"]

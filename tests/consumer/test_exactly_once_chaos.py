@@ -20,7 +20,7 @@ import pytest
 
 from consumer.engine.group.status import GroupStatus
 from consumer.engine.positions import offset_lookup
-from consumer.engine.producer.transaction_states import PendingCall, TransactionState
+from consumer.engine.producer.transaction_states import PendingCall, ProducerTransactionState
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.test_transaction_chaos import BEFORE_KIP_890
@@ -65,7 +65,7 @@ class Worker:
         machine = self.writer.engine.transactions
         assert machine is not None
         self.machine = machine
-        self.wish: PendingCall | None = None
+        self.current_call: PendingCall | None = None
         self.rows: list[Any] = []
         self.written = False
         self.away_until = 0
@@ -81,25 +81,25 @@ class Worker:
         """What comes next, if there is something."""
         if self.chaos.world.now < self.away_until or not self.rows:
             return
-        if self.wish is not None:
-            if self.wish.done:
-                wish, self.wish = self.wish, None
-                wish.told = True
+        if self.current_call is not None:
+            if self.current_call.done:
+                wish, self.current_call = self.current_call, None
+                wish.reported = True
                 self.ended(wish)
-        elif self.machine.state is TransactionState.spoiled:
+        elif self.machine.state is ProducerTransactionState.ABORTABLE_ERROR:
             self.call("abort")
-        elif self.machine.state is TransactionState.open and not self.written:
+        elif self.machine.state is ProducerTransactionState.IN_TRANSACTION and not self.written:
             self.write()
-        elif self.machine.state is TransactionState.open:
+        elif self.machine.state is ProducerTransactionState.IN_TRANSACTION:
             self.call("commit" if self.random.random() < 0.95 else "abort")
-        elif self.machine.state is TransactionState.lost:
+        elif self.machine.state is ProducerTransactionState.FATAL_ERROR:
             self.chaos.replace(self)
         else:
             self.call("begin")
 
     def call(self, what: str) -> None:
         with contextlib.suppress(KprotoError):
-            self.wish = self.machine.call(what)
+            self.current_call = self.machine.call(what)
         self.writer.tick()
 
     def write(self) -> None:
@@ -122,12 +122,15 @@ class Worker:
 
     def ended(self, wish: PendingCall) -> None:
         self.written = False
-        if wish.what == "begin":
+        if wish.name == "begin":
             return
-        if wish.error is not None and self.machine.state in (TransactionState.spoiled, TransactionState.lost):
+        if wish.error is not None and self.machine.state in (
+            ProducerTransactionState.ABORTABLE_ERROR,
+            ProducerTransactionState.FATAL_ERROR,
+        ):
             return
         self.rows = []
-        if wish.what == "abort" or wish.error is not None:
+        if wish.name == "abort" or wish.error is not None:
             with contextlib.suppress(IllegalState):
                 self.reader.seek_to("committed")
         self.reader.go_on_polling()

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer import Delivery
-from consumer.engine.producer.transaction_states import TransactionState
+from consumer.engine.producer.transaction_states import ProducerTransactionState
 from consumer.engine.producer.transactions import TransactionManager
 from consumer.records import GroupMetadata
 from kproto.error_codes import ErrorCode
@@ -215,9 +215,9 @@ class Clerk(Application):
             return False
         self.producer.tick()
         if not self.world.run(ms, until=lambda: wish.done):
-            assert self.machine.excuse()
+            assert self.machine.open_reason()
             return False
-        wish.told = True
+        wish.reported = True
         assert wish.error is None or str(wish.error)
         return wish.error is None
 
@@ -238,11 +238,11 @@ class Clerk(Application):
     def settle(self, ms: int) -> None:
         """Ends what was begun while the brokers were mad."""
         for state, call in (
-            (TransactionState.naming, "begin"),
-            (TransactionState.committing, "commit"),
-            (TransactionState.open, "abort"),
-            (TransactionState.spoiled, "abort"),
-            (TransactionState.aborting, "abort"),
+            (ProducerTransactionState.INITIALIZING, "begin"),
+            (ProducerTransactionState.COMMITTING_TRANSACTION, "commit"),
+            (ProducerTransactionState.IN_TRANSACTION, "abort"),
+            (ProducerTransactionState.ABORTABLE_ERROR, "abort"),
+            (ProducerTransactionState.ABORTING_TRANSACTION, "abort"),
         ):
             if self.machine.state is state:
                 self.call(call, ms)
@@ -279,7 +279,7 @@ def test_a_transaction_meets_any_number_in_any_place(
 
 def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
     clerk = committed_once(Refusing(place, code, highest=None if second else FIRST), late, 4)
-    if clerk.machine.state is not TransactionState.lost:
+    if clerk.machine.state is not ProducerTransactionState.FATAL_ERROR:
         assert (clerk.producer.engine.open_records, clerk.producer.engine.buffered) == (0, 0)
 
 
@@ -298,7 +298,7 @@ def committed_once(world: Refusing, late: bool, times: int) -> Clerk:
     clerk.settle(40_000)
     world.run(30_000)
     assert clerk.done()
-    if clerk.machine.state is TransactionState.lost:
+    if clerk.machine.state is ProducerTransactionState.FATAL_ERROR:
         assert str(clerk.machine.error)
     else:
         assert clerk.transaction(20_000)

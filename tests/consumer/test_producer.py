@@ -450,7 +450,7 @@ def test_what_waits_is_refused_to_a_signal_handler_that_interrupts_a_send(broker
             refused: list[BaseException] = []
 
             def handler(frame: Any, event: str, what: Any, wait: Any = wait, refused: Any = refused) -> None:
-                if event == "call" and frame.f_code.co_name == "_room" and not refused:
+                if event == "call" and frame.f_code.co_name == "_batch_with_room" and not refused:
                     try:
                         wait()
                     except IllegalState as error:

@@ -271,13 +271,13 @@ def puts_a_retry_behind_the_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:
-    number = SequenceNumbers.number
+    number = SequenceNumbers.assign_sequence
 
     def mutant(self: SequenceNumbers, lane: PartitionQueue, batch: ProducerBatch) -> bool:
         lane.renew = False
         return number(self, lane, batch)
 
-    patch.setattr(SequenceNumbers, "number", mutant)
+    patch.setattr(SequenceNumbers, "assign_sequence", mutant)
 
 
 def expires_only_what_waits(patch: pytest.MonkeyPatch) -> None:
@@ -285,25 +285,25 @@ def expires_only_what_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_every_refusal_for_success(patch: pytest.MonkeyPatch) -> None:
-    decide = ProduceResponses.answered
+    decide = ProduceResponses.on_response
 
     def mutant(self: ProduceResponses, batch: ProducerBatch, answer: Any) -> None:
         if answer is not None and answer.error_code == 7:
             answer.error_code = 0
         decide(self, batch, answer)
 
-    patch.setattr(ProduceResponses, "answered", mutant)
+    patch.setattr(ProduceResponses, "on_response", mutant)
 
 
 def forgets_parts(patch: pytest.MonkeyPatch) -> None:
-    divide = ProduceResponses._divide
+    divide = ProduceResponses._split
 
     def mutant(self: ProduceResponses, batch: ProducerBatch, groups: Any) -> list[ProducerBatch]:
         parts = divide(self, batch, groups)
-        batch.lane.waiting.remove(parts[-1])
+        batch.queue.waiting.remove(parts[-1])
         return parts
 
-    patch.setattr(ProduceResponses, "_divide", mutant)
+    patch.setattr(ProduceResponses, "_split", mutant)
 
 
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [

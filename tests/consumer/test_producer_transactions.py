@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, TopicPartition
-from consumer.engine.producer.transaction_states import TransactionState
+from consumer.engine.producer.transaction_states import ProducerTransactionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, Fenced, IllegalState, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
@@ -64,7 +64,7 @@ def test_a_transaction_that_the_broker_ended_first_tells_so_and_is_the_producers
     told = "the broker has ended this transaction by itself, as it does after transaction_timeout_ms"
     with pytest.raises(BrokerError, match=told), producer.transaction():
         producer.send("t", b"a", partition=0)
-    with pytest.raises(BrokerError, match="make a new one"):
+    with pytest.raises(BrokerError, match="create a new one"):
         producer.begin()
 
 
@@ -86,7 +86,7 @@ def test_a_block_of_a_producer_that_was_fenced_says_so(
     with pytest.raises(Fenced) as raised:
         work()
     assert "INVALID_PRODUCER_EPOCH" in str(raised.value.__cause__)
-    assert "make a new one" in raised.value.__notes__[0]
+    assert "create a new one" in raised.value.__notes__[0]
 
 
 # ---- who stops waiting
@@ -108,10 +108,10 @@ def test_who_stopped_waiting_calls_again_and_is_told_how_it_ended(
     with pytest.raises(RequestTimedOut, match=rf"^{what}\(\): no answer within 50 ms"):
         call(0.05)
     broker.was_asked(asks)
-    waiting = TransactionState.naming if what == "begin" else machine(producer).state
+    waiting = ProducerTransactionState.INITIALIZING if what == "begin" else machine(producer).state
     if when == "before it ended":
         thread, found = later(call)
-        until(lambda: machine(producer).wish.waiting)
+        until(lambda: machine(producer).current_call.waiting)
         broker.let_go(asks)
         thread.join(20)
         assert found == [None]
@@ -133,7 +133,7 @@ def test_two_who_begin_at_once_do_not_share_a_transaction(
     broker.held.add(InitProducerIdRequest)
     thread, found = later(producer.begin)
     broker.was_asked(InitProducerIdRequest)
-    with pytest.raises(IllegalState, match=r"another begin\(\) is under way"):
+    with pytest.raises(IllegalState, match=r"another begin\(\) is in progress"):
         producer.begin()
     broker.let_go(InitProducerIdRequest)
     thread.join(20)
@@ -206,7 +206,7 @@ def test_a_commit_that_is_cancelled_goes_on_and_the_next_one_tells(broker: Coord
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(task, 20)
-            with pytest.raises(IllegalState, match=r"being committed; now commit\(\) is what can be done"):
+            with pytest.raises(IllegalState, match=r"being committed; allowed now: commit\(\)"):
                 await producer.begin()
             broker.let_go(EndTxnRequest)
             await producer.commit()
@@ -225,7 +225,7 @@ def test_a_begin_that_is_cancelled_is_the_next_ones(broker: Coordinator) -> None
             with pytest.raises(asyncio.CancelledError):
                 await task
             broker.let_go(InitProducerIdRequest)
-            while machine(producer).state is TransactionState.naming:
+            while machine(producer).state is ProducerTransactionState.INITIALIZING:
                 await asyncio.sleep(0.005)
             async with producer.transaction():
                 await producer.send("t", b"a", partition=0)
@@ -253,7 +253,7 @@ def test_wherever_a_task_is_cancelled_the_producer_goes_on(broker: Coordinator, 
             try:
                 await asyncio.wait_for(task, 20)
             except asyncio.CancelledError:
-                if machine(producer).state is TransactionState.committing:
+                if machine(producer).state is ProducerTransactionState.COMMITTING_TRANSACTION:
                     await producer.commit()
             async with producer.transaction():
                 last = await producer.send("t", b"b", partition=0)

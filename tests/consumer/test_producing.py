@@ -347,13 +347,13 @@ def test_what_may_be_in_the_log_keeps_its_number_when_one_before_it_is_given_up(
 
 
 def test_numbering_all_anew_when_one_is_given_up_would_store_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_up = ProduceResponses.give_up
+    give_up = ProduceResponses.fail_batch
 
     def mutant(self: ProduceResponses, batch: ProducerBatch, error: Any) -> None:
-        batch.lane.unnumber, batch.lane.halted = (), True
+        batch.queue.renumber_from, batch.queue.halted = (), True
         give_up(self, batch, error)
 
-    monkeypatch.setattr(ProduceResponses, "give_up", mutant)
+    monkeypatch.setattr(ProduceResponses, "fail_batch", mutant)
     assert given_up_before_one_that_is_in_the_log() == ["0", "1", "2", "2", "3"]
 
 
@@ -414,8 +414,8 @@ def test_an_idle_producer_of_ten_thousand_partitions_looks_at_none_of_them() -> 
     assert world.run(5_000, until=lambda: a.engine.open_records == 0)
     looked: list[Any] = []
     schedule = a.engine.schedule
-    place = schedule.place
-    schedule.place = lambda lane: (looked.append(lane), place(lane))[1]  # type: ignore[method-assign, func-returns-value]
+    place = schedule.reschedule
+    schedule.reschedule = lambda lane: (looked.append(lane), place(lane))[1]  # type: ignore[method-assign, func-returns-value]
     one = a.must_send("t", "one", partition=7)
     a.tick()
     assert world.run(1_000, until=lambda: one.done)
@@ -530,7 +530,7 @@ def test_a_partition_with_a_number_like_none_costs_no_memory() -> None:
     view = a.engine.core.view.topics["t"]
     view.partitions = {2**31 - 1: view.partitions[0], -7: view.partitions[1]}
     a.engine._metadata_changed(frozenset({"t"}))
-    assert len(a.engine.records.routes["t"].lanes) == 2
+    assert len(a.engine.records.routes["t"].queues) == 2
 
 
 def test_a_partition_that_is_gone_is_looked_for_less_and_less_often() -> None:

@@ -136,13 +136,13 @@ def test_nothing_of_a_partition_overtakes_on_another_connection(seed: int) -> No
 def test_a_schedule_that_does_not_wait_before_it_changes_the_connection_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = SendSchedule.place
+    place = SendSchedule.reschedule
 
     def mutant(self: SendSchedule, lane: PartitionQueue) -> None:
-        lane.way = lane.way._replace(node=-1)
+        lane.connection = lane.connection._replace(node=-1)
         place(self, lane)
 
-    monkeypatch.setattr(SendSchedule, "place", mutant)
+    monkeypatch.setattr(SendSchedule, "reschedule", mutant)
     for seed in range(5):
         try:
             overtakes(seed)
@@ -184,8 +184,8 @@ def test_each_connection_is_quiet_for_itself() -> None:
     network = producer.engine.core.network
     assert world.run(200, until=lambda: connections(world) == 3)
     connection = next(one for (_, _, lane), one in network._lanes.items() if lane > MORE)
-    connection.asked = "Produce", 5_000
-    connection.hush(world.now)
+    connection.requested_throttle = "Produce", 5_000
+    connection.throttle(world.now)
     wire = producer.wires[connection.key].conn
     world.run(50)  # what was under way
     world.entries.clear()

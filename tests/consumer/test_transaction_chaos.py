@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from consumer import Delivery
-from consumer.engine.producer.transaction_states import CALLS, PendingCall, TransactionState
+from consumer.engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from consumer.engine.producer.transactions import TransactionManager
 from consumer.records import GroupMetadata
 from kproto.errors import KprotoError
@@ -107,16 +107,16 @@ class Chaos:
 
     def act(self, one: Application) -> None:
         """The next thing that it may do."""
-        if one.wish is not None:
-            if one.wish.done:
-                self.ended(one, one.wish)
+        if one.current_call is not None:
+            if one.current_call.done:
+                self.ended(one, one.current_call)
             return
         machine, random = one.machine, self.random
-        if machine.state is TransactionState.lost:
+        if machine.state is ProducerTransactionState.FATAL_ERROR:
             self.restart(one)
-        elif machine.state is TransactionState.spoiled:
+        elif machine.state is ProducerTransactionState.ABORTABLE_ERROR:
             self.call(one, "abort")
-        elif machine.state is not TransactionState.open:
+        elif machine.state is not ProducerTransactionState.IN_TRANSACTION:
             self.call(one, "begin")
         else:
             what = random.random()
@@ -129,19 +129,19 @@ class Chaos:
 
     def call(self, one: Application, what: str) -> None:
         try:
-            one.wish = one.machine.call(what)
+            one.current_call = one.machine.call(what)
         except KprotoError:
             return  # it is spoiled, or lost, since we looked
         one.producer.tick()
 
     def ended(self, one: Application, wish: PendingCall) -> None:
-        one.wish, wish.told = None, True
-        if wish.what == "begin":
+        one.current_call, wish.reported = None, True
+        if wish.name == "begin":
             if wish.error is None:
                 one.open = Transaction(f"{one.id}{len(one.past)}", one.producer)
                 one.past.append(one.open)
         elif one.open is not None and wish.error is None:
-            one.open.committed = wish.what == "commit"
+            one.open.committed = wish.name == "commit"
             one.open = None
 
     def send(self, one: Application) -> None:
@@ -176,11 +176,11 @@ class Chaos:
 
     def restart(self, one: Application) -> None:
         """Another process takes over; the old one may live on, and doesn't know."""
-        if one.machine.state is not TransactionState.lost and self.random.random() < 0.5:
+        if one.machine.state is not ProducerTransactionState.FATAL_ERROR and self.random.random() < 0.5:
             self.fenced.append(one.producer)
         else:
             self.world.kill(one.producer)
-        one.producer, one.wish, one.open = self.process(one.id), None, None
+        one.producer, one.current_call, one.open = self.process(one.id), None, None
 
     def zombie(self) -> None:
         """Who was replaced goes on with what it was at."""
@@ -188,7 +188,7 @@ class Chaos:
         machine = old.engine.transactions
         assert machine is not None
         for what in ("commit", "begin"):
-            if what in CALLS[machine.state] and (machine.wish is None or machine.wish.done):
+            if what in CALLS[machine.state] and (machine.current_call is None or machine.current_call.done):
                 machine.call(what)
                 old.tick()
                 return
@@ -269,20 +269,24 @@ class Chaos:
 
     def come_to_an_end(self, one: Application) -> None:
         for _ in range(6):
-            if one.wish is not None:
-                assert self.world.run(20_000, until=lambda: one.wish is None or one.wish.done), (
-                    one.machine.excuse()
-                )
-                self.ended(one, one.wish)
+            if one.current_call is not None:
+                assert self.world.run(
+                    20_000, until=lambda: one.current_call is None or one.current_call.done
+                ), one.machine.open_reason()
+                self.ended(one, one.current_call)
             state = one.machine.state
-            if state is TransactionState.ready:
+            if state is ProducerTransactionState.READY:
                 return
-            if state is TransactionState.lost:
+            if state is ProducerTransactionState.FATAL_ERROR:
                 self.restart(one)
             self.call(
-                one, {TransactionState.open: "commit", TransactionState.spoiled: "abort"}.get(state, "begin")
+                one,
+                {
+                    ProducerTransactionState.IN_TRANSACTION: "commit",
+                    ProducerTransactionState.ABORTABLE_ERROR: "abort",
+                }.get(state, "begin"),
             )
-        raise AssertionError(f"{one.id} comes to no end: {one.machine.excuse()}")
+        raise AssertionError(f"{one.id} comes to no end: {one.machine.open_reason()}")
 
 
 # ---- what is claimed
@@ -360,33 +364,36 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all() -> None:
 
 
 def a_lost_record_spoils_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionManager, "given_up", lambda self, batch, error: None)
+    patch.setattr(TransactionManager, "on_batch_failed", lambda self, batch, error: None)
 
 
 def what_may_still_arrive_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The next transaction has the same epoch."""
     patch.setattr(
-        TransactionManager, "_stale", property(lambda self: False, lambda self, value: None), raising=False
+        TransactionManager,
+        "_needs_new_epoch",
+        property(lambda self: False, lambda self, value: None),
+        raising=False,
     )
 
 
 def nobody_waits_for_offsets(patch: pytest.MonkeyPatch) -> None:
-    right = TransactionManager._todo
+    right = TransactionManager._next_step
 
     def todo(self: Any) -> Any:
-        if self.state is TransactionState.committing:
+        if self.state is ProducerTransactionState.COMMITTING_TRANSACTION:
             self._offsets.clear()
         return right(self)
 
-    patch.setattr(TransactionManager, "_todo", todo)
+    patch.setattr(TransactionManager, "_next_step", todo)
 
 
 def what_was_aborted_goes_out_with_the_next_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionManager, "_drop", lambda self, error: None)
+    patch.setattr(TransactionManager, "_discard", lambda self, error: None)
 
 
 def an_end_without_an_answer_is_taken_for_one(patch: pytest.MonkeyPatch) -> None:
-    right = TransactionManager._ended
+    right = TransactionManager._on_end
 
     def ended(self: Any, call: Any) -> None:
         if call.error is not None:
@@ -394,15 +401,15 @@ def an_end_without_an_answer_is_taken_for_one(patch: pytest.MonkeyPatch) -> None
         else:
             right(self, call)
 
-    patch.setattr(TransactionManager, "_ended", ended)
+    patch.setattr(TransactionManager, "_on_end", ended)
 
 
 def who_was_fenced_goes_on(patch: pytest.MonkeyPatch) -> None:
     def lose(self: Any, error: KprotoError) -> None:
         self._identity = self._identity._replace(epoch=self._identity.epoch + 1)
-        self._rest()
+        self._back_off()
 
-    patch.setattr(TransactionManager, "lose", lose)
+    patch.setattr(TransactionManager, "fail", lose)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from consumer import Producer
-from consumer.engine.producer.transaction_states import CALLS, EDGES, TransactionState
+from consumer.engine.producer.transaction_states import CALLS, EDGES, ProducerTransactionState
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
 from kproto.errors import (
@@ -51,13 +51,13 @@ class Play(Script):
         """Calls, waits for the end, and returns the error."""
         wish = self.machine.call(what)
         self.producer.tick()
-        assert self.world.run(60_000, until=lambda: wish.done), self.machine.excuse()
-        wish.told = True
+        assert self.world.run(60_000, until=lambda: wish.done), self.machine.open_reason()
+        wish.reported = True
         return wish.error
 
     def begin(self) -> None:
         assert self.call("begin") is None
-        assert self.machine.state is TransactionState.open
+        assert self.machine.state is ProducerTransactionState.IN_TRANSACTION
 
     def run_until(self, request_: type) -> None:
         """Until it was asked."""
@@ -83,7 +83,7 @@ def test_a_transaction_asks_what_kafkas_own_client_asks_and_in_its_order() -> No
     play.producer.tick()
     assert play.call("commit") is None
     assert play.kinds() == ["AddPartitionsToTxn", "Produce", "EndTxn"]
-    assert play.machine.state is TransactionState.ready
+    assert play.machine.state is ProducerTransactionState.READY
 
 
 def test_with_kip_890_writing_is_enough_and_every_transaction_has_an_epoch_of_its_own() -> None:
@@ -131,7 +131,7 @@ def test_a_transaction_without_records_is_no_transaction() -> None:
 
 def test_outside_of_a_transaction_nothing_is_taken() -> None:
     play = Play()
-    with pytest.raises(IllegalState, match=r"it has no id yet; now begin\(\)"):
+    with pytest.raises(IllegalState, match=r"it has no producer id yet; allowed now: begin\(\)"):
         play.engine.append("t", None, b"a", 0, 0, ())
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -177,7 +177,7 @@ def test_who_is_fenced_is_lost_for_good(code: int, request_: type) -> None:
         play.producer.must_send("t", "a", partition=0)
         error = play.call("commit")
     assert isinstance(error, Fenced)
-    assert play.machine.state is TransactionState.lost
+    assert play.machine.state is ProducerTransactionState.FATAL_ERROR
     with pytest.raises(Fenced):
         play.machine.call("begin")
     assert play.engine.open_records == 0
@@ -187,7 +187,7 @@ def test_who_may_not_use_the_id_is_told_what_is_needed() -> None:
     play = Play()
     play.refusals[FindCoordinatorRequest] = [53]
     assert isinstance(play.call("begin"), NotAuthorized)
-    assert play.machine.state is TransactionState.lost
+    assert play.machine.state is ProducerTransactionState.FATAL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_was_not_sent_when_it_was_aborted_never_is() -> None:
     assert play.call("abort") is None
     assert isinstance(batch.error, IllegalState)
     assert not play.numbers()
-    assert play.machine.state is TransactionState.ready
+    assert play.machine.state is ProducerTransactionState.READY
 
 
 def test_a_batch_that_is_too_large_is_divided_under_the_same_numbers() -> None:
@@ -421,8 +421,10 @@ def test_every_call_leads_along_an_edge_and_every_state_is_reached() -> None:
     for state, calls in CALLS.items():
         for to in calls.values():
             assert to is state or to in EDGES[state], (state, to)
-    assert set(CALLS) == set(EDGES) == set(TransactionState)
-    assert {to for ends in EDGES.values() for to in ends} == set(TransactionState) - {TransactionState.new}
+    assert set(CALLS) == set(EDGES) == set(ProducerTransactionState)
+    assert {to for ends in EDGES.values() for to in ends} == set(ProducerTransactionState) - {
+        ProducerTransactionState.UNINITIALIZED
+    }
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, Producer
-from consumer.engine.producer.transaction_states import TransactionState
+from consumer.engine.producer.transaction_states import ProducerTransactionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import Fenced, IllegalState, KprotoError, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
@@ -113,7 +113,7 @@ def test_close_tells_what_a_commit_failed_by_meanwhile(broker: Coordinator, make
     with pytest.raises(RequestTimedOut):
         producer.commit(0.2)
     broker.let_go(EndTxnRequest)
-    until(lambda: machine(producer).state is TransactionState.lost)
+    until(lambda: machine(producer).state is ProducerTransactionState.FATAL_ERROR)
     with pytest.raises(Fenced):
         producer.close()
 
@@ -334,9 +334,15 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_open_to_the_next(
                 with producer.transaction():
                     producer.send("t", b"a", partition=0)
                 interrupted = False
-            if machine(producer).state in (TransactionState.committing, TransactionState.aborting):
-                getattr(producer, machine(producer).wish.what)()
-            elif machine(producer).state is TransactionState.open and machine(producer).wish.told:
+            if machine(producer).state in (
+                ProducerTransactionState.COMMITTING_TRANSACTION,
+                ProducerTransactionState.ABORTING_TRANSACTION,
+            ):
+                getattr(producer, machine(producer).current_call.name)()
+            elif (
+                machine(producer).state is ProducerTransactionState.IN_TRANSACTION
+                and machine(producer).current_call.reported
+            ):
                 producer.abort()  # between the block's begin and its first line
             with producer.transaction():
                 last = producer.send("t", b"b", partition=0)

@@ -41,7 +41,7 @@ from .batches import (
     Headers,
     PartitionQueue,
     ProducerBatch,
-    fate,
+    current_place,
 )
 from .partitioner import Partitioner
 
@@ -59,21 +59,21 @@ class TopicRoute(msgspec.Struct):
     """The partitions of a topic: all queues, those that have a leader, and the current sticky one."""
 
     topic: str
-    lanes: list[PartitionQueue]
-    led: list[PartitionQueue]
+    queues: list[PartitionQueue]
+    with_leader: list[PartitionQueue]
     sticky: PartitionQueue
     # Number of Metadata responses for the topic.
     version: int = 0
     # Bytes that `sticky` received since records without a key go there.
-    spent: int = 0
+    sticky_bytes: int = 0
 
 
 class Notifications(msgspec.Struct):
     """What the sender has to handle: new batches, queues to visit, topics without metadata."""
 
-    begun: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
-    ripe: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
-    unknown: dict[str, None] = msgspec.field(default_factory=dict[str, None])
+    new_batches: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
+    queues_to_visit: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
+    unknown_topics: dict[str, None] = msgspec.field(default_factory=dict[str, None])
 
 
 class RecordAccumulator:
@@ -91,15 +91,15 @@ class RecordAccumulator:
     ) -> None:
         self.guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self.routes: dict[str, TopicRoute] = {}
-        self.lanes: dict[TopicPartition, PartitionQueue] = {}
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.open: dict[ProducerBatch, None] = {}
         self.buffered = 0
-        self.ledger = DeliveryFailures()
+        self.delivery_failures = DeliveryFailures()
         self.owner: Any = None
         # Called with the guard held when the sender has something to do.
-        self.stir: Callable[[], object] = self._note
+        self.notify_sender: Callable[[], object] = self._set_notified
         # Set by the default of `stir`, for a caller without a thread to wake.
-        self.stirred = False
+        self.sender_notified = False
         self.why = ""
         # Why no records are accepted; "" while they are.
         self.closed = ""
@@ -108,12 +108,12 @@ class RecordAccumulator:
         self._options = options
         self._random = random
         self._clock = clock
-        self._news = Notifications()
+        self._notifications = Notifications()
         # Topic -> (why it cannot be written to, since when). Raised by waiting sends, not by later ones.
-        self.refused: dict[str, tuple[KprotoError, int]] = {}
-        self._asked: set[str] = set()
+        self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
+        self._requested: set[str] = set()
         # Partition -> (version of its topic's metadata when it was first missing, time of the last attempt).
-        self._sought: dict[TopicPartition, tuple[int, int]] = {}
+        self._missing_partitions: dict[TopicPartition, tuple[int, int]] = {}
         if not GIL:
             take = self.take
 
@@ -140,7 +140,7 @@ class RecordAccumulator:
         route = self.routes.get(topic)
         if route is None:
             topic_name(topic)  # an invalid name would make the request for all topics fail
-            self._ask_for(topic)
+            self._request_metadata(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
         if key is not None:
@@ -149,40 +149,42 @@ class RecordAccumulator:
                 number = self._hashes.get(key)
                 if number is None:
                     number = self.partitioner.number(key)
-                lanes = route.lanes
-                lane = lanes[number % len(lanes)]
-            elif partition < len(route.lanes):
-                lane = route.lanes[partition]
+                queues = route.queues
+                queue = queues[number % len(queues)]
+            elif partition < len(route.queues):
+                queue = route.queues[partition]
             else:
-                self._missing(route, partition)
+                self._on_missing_partition(route, partition)
                 return None
         elif partition is None:
-            lane = route.sticky
-        elif partition < len(route.lanes):
-            lane = route.lanes[partition]
+            queue = route.sticky
+        elif partition < len(route.queues):
+            queue = route.queues[partition]
         else:
-            self._missing(route, partition)
+            self._on_missing_partition(route, partition)
             return None
         if headers:
             size += sum([HEADER_OVERHEAD + 3 * len(name) + len(content or b"") for name, content in headers])
         row = timestamp, key, value, headers
         plain = key is None and not headers
-        batch = lane.filling
-        room = batch.left - size
-        while room < 0 or not (batch.moment is None or (plain and batch.moment is timestamp)):
+        batch = queue.filling
+        room = batch.room - size
+        while room < 0 or not (
+            batch.shared_timestamp is None or (plain and batch.shared_timestamp is timestamp)
+        ):
             with self.guard:
                 if room < 0:
-                    open_batch = self._room(route, lane, size, key is None and partition is None)
+                    open_batch = self._batch_with_room(route, queue, size, key is None and partition is None)
                     if open_batch is None:
                         return None
                     batch = open_batch
-                elif not (plain and batch.begin_moment(timestamp)):
-                    batch.widen()
-            room = batch.left - size
-        batch.left = room
+                elif not (plain and batch.start_timestamp_run(timestamp)):
+                    batch.use_general_rows()
+            room = batch.room - size
+        batch.room = room
         index = batch.count
         batch.count = index + 1
-        if batch.moment is None:
+        if batch.shared_timestamp is None:
             batch.rows += row
         else:
             batch.rows.append(value)
@@ -192,48 +194,48 @@ class RecordAccumulator:
         """Return the number of partitions; None while it is unknown. Raises as `take` does."""
         route = self.routes.get(topic)
         if route is None:
-            self._ask_for(topic)
+            self._request_metadata(topic)
             return None
-        return len(route.lanes)
+        return len(route.queues)
 
-    def put(
+    def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
         """Append a whole batch; return None and raise as `take` does. The guard must be held."""
         route, options = self.routes.get(topic), self._options
         if route is None:
-            self._ask_for(topic)
+            self._request_metadata(topic)
             return None
-        if partition is not None and partition >= len(route.lanes):
-            self._missing(route, partition)
+        if partition is not None and partition >= len(route.queues):
+            self._on_missing_partition(route, partition)
             return None
         size = len(encoded)
         if size > options.max_request_size:
             detail = f"a batch of {size} bytes for {topic!r}; max_request_size is {options.max_request_size}"
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
-        lane = route.sticky if partition is None else route.lanes[partition]
+        queue = route.sticky if partition is None else route.queues[partition]
         if self.buffered and self.buffered + size > options.buffer_memory:
-            self._full()
+            self._on_buffer_full()
             return None
-        if self._crowded(lane):
+        if self._is_stalled(queue):
             return None
-        if lane.filling is not NO_BATCH:
-            self.seal(lane.filling)
+        if queue.filling is not NO_BATCH:
+            self.seal(queue.filling)
         now = self._clock()
-        lane.batches += 1
-        batch = ProducerBatch(lane, size, now, now + options.delivery_timeout_ms, (lane.batches,))
-        batch.made, batch.timestamps, batch.count = encoded, timestamps, encoded.count
-        batch.sealed, batch.left = True, -1
+        queue.batches += 1
+        batch = ProducerBatch(queue, size, now, now + options.delivery_timeout_ms, (queue.batches,))
+        batch.encoded, batch.timestamps, batch.count = encoded, timestamps, encoded.count
+        batch.sealed, batch.room = True, -1
         self.buffered += size
         self.open[batch] = None
-        self._news.begun.append(batch)
-        self._news.ripe.append(lane)
+        self._notifications.new_batches.append(batch)
+        self._notifications.queues_to_visit.append(queue)
         if partition is None:
-            self.move_on(route)
-        self.stir()
+            self.change_sticky_partition(route)
+        self.notify_sender()
         return batch
 
-    def _missing(self, route: TopicRoute, partition: int) -> None:
+    def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
         """Raise an error for a partition that does not exist after two more Metadata responses.
 
         The topic may have grown since: the first response may have been on its way by then. Responses before
@@ -241,34 +243,34 @@ class RecordAccumulator:
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
-            first_version, last_attempt = self._sought.get(topic_partition, (route.version, now))
+            first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
             # the earlier sender gave up: one that waits tries again after each response
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
-            self._sought[topic_partition] = first_version, now
+            self._missing_partitions[topic_partition] = first_version, now
             if route.version > first_version + 1:
-                del self._sought[topic_partition]
-                detail = f"{topic_partition}: the topic has the partitions 0 to {len(route.lanes) - 1}"
+                del self._missing_partitions[topic_partition]
+                detail = f"{topic_partition}: the topic has the partitions 0 to {len(route.queues) - 1}"
                 raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
             self.why = f"no metadata for {topic_partition} yet"
-            self._news.unknown[route.topic] = None
-            self.stir()
+            self._notifications.unknown_topics[route.topic] = None
+            self.notify_sender()
 
-    def _ask_for(self, topic: str) -> None:
+    def _request_metadata(self, topic: str) -> None:
         """Request metadata of a topic, or raise why it cannot be written to."""
         if self.closed:
             raise IllegalState(self.closed)
         with self.guard:
-            error, at = self.refused.pop(topic, (None, 0))
+            error, at = self.topic_errors.pop(topic, (None, 0))
             if error is not None and self._clock() - at <= SENDER_WAKEUP_MS:
                 raise error
             self.why = f"no metadata for topic {topic!r} yet"
-            self._asked.add(topic)
-            self._news.unknown[topic] = None
-            self.stir()
+            self._requested.add(topic)
+            self._notifications.unknown_topics[topic] = None
+            self.notify_sender()
 
-    def _room(
-        self, route: TopicRoute, lane: PartitionQueue, size: int, movable: bool
+    def _batch_with_room(
+        self, route: TopicRoute, queue: PartitionQueue, size: int, movable: bool
     ) -> ProducerBatch | None:
         """Return a batch with room for a record of this size; None if there is no memory. The guard must be
         held.
@@ -283,39 +285,39 @@ class RecordAccumulator:
                 f"max_request_size is {options.max_request_size}, {BATCH_OVERHEAD} of them for the batch"
             )
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
-        batch = lane.filling
+        batch = queue.filling
         if batch is not NO_BATCH:
-            used = batch.size - batch.left
+            used = batch.size - batch.room
             if used + size <= options.batch_size:
                 return batch if self._grow(batch, used + size) else None
             self.seal(batch)
             if movable:
-                if route.sticky is lane:
-                    self.move_on(route)
-                lane = route.sticky
-                if lane.filling.left >= size:
-                    return lane.filling
-                if lane.filling is not NO_BATCH:
-                    return self._room(route, lane, size, movable=False)
-        if self._crowded(lane):
+                if route.sticky is queue:
+                    self.change_sticky_partition(route)
+                queue = route.sticky
+                if queue.filling.room >= size:
+                    return queue.filling
+                if queue.filling is not NO_BATCH:
+                    return self._batch_with_room(route, queue, size, movable=False)
+        if self._is_stalled(queue):
             return None
         wanted = min(max_size, max(FIRST_BYTES, size + BATCH_OVERHEAD))
         available = options.buffer_memory - self.buffered
         if wanted > available and self.buffered:
             wanted = size + BATCH_OVERHEAD
             if wanted > available:
-                self._full()
+                self._on_buffer_full()
                 return None
         now = self._clock()
-        lane.batches += 1
-        batch = ProducerBatch(lane, wanted, now, now + options.delivery_timeout_ms, (lane.batches,))
-        batch.left -= BATCH_OVERHEAD
+        queue.batches += 1
+        batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
+        batch.room -= BATCH_OVERHEAD
         # This order matters, as Ctrl-C may come in between: a batch without a record ends by itself.
-        self.stir()
+        self.notify_sender()
         self.buffered += wanted
-        self._news.begun.append(batch)
+        self._notifications.new_batches.append(batch)
         self.open[batch] = None
-        lane.filling = batch
+        queue.filling = batch
         return batch
 
     def _grow(self, batch: ProducerBatch, used: int) -> bool:
@@ -326,121 +328,121 @@ class RecordAccumulator:
         if wanted > available:
             wanted = used - batch.size
             if wanted > available:
-                self._full()
+                self._on_buffer_full()
                 return False
         if batch.sealed:
             return True  # sealed by another thread; the caller sees that it has no room
         batch.size += wanted
-        batch.left += wanted
+        batch.room += wanted
         self.buffered += wanted
         return True
 
-    def _full(self) -> None:
+    def _on_buffer_full(self) -> None:
         """Note that the buffer is full, and send everything."""
         self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.seal_all()
 
-    def _crowded(self, lane: PartitionQueue) -> bool:
-        """Return whether this partition uses memory that others need: no progress while half of it is in use."""
+    def _is_stalled(self, queue: PartitionQueue) -> bool:
+        """Return whether this partition makes no progress while half of the memory is in use."""
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
             return False
-        oldest = lane.oldest()
+        oldest = queue.oldest()
         if oldest is None or self._clock() - oldest < STALLED_PARTITION_MS + options.linger_ms:
             return False
         self.why = (
-            f"{lane.partition} has not been delivered to for {self._clock() - oldest} ms, "
+            f"{queue.partition} has not been delivered to for {self._clock() - oldest} ms, "
             f"and half of the buffer of {options.buffer_memory} bytes is in use"
         )
         return True
 
-    def move_on(self, route: TopicRoute) -> None:
+    def change_sticky_partition(self, route: TopicRoute) -> None:
         """Send records without a key to another partition from now on."""
-        available = route.led
+        available = route.with_leader
         if len(available) > 1 or available[0] is not route.sticky:
-            queues = [lane for lane in available if lane is not route.sticky]
+            queues = [queue for queue in available if queue is not route.sticky]
             route.sticky = queues[int(self._random.random() * len(queues))]
-        route.spent = 0
+        route.sticky_bytes = 0
 
     def seal(self, batch: ProducerBatch) -> None:
         """Let the batch accept no more records. The guard must be held."""
         if batch.sealed:
             return
         batch.sealed = True
-        lane = batch.lane
-        room, batch.left = batch.left, -1
+        queue = batch.queue
+        room, batch.room = batch.room, -1
         batch.size -= room
         self.buffered -= room
-        if lane.filling is batch:
-            lane.filling = NO_BATCH
-        route = self.routes.get(lane.partition.topic)
-        if route is not None and route.sticky is lane:
-            route.spent += batch.size
-            if route.spent >= self._options.batch_size:
-                self.move_on(route)
-        self._news.ripe.append(lane)
-        self.stir()
+        if queue.filling is batch:
+            queue.filling = NO_BATCH
+        route = self.routes.get(queue.partition.topic)
+        if route is not None and route.sticky is queue:
+            route.sticky_bytes += batch.size
+            if route.sticky_bytes >= self._options.batch_size:
+                self.change_sticky_partition(route)
+        self._notifications.queues_to_visit.append(queue)
+        self.notify_sender()
 
     def seal_all(self) -> None:
         """Let the sender take every batch. The guard must be held."""
         for batch in [batch for batch in self.open if not batch.sealed]:
             self.seal(batch)
 
-    def urgent(self) -> bool:
+    def needs_sender_now(self) -> bool:
         """Return whether something must be handled without waiting for linger.ms."""
-        return bool(self._news.ripe or self._news.unknown)
+        return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)
 
-    def changed(self) -> bool:
+    def has_notifications(self) -> bool:
         """Return whether the sender has something to handle."""
-        notifications = self._news
-        return bool(notifications.begun or notifications.ripe or notifications.unknown)
+        pending = self._notifications
+        return bool(pending.new_batches or pending.queues_to_visit or pending.unknown_topics)
 
-    def news(self) -> Notifications | None:
+    def take_notifications(self) -> Notifications | None:
         """Remove and return what the sender has to handle, None for nothing."""
-        if not self.changed():
+        if not self.has_notifications():
             return None
         with self.guard:
-            notifications, self._news = self._news, Notifications()
+            notifications, self._notifications = self._notifications, Notifications()
         return notifications
 
-    def route(self, topic: str, count: int, led: Iterable[int]) -> None:
+    def route(self, topic: str, count: int, with_leader: Iterable[int]) -> None:
         """Set the partitions of a topic, and which of them have a leader."""
         with self.guard:
             if self.closed:
                 return
             old = self.routes.get(topic)
-            self.refused.pop(topic, None)
-            self._asked.discard(topic)
-            lanes = [self._lane(topic, index) for index in range(count)]
-            available = [lanes[index] for index in led] or lanes
-            route = self.routes[topic] = TopicRoute(topic, lanes, available, available[0])
+            self.topic_errors.pop(topic, None)
+            self._requested.discard(topic)
+            queues = [self._lane(topic, index) for index in range(count)]
+            available = [queues[index] for index in with_leader] or queues
+            route = self.routes[topic] = TopicRoute(topic, queues, available, available[0])
             route.version = 1 if old is None else old.version + 1
             if old is not None and old.sticky in available:
-                route.sticky, route.spent = old.sticky, old.spent
+                route.sticky, route.sticky_bytes = old.sticky, old.sticky_bytes
             elif len(available) > 1:
                 route.sticky = available[int(self._random.random() * len(available))]
 
     def _lane(self, topic: str, index: int) -> PartitionQueue:
         """Return the queue of a partition."""
         topic_partition = TopicPartition(topic, index)
-        lane = self.lanes.get(topic_partition)
-        if lane is None:
-            lane = self.lanes[topic_partition] = PartitionQueue(topic_partition, self.owner)
-        return lane
+        queue = self.queues.get(topic_partition)
+        if queue is None:
+            queue = self.queues[topic_partition] = PartitionQueue(topic_partition, self.owner)
+        return queue
 
     def forget(self, topic: str) -> None:
         """Forget a topic: sends wait for metadata again."""
         with self.guard:
             self.routes.pop(topic, None)
 
-    def refuse(self, topic: str, error: KprotoError) -> None:
-        """Fail the sends that are waiting for this topic; if there are none, the next send requests metadata."""
+    def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
+        """Fail the sends that wait for this topic; without any, the next send requests metadata."""
         with self.guard:
-            if topic in self._asked:
-                self._asked.remove(topic)
-                self.refused[topic] = error, self._clock()
+            if topic in self._requested:
+                self._requested.remove(topic)
+                self.topic_errors[topic] = error, self._clock()
 
-    def divided(
+    def on_split(
         self, batch: ProducerBatch, parts: list[ProducerBatch], places: list[tuple[ProducerBatch, int]]
     ) -> None:
         """Replace a batch by its parts; callbacks move with their records."""
@@ -454,10 +456,10 @@ class RecordAccumulator:
             batch.data = None
             batch.places = places
 
-    def call_back(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> bool:
+    def add_callback(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> bool:
         """Call `callback` when the record's delivery ends; return False if it has ended."""
         with self.guard:
-            batch, index = fate(batch, index)
+            batch, index = current_place(batch, index)
             if batch.done:
                 return False
             if batch.callbacks is None:
@@ -465,17 +467,17 @@ class RecordAccumulator:
             batch.callbacks.append((index, callback))
             return True
 
-    def looked_at(self, batch: ProducerBatch, index: int) -> None:
+    def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
         """Note that the application knows of this record's failure: `take_failures` does not count it."""
         with self.guard:
-            batch, index = fate(batch, index)
-            if batch.seen is None:
-                batch.seen = set()
-            if batch.ledger is not None and index not in batch.seen:
-                batch.seen.add(index)
-                batch.ledger.count -= 1
+            batch, index = current_place(batch, index)
+            if batch.known_failures is None:
+                batch.known_failures = set()
+            if batch.delivery_failures is not None and index not in batch.known_failures:
+                batch.known_failures.add(index)
+                batch.delivery_failures.count -= 1
 
-    def end(self, batch: ProducerBatch) -> list[Callable[[], object]]:
+    def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
         """End a batch and free its memory; return the callbacks to call outside of the guard."""
         with self.guard:
             self.seal(batch)
@@ -484,17 +486,17 @@ class RecordAccumulator:
             self.buffered -= batch.size
             callbacks, batch.callbacks = batch.callbacks, None
             if batch.error is not None:
-                batch.ledger = ledger = self.ledger
-                batch.seen = {index for index, _ in callbacks or ()}
-                ledger.count += len(batch) - len(batch.seen)
-                if ledger.first is None:
-                    ledger.first = batch.error
-            batch.data = batch.made = None
+                batch.delivery_failures = delivery_failures = self.delivery_failures
+                batch.known_failures = {index for index, _ in callbacks or ()}
+                delivery_failures.count += len(batch) - len(batch.known_failures)
+                if delivery_failures.first is None:
+                    delivery_failures.first = batch.error
+            batch.data = batch.encoded = None
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
-    def _note(self) -> None:
+    def _set_notified(self) -> None:
         """Note that the sender has something to do."""
-        self.stirred = True
+        self.sender_notified = True
 
     def close(self, why: str) -> None:
         """Accept no more records. May be called by any thread."""
@@ -502,10 +504,10 @@ class RecordAccumulator:
             self.closed = self.closed or why
             self.routes.clear()
 
-    def tell(self) -> DeliveryFailures:
+    def take_failures(self) -> DeliveryFailures:
         """Remove and return the unreported failures. The guard must be held."""
-        ledger, self.ledger = self.ledger, DeliveryFailures()
-        return ledger
+        delivery_failures, self.delivery_failures = self.delivery_failures, DeliveryFailures()
+        return delivery_failures
 
     @property
     def open_records(self) -> int:

@@ -61,37 +61,37 @@ class ProducerBatch:
         "created",
         "data",
         "deadline",
+        "delivery_failures",
         "done",
+        "encoded",
         "error",
         "failures",
         "identity",
-        "lane",
-        "ledger",
-        "left",
+        "known_failures",
         "log_append_time",
-        "made",
-        "moment",
-        "moments",
         "number",
         "order",
         "places",
+        "queue",
         "retry_at",
+        "room",
         "rows",
         "sealed",
-        "seen",
         "sequence",
+        "shared_timestamp",
         "size",
+        "timestamp_runs",
         "timestamps",
         "why",
     )
 
     def __init__(
-        self, lane: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
+        self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
-        self.lane = lane
+        self.queue = queue
         # Bytes reserved in buffer.memory, and how many of them are free; -1 once it accepts no more records.
         self.size = size
-        self.left = size
+        self.room = size
         self.created = created
         self.deadline = deadline
         self.order = order
@@ -100,10 +100,10 @@ class ProducerBatch:
         # `moment` is None. Otherwise the records have only values, and `rows` has just these; `moments` has
         # (first index, timestamp in ms), and `moment` is the last of those timestamps.
         self.rows: list[Any] = []
-        self.moments: list[tuple[int, int]] = []
-        self.moment: int | None = NO_MOMENT
+        self.timestamp_runs: list[tuple[int, int]] = []
+        self.shared_timestamp: int | None = NO_MOMENT
         # Or the records of an Arrow table, already encoded.
-        self.made: UnnumberedBatch | None = None
+        self.encoded: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
@@ -122,8 +122,8 @@ class ProducerBatch:
         # (Index of the record, what to call when its delivery ends).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
         # Where its failures are counted, and the records whose failure the application knows.
-        self.ledger: DeliveryFailures | None = None
-        self.seen: set[int] | None = None
+        self.delivery_failures: DeliveryFailures | None = None
+        self.known_failures: set[int] | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -132,43 +132,43 @@ class ProducerBatch:
     @property
     def partition(self) -> TopicPartition:
         """The partition of the batch."""
-        return self.lane.partition
+        return self.queue.partition
 
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
         """Encode the records, with the batch's sequence number if it has one; then drop the rows."""
         producer_id, epoch = self.identity or (-1, -1)
-        made = self.made
-        if made is None and self.moment is not None:
+        encoded = self.encoded
+        if encoded is None and self.shared_timestamp is not None:
             self.timestamps = self._times()
             nothing = [None] * self.count
-            made = unnumbered(self.timestamps, nothing, self.rows, compression=compression, level=level)
-        elif made is None:
+            encoded = unnumbered(self.timestamps, nothing, self.rows, compression=compression, level=level)
+        elif encoded is None:
             columns = [self.rows[column::COLUMNS] for column in range(COLUMNS)]
             self.timestamps = columns[0]
-            made = unnumbered(*columns, compression=compression, level=level)
-        self.data = made.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
-        self.made, self.rows = None, []
+            encoded = unnumbered(*columns, compression=compression, level=level)
+        self.data = encoded.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
+        self.encoded, self.rows = None, []
 
-    def begin_moment(self, moment: int) -> bool:
+    def start_timestamp_run(self, shared_timestamp: int) -> bool:
         """Let the next records have this timestamp; False if they should have a timestamp each.
 
         The guard must be held. Calls in here may run a signal handler or a finalizer that sends.
         """
-        if 8 * len(self.moments) > self.count + 64:
+        if 8 * len(self.timestamp_runs) > self.count + 64:
             return False
-        self.moments.append((self.count, moment))
-        if self.moment is None or self.sealed:
+        self.timestamp_runs.append((self.count, shared_timestamp))
+        if self.shared_timestamp is None or self.sealed:
             return False
-        self.moment = moment
+        self.shared_timestamp = shared_timestamp
         return True
 
-    def widen(self) -> None:
+    def use_general_rows(self) -> None:
         """Switch to the general row format: later records may have a key or headers.
 
         The guard must be held. Other threads may append meanwhile, but not between the check of the count and
         the switch, since nothing is called there.
         """
-        while self.moment is not None:
+        while self.shared_timestamp is not None:
             count = self.count
             rows: list[Any] = []
             for timestamp, value in zip(self._times(), self.rows, strict=False):
@@ -177,28 +177,28 @@ class ProducerBatch:
                 return
             if self.count == count:
                 self.rows = rows
-                self.moment = None
+                self.shared_timestamp = None
 
     def _times(self) -> list[int]:
         """Return the timestamps of records that have only values."""
         timestamps: list[int] = []
-        for (first, moment), (end, _) in pairwise([*sorted(self.moments), (self.count, 0)]):
-            timestamps += repeat(moment, end - first)
+        for (first, shared_timestamp), (end, _) in pairwise([*sorted(self.timestamp_runs), (self.count, 0)]):
+            timestamps += repeat(shared_timestamp, end - first)
         return timestamps
 
     def __repr__(self) -> str:
         state = f"failed: {self.error}" if self.error else "done" if self.done else "open"
-        return f"<OutBatch of {len(self)} for {self.partition}: {state}>"
+        return f"<ProducerBatch of {len(self)} for {self.partition}: {state}>"
 
 
-def fate(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
+def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
     """Return the batch that now contains a record, and the record's index there."""
     while batch.places is not None:
         batch, index = batch.places[index]
     return batch, index
 
 
-def divided(
+def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
     """Return a batch for each group of records, and where each record of `batch` is then."""
@@ -208,13 +208,13 @@ def divided(
     parts: list[ProducerBatch] = []
     for number, group in enumerate(groups):
         size = batch.size * len(group) // len(records) if number else 0
-        part = ProducerBatch(batch.lane, size, batch.created, batch.deadline, (*batch.order, number))
+        part = ProducerBatch(batch.queue, size, batch.created, batch.deadline, (*batch.order, number))
         for index in group:
             record = records[index]
             places[index] = part, len(part)
             part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
             part.count += 1
-        part.left, part.sealed, part.moment = -1, True, None
+        part.room, part.sealed, part.shared_timestamp = -1, True, None
         part.failures, part.why = batch.failures, batch.why
         parts.append(part)
     parts[0].size = batch.size - sum(part.size for part in parts)
@@ -229,22 +229,22 @@ class PartitionQueue:
 
     __slots__ = (
         "batches",
+        "connection",
+        "epoch_accepted",
         "filling",
         "halted",
         "identity",
-        "known",
-        "late_at",
+        "in_flight",
+        "needs_new_epoch",
         "next_sequence",
         "numbered",
+        "out_of_order",
         "owner",
         "partition",
-        "renew",
-        "soon_at",
-        "under_way",
-        "unexpected",
-        "unnumber",
+        "renumber_from",
+        "timeout_at",
+        "visit_at",
         "waiting",
-        "way",
     )
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
@@ -253,35 +253,35 @@ class PartitionQueue:
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()
-        self.under_way: list[ProducerBatch] = []
+        self.in_flight: list[ProducerBatch] = []
         # The connection on which they were sent.
-        self.way = NOWHERE
+        self.connection = NOWHERE
         self.batches = 0
         # A batch failed: nothing is sent until nothing is in flight any more.
         self.halted = False
         # When it is visited again: for linger.ms or a backoff, and for a delivery timeout.
-        self.soon_at: int | None = None
-        self.late_at: int | None = None
+        self.visit_at: int | None = None
+        self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         # How many batches were numbered so far.
         self.numbered = 0
         # The leader has accepted a batch of this producer id and epoch. Before that it accepts any sequence
         # number: a second batch could overtake a first one that must be resent, and block it.
-        self.known = False
+        self.epoch_accepted = False
         # A batch failed that may be in the log: batches without a sequence number need a new epoch. Numbered
         # ones keep theirs, by which the broker recognizes duplicates.
-        self.renew = False
+        self.needs_new_epoch = False
         # The broker said that the batch of this order, and so all later ones, are not in the log. Only those
         # may be renumbered.
-        self.unnumber: tuple[int, ...] | None = None
+        self.renumber_from: tuple[int, ...] | None = None
         # The batches with such an error while others are in flight, whose responses may say that they are in
         # the log.
-        self.unexpected: list[ProducerBatch] = []
+        self.out_of_order: list[ProducerBatch] = []
 
     def oldest(self) -> int | None:
         """Return when the oldest open batch was created. May be called by any thread."""
-        for batches in (self.under_way, self.waiting):
+        for batches in (self.in_flight, self.waiting):
             with suppress(IndexError):  # the sender removed it meanwhile
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
@@ -289,44 +289,44 @@ class PartitionQueue:
     def open(self) -> list[ProducerBatch]:
         """Return all open batches, in order."""
         return sorted(
-            (batch for batch in (*self.under_way, *self.waiting) if not batch.done),
+            (batch for batch in (*self.in_flight, *self.waiting) if not batch.done),
             key=lambda batch: batch.order,
         )
 
-    def number(self, batch: ProducerBatch) -> None:
+    def assign_sequence(self, batch: ProducerBatch) -> None:
         """Assign the next sequence number of the queue to the batch."""
         batch.identity, batch.sequence, batch.number = self.identity, self.next_sequence, self.numbered
         self.next_sequence = (self.next_sequence + len(batch)) & LAST_SEQUENCE
         self.numbered += 1
 
-    def put_back(self, batch: ProducerBatch) -> None:
+    def reinsert(self, batch: ProducerBatch) -> None:
         """Put the batch back into the queue, at the place of its order."""
         index = 0
         while index < len(self.waiting) and self.waiting[index].order < batch.order:
             index += 1
         self.waiting.insert(index, batch)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue after a failure, once nothing is in flight any more."""
         self.halted = False
-        self.unexpected.clear()
-        first_missing, self.unnumber = self.unnumber, None
+        self.out_of_order.clear()
+        first_missing, self.renumber_from = self.renumber_from, None
         if first_missing is not None:
-            self.renew = True
+            self.needs_new_epoch = True
             for batch in self.waiting:
                 if batch.order >= first_missing:
                     batch.sequence = -1
 
-    def not_there(self, since: tuple[int, ...]) -> None:
+    def mark_not_in_log(self, since: tuple[int, ...]) -> None:
         """Note that no batch from this order on is in the log."""
-        self.unnumber = since if self.unnumber is None else min(since, self.unnumber)
+        self.renumber_from = since if self.renumber_from is None else min(since, self.renumber_from)
 
     def __repr__(self) -> str:
-        return f"<Lane {self.partition}: {len(self.waiting)} wait, {len(self.under_way)} under way>"
+        return f"<PartitionQueue {self.partition}: {len(self.waiting)} wait, {len(self.in_flight)} in flight>"
 
 
+# What a queue fills that has no open batch: it never has room.
 NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
-"""What a lane fills that fills none: it never has room."""
-NO_BATCH.left = -1
+NO_BATCH.room = -1
 NO_BATCH.sealed = True
 NO_BATCH.done = True

@@ -96,19 +96,19 @@ class ProducerEngine:
         accumulator = TransactionalAppends if self._transactional else RecordAccumulator
         self.records = accumulator(options, random, clock or self.core.clock, guard)
         self.schedule = SendSchedule(self.core, self.metadata)
-        self.fates = ProduceResponses(self.core, self.records, self.metadata)
-        self._open: dict[BrokerConnection, int] = {}
+        self.responses = ProduceResponses(self.core, self.records, self.metadata)
+        self._requests_in_flight: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
         self.transactions: TransactionManager | None = None
         if isinstance(self.records, TransactionalAppends):
             self.transactions = TransactionManager(
                 self.core,
                 self.records,
-                self.fates,
-                busy=lambda: any(self._open.values()),
-                queued=self.schedule.queued,
+                self.responses,
+                busy=lambda: any(self._requests_in_flight.values()),
+                ready_queues=self.schedule.ready_queues,
             )
-        self._numbering = self.transactions or SequenceNumbers(self.core, self._give_up_all)
+        self._sequences = self.transactions or SequenceNumbers(self.core, self._fail_ready_batches)
 
     def append(
         self,
@@ -142,45 +142,45 @@ class ProducerEngine:
         error = IllegalState(f"{why}; this record was not acknowledged")
         for batch in list(self.records.open):
             batch.error = error
-            self.fates.end(batch)
+            self.responses.end_batch(batch)
         if self.transactions is not None:
-            self.transactions.lose(IllegalState(why))
+            self.transactions.fail(IllegalState(why))
 
-    def _hear(self) -> None:
+    def _handle_notifications(self) -> None:
         """Handle what the application's threads have done."""
-        notifications = self.records.news()
+        notifications = self.records.take_notifications()
         if notifications is None:
             return
-        for topic in notifications.unknown:
+        for topic in notifications.unknown_topics:
             self.metadata.look_up(topic, has_waiters=True)
-        if notifications.unknown and self.transactions is None:
-            self._numbering.found()  # the id arrives while leaders are looked up
-        for batch in notifications.begun:
+        if notifications.unknown_topics and self.transactions is None:
+            self._sequences.ensure_ready()  # the id arrives while leaders are looked up
+        for batch in notifications.new_batches:
             if not batch.done:
-                batch.lane.waiting.append(batch)
-                self.schedule.place(batch.lane)
-        for lane in notifications.ripe:
-            self.schedule.place(lane)
+                batch.queue.waiting.append(batch)
+                self.schedule.reschedule(batch.queue)
+        for queue in notifications.queues_to_visit:
+            self.schedule.reschedule(queue)
 
-    def _expire(self, lane: PartitionQueue) -> None:
+    def _expire(self, queue: PartitionQueue) -> None:
         """Fail the batches of a queue that have timed out."""
         timeout = self.options.delivery_timeout_ms
-        batches = lane.open()
+        batches = queue.open()
         for batch in batches:
             if batch.deadline <= self.core.now:
-                detail = f"{batch.partition}, {len(batch)} records: {self.excuse(batch)}"
-                self.fates.give_up(batch, RequestTimedOut("Produce", timeout, detail))
+                detail = f"{batch.partition}, {len(batch)} records: {self.open_reason(batch)}"
+                self.responses.fail_batch(batch, RequestTimedOut("Produce", timeout, detail))
         deadlines = [batch.deadline for batch in batches if not batch.done]
         if deadlines:
-            self.schedule.look_at(lane, min(deadlines), late=True)
+            self.schedule.visit_later(queue, min(deadlines), late=True)
 
-    def excuse(self, batch: ProducerBatch) -> str:
+    def open_reason(self, batch: ProducerBatch) -> str:
         """Return why a batch was not delivered yet."""
         if batch.why:
             return batch.why
-        if batch in batch.lane.under_way:
+        if batch in batch.queue.in_flight:
             return "the broker has not answered yet"
-        if self._numbering.missing:
+        if self._sequences.lacks_producer_id:
             return "no broker has given this producer an id yet"
         return "its turn has not come"
 
@@ -192,75 +192,76 @@ class ProducerEngine:
         queues = self.schedule.queues
         if not queues:
             return
-        if not self._numbering.found():
-            for way in queues:
-                self.core.network.connect(way.node, self.core.now, lane=way.lane)
+        if not self._sequences.ensure_ready():
+            for connection in queues:
+                self.core.network.connect(connection.node, self.core.now, lane=connection.lane)
             return
         max_in_flight = self.options.max_in_flight_requests_per_connection
         connections = list(queues)
-        for way in connections:
-            if self.core.network.throttled_until(*way) > self.core.now:
+        for connection in connections:
+            if self.core.network.throttled_until(*connection) > self.core.now:
                 continue  # the broker throttles it; its batches accept more records meanwhile
             batches: list[ProducerBatch] = []
-            while way in queues and self._open.get(way, 0) < max_in_flight:
-                batches = self._drain(way)
+            while connection in queues and self._requests_in_flight.get(connection, 0) < max_in_flight:
+                batches = self._collect_batches(connection)
                 if batches:
-                    self._send(way, batches)
-            has_more = way in queues or any(batch.lane.waiting for batch in batches)
-            if has_more and self._open.get(way, 0) >= max_in_flight and self.schedule.widen(way.node):
-                connections += [new for new in self.schedule.ways(way.node) if new in queues]
+                    self._send(connection, batches)
+            has_more = connection in queues or any(batch.queue.waiting for batch in batches)
+            is_full = self._requests_in_flight.get(connection, 0) >= max_in_flight
+            if has_more and is_full and self.schedule.use_all_connections(connection.node):
+                connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
-    def _drain(self, way: BrokerConnection) -> list[ProducerBatch]:
+    def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
         """Return the batches of one request: one of each queue, up to max.request.size."""
-        queue = self.schedule.queues.pop(way)
+        queues = self.schedule.queues.pop(connection)
         size = 0
         batches: list[ProducerBatch] = []
         postponed: dict[PartitionQueue, None] = {}
-        for lane in queue:
-            if not lane.waiting or not self.schedule.free(lane, lane.waiting[0]):
+        for queue in queues:
+            if not queue.waiting or not self.schedule.may_send(queue, queue.waiting[0]):
                 continue
-            head = lane.waiting[0]
-            if self.core.view.leader(lane.partition) != way.node or head.retry_at > self.core.now:
-                self.schedule.place(lane)
+            head = queue.waiting[0]
+            if self.core.view.leader(queue.partition) != connection.node or head.retry_at > self.core.now:
+                self.schedule.reschedule(queue)
                 continue
             if batches and size + head.size > self.options.max_request_size:
-                postponed[lane] = None
+                postponed[queue] = None
                 continue
-            if not self._make(lane, head):
+            if not self._encode(queue, head):
                 continue
             size += head.size
-            lane.waiting.popleft()
-            lane.under_way.append(head)
-            lane.way = way
+            queue.waiting.popleft()
+            queue.in_flight.append(head)
+            queue.connection = connection
             batches.append(head)
         if postponed:
-            self.schedule.queues[way] = {**postponed, **self.schedule.queues.get(way, {})}
+            self.schedule.queues[connection] = {**postponed, **self.schedule.queues.get(connection, {})}
         for batch in batches:
-            self.schedule.place(batch.lane)
+            self.schedule.reschedule(batch.queue)
         return batches
 
-    def _make(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
+    def _encode(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Encode the batch; return False if it has to wait for a producer id."""
         options = self.options
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
         if not batch.count:  # Ctrl-C came before its first record was appended
-            lane.waiting.remove(batch)
-            self.fates.end(batch)
-            self.schedule.place(lane)
+            queue.waiting.remove(batch)
+            self.responses.end_batch(batch)
+            self.schedule.reschedule(queue)
             return False
         unnumbered = options.enable_idempotence and batch.sequence < 0
-        if unnumbered and not self._numbering.number(lane, batch):
-            self.schedule.look_at(lane, self.core.now)
+        if unnumbered and not self._sequences.assign_sequence(queue, batch):
+            self.schedule.visit_later(queue, self.core.now)
             return False
         if batch.data is None:
             try:
                 level = options.compression_level
                 batch.encode(options.compression_type, level, transactional=self._transactional)
             except Exception as error:  # a record that passed validation by mistake only fails its own batch
-                self.fates.give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
-                self.schedule.place(lane)  # the next batch of the queue
+                self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
+                self.schedule.reschedule(queue)  # the next batch of the queue
                 return False
         elif unnumbered and batch.identity is not None:
             producer_id, epoch = batch.identity
@@ -269,7 +270,7 @@ class ProducerEngine:
             )
         return True
 
-    def _send(self, way: BrokerConnection, batches: list[ProducerBatch]) -> None:
+    def _send(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         """Send a Produce request."""
         core, options = self.core, self.options
 
@@ -300,21 +301,21 @@ class ProducerEngine:
         lacks_ids = any(core.view.topic_id(batch.partition.topic) is None for batch in batches)
         ids = {core.view.topic_id(batch.partition.topic): batch.partition.topic for batch in batches}
 
-        def answered(call: Call) -> None:
-            self._answered(way, batches, ids, call)
+        def on_response(call: Call) -> None:
+            self._on_response(connection, batches, ids, call)
 
-        self._open[way] = self._open.get(way, 0) + 1
+        self._requests_in_flight[connection] = self._requests_in_flight.get(connection, 0) + 1
         core.network.send(
             Prepared(ProduceRequest, build),
             core.now,
-            node=way.node,
-            lane=way.lane,
-            max_version=self._numbering.most(TOPIC_IDS_FROM - 1 if lacks_ids else None),
+            node=connection.node,
+            lane=connection.lane,
+            max_version=self._sequences.max_produce_version(TOPIC_IDS_FROM - 1 if lacks_ids else None),
             one_way=options.acks == 0,
-            purpose=answered,
+            purpose=on_response,
         )
 
-    def _answered(
+    def _on_response(
         self,
         connection: BrokerConnection,
         batches: list[ProducerBatch],
@@ -322,10 +323,10 @@ class ProducerEngine:
         call: Call,
     ) -> None:
         """Handle the response, or the failure, of a Produce request."""
-        self._open[connection] -= 1
+        self._requests_in_flight[connection] -= 1
         if self.options.acks == 0 and call.error is None:
             for batch in batches:
-                self.fates.succeed(batch, None, -1)
+                self.responses.succeed(batch, None, -1)
         elif isinstance(call.response, ProduceResponse):
             for endpoint in call.response.node_endpoints:
                 self.core.view.set_address(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
@@ -336,24 +337,23 @@ class ProducerEngine:
                 for entry in topic.partition_responses
             )
             for batch in batches:
-                self.fates.answered(batch, entries.get(batch.partition))
+                self.responses.on_response(batch, entries.get(batch.partition))
         else:
             error = call.error or RequestTimedOut("Produce", call.timeout_ms)
             for batch in batches:
-                self.fates.unanswered(batch, error)
-            self.schedule.broke(connection)
+                self.responses.on_no_response(batch, error)
+            self.schedule.on_connection_failed(connection)
         for batch in batches:
-            self.schedule.place(batch.lane)
-        if not any(
-            self._open.get(other_connection) for other_connection in self.schedule.ways(connection.node)
-        ):
-            self.schedule.narrow(connection.node)
+            self.schedule.reschedule(batch.queue)
+        connections = self.schedule.connections(connection.node)
+        if not any(map(self._requests_in_flight.get, connections)):
+            self.schedule.use_one_connection(connection.node)
 
-    def _give_up_all(self, error: KprotoError) -> None:
+    def _fail_ready_batches(self, error: KprotoError) -> None:
         """Fail everything that is ready to be sent: it never can be."""
-        for lane in self.schedule.queued():
-            for batch in lane.open():
-                self.fates.give_up(batch, error)
+        for queue in self.schedule.ready_queues():
+            for batch in queue.open():
+                self.responses.fail_batch(batch, error)
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
         """Update the routes of the topics of a Metadata response."""
@@ -368,19 +368,19 @@ class ProducerEngine:
                 if self._ids.get(topic) != view.id:
                     self._ids[topic] = view.id
                     for index in view.partitions:
-                        lane = self.records.lanes.get(TopicPartition(topic, index))
-                        if lane is not None:
-                            lane.known = False
+                        queue = self.records.queues.get(TopicPartition(topic, index))
+                        if queue is not None:
+                            queue.epoch_accepted = False
                 self.records.route(topic, count, with_leader)
             elif code:
                 self.records.forget(topic)
                 is_final = action_for(METADATA, code) is ErrorAction.RAISE
                 if is_final or count_of_errors >= PATIENCE:
-                    self._refuse(topic, code, is_final)
-            self.schedule.sought(topic)
-        for way in list(self.schedule.queues):
-            if self._open.get(way):
-                self.schedule.moved(way)
+                    self._fail_topic(topic, code, is_final)
+            self.schedule.on_metadata(topic)
+        for connection in list(self.schedule.queues):
+            if self._requests_in_flight.get(connection):
+                self.schedule.on_leaders_changed(connection)
         self.core.wake_poll()
 
     def _has_leader(self, partition: TopicPartition) -> bool:
@@ -388,28 +388,28 @@ class ProducerEngine:
         view = self.core.view.partition(partition)
         return view is not None and view.leader is not None
 
-    def _refuse(self, topic: str, code: int, is_final: bool) -> None:
+    def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.
 
         Records that were accepted wait, unless the error is final.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
-        self.records.refuse(topic, error)
-        queues = self.schedule.astray(topic)
+        self.records.fail_waiting_sends(topic, error)
+        queues = self.schedule.leaderless(topic)
         if is_final:
-            for lane in queues:
-                for batch in lane.open():
-                    self.fates.give_up(batch, error)
+            for queue in queues:
+                for batch in queue.open():
+                    self.responses.fail_batch(batch, error)
         elif not queues:
             self.metadata.forget(topic)
 
-    def _let_in_nowhere(self, error: AuthenticationFailed) -> None:
+    def _on_authentication_failed(self, error: AuthenticationFailed) -> None:
         """Authentication failed: fail pending sends and batches instead of waiting for metadata."""
         for topic in self.metadata.topics:
-            self.records.refuse(topic, error)
-            for lane in self.schedule.astray(topic):
-                for batch in lane.open():
-                    self.fates.give_up(batch, error)
+            self.records.fail_waiting_sends(topic, error)
+            for queue in self.schedule.leaderless(topic):
+                for batch in queue.open():
+                    self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:
         """Do what the event requires; with `look` also what is due.
@@ -419,22 +419,22 @@ class ProducerEngine:
         core = self.core
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
-                self._let_in_nowhere(error)
+                self._on_authentication_failed(error)
         core.errors.clear()  # senders get the error from the topic's metadata
-        self._hear()
-        self._answer()
+        self._handle_notifications()
+        self._handle_calls()
         if look:
             self.metadata.tick()
-            for lane, late in self.schedule.ripe():
+            for queue, late in self.schedule.due_queues():
                 if late:
-                    self._expire(lane)
-                self.schedule.place(lane)
+                    self._expire(queue)
+                self.schedule.reschedule(queue)
         self._pump()
         while core.network.finished:
-            self._answer()
+            self._handle_calls()
             self._pump()
 
-    def _answer(self) -> None:
+    def _handle_calls(self) -> None:
         """Handle the calls that have ended."""
         finished, self.core.network.finished = self.core.network.finished, []
         for call in finished:
@@ -444,13 +444,13 @@ class ProducerEngine:
     def due(self) -> int | None:
         """Return when to call `step` with a Tick, if nothing else happens before."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
-        if self.records.changed():
+        if self.records.has_notifications():
             times.append(self.core.now)
         times.append(self.schedule.due())
-        throttled = [self.core.network.throttled_until(*way) for way in self.schedule.queues]
+        throttled = [self.core.network.throttled_until(*connection) for connection in self.schedule.queues]
         times += [at for at in throttled if at > self.core.now]
         if self.schedule.queues or self._transactional:
-            times.append(self._numbering.due())
+            times.append(self._sequences.due())
         return min((at for at in times if at is not None), default=None)
 
     def take_actions(self) -> list[Action]:

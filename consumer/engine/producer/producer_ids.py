@@ -28,37 +28,37 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 class SequenceNumbers:
     """Requests a producer id when it is needed. `refused` is called if the cluster never gives one."""
 
-    def __init__(self, core: ClientCore[ProducerOptions], refused: Callable[[KprotoError], None]) -> None:
+    def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
         self._core = core
-        self._refused = refused
+        self._on_rejected = on_rejected
         self._identity: ProducerIdAndEpoch | None = None
         self._call: Call | None = None
-        self._at = 0
-        self._fails = 0
+        self._request_at = 0
+        self._failures = 0
 
     @property
-    def missing(self) -> bool:
+    def lacks_producer_id(self) -> bool:
         """Whether an id is needed and was not received yet."""
         return self._core.options.enable_idempotence and self._identity is None
 
     def due(self) -> int | None:
         """Return when to request an id, if one is needed."""
-        return self._at if self.missing and self._call is None else None
+        return self._request_at if self.lacks_producer_id and self._call is None else None
 
-    def found(self) -> bool:
+    def ensure_ready(self) -> bool:
         """Return whether batches can be numbered; request an id if that is missing."""
         core = self._core
-        if self.missing and self._call is None and self._at <= core.now:
+        if self.lacks_producer_id and self._call is None and self._request_at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            self._call = core.send(request, self._named)
-        return not self.missing
+            self._call = core.send(request, self._on_producer_id)
+        return not self.lacks_producer_id
 
-    def _named(self, call: Call) -> None:
+    def _on_producer_id(self, call: Call) -> None:
         """Handle the InitProducerId response."""
         core = self._core
         self._call = None
-        self._at = core.now + core.backoff.after(self._fails)
-        self._fails += 1
+        self._request_at = core.now + core.backoff.after(self._failures)
+        self._failures += 1
         error = call.error
         if isinstance(call.response, InitProducerIdResponse):
             code = call.response.error_code
@@ -66,7 +66,7 @@ class SequenceNumbers:
                 return  # not a valid response
             if not code:
                 self._identity = ProducerIdAndEpoch(call.response.producer_id, call.response.producer_epoch)
-                self._fails = 0
+                self._failures = 0
                 return
             error = broker_error(code, "InitProducerId")
             if action_for(INIT_PRODUCER_ID, code) is not ErrorAction.RAISE:
@@ -74,28 +74,28 @@ class SequenceNumbers:
         elif not isinstance(error, UnsupportedVersion):
             return
         assert error is not None
-        self._refused(error)
+        self._on_rejected(error)
 
-    def most(self, max_version: int | None) -> int | None:
+    def max_produce_version(self, max_version: int | None) -> int | None:
         """Return the highest version of Produce to use."""
         return max_version
 
-    def number(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
+    def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch; return False if there is no id.
 
         The queue gets a new epoch or id first if it needs one.
         """
-        if lane.identity is None or lane.renew:
+        if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity
             if identity is None:
                 return False
-            if lane.identity is not None and lane.identity.producer_id == identity.producer_id:
-                if lane.identity.epoch >= LAST_EPOCH:
+            if queue.identity is not None and queue.identity.producer_id == identity.producer_id:
+                if queue.identity.epoch >= LAST_EPOCH:
                     self._identity = None  # all epochs of this id are used up for this partition
                     return False
-                identity = ProducerIdAndEpoch(identity.producer_id, lane.identity.epoch + 1)
-            lane.identity = identity
-            lane.next_sequence = 0
-            lane.renew = lane.known = False
-        lane.number(batch)
+                identity = ProducerIdAndEpoch(identity.producer_id, queue.identity.epoch + 1)
+            queue.identity = identity
+            queue.next_sequence = 0
+            queue.needs_new_epoch = queue.epoch_accepted = False
+        queue.assign_sequence(batch)
         return True

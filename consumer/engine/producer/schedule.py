@@ -39,139 +39,139 @@ class SendSchedule:
         # Connection -> the queues that may send on it.
         self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
         # Brokers with several connections -> the connection number of each queue.
-        self._wide: dict[int, dict[PartitionQueue, int]] = {}
+        self._spread: dict[int, dict[PartitionQueue, int]] = {}
         # Brokers with a single connection after a failure -> until when.
-        self._alone: dict[int, int] = {}
+        self._single_until: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
-        self._astray: dict[str, dict[PartitionQueue, None]] = {}
-        self._times: list[tuple[int, int, PartitionQueue]] = []
+        self._leaderless: dict[str, dict[PartitionQueue, None]] = {}
+        self._visits: list[tuple[int, int, PartitionQueue]] = []
         self._ticket = count()
 
-    def place(self, lane: PartitionQueue) -> None:
+    def reschedule(self, queue: PartitionQueue) -> None:
         """Let a queue wait where its first batch belongs."""
-        if lane.halted and not lane.under_way:
-            lane.go_on()
-        if not lane.waiting:
+        if queue.halted and not queue.in_flight:
+            queue.resume()
+        if not queue.waiting:
             return
-        head, options = lane.waiting[0], self._core.options
-        if lane.late_at is None:
-            self.look_at(lane, head.deadline, late=True)
-        if not self.free(lane, head):
+        head, options = queue.waiting[0], self._core.options
+        if queue.timeout_at is None:
+            self.visit_later(queue, head.deadline, late=True)
+        if not self.may_send(queue, head):
             return  # until a response arrives
         send_at = head.retry_at
         if not head.sealed:
             send_at = max(send_at, head.created + options.linger_ms)
         if send_at > self._core.now:
-            self.look_at(lane, send_at)
+            self.visit_later(queue, send_at)
             return
-        leader = self._core.view.leader(lane.partition)
+        leader = self._core.view.leader(queue.partition)
         if leader is None:
-            topic = self._core.view.topics.get(lane.partition.topic)
-            if topic is not None and topic.partitions and lane.partition.partition not in topic.partitions:
+            topic = self._core.view.topics.get(queue.partition.topic)
+            if topic is not None and topic.partitions and queue.partition.partition not in topic.partitions:
                 head.why = f"the topic has {len(topic.partitions)} partitions now, and not this one"
             head.why = head.why or "the partition has no leader"
-            self._astray.setdefault(lane.partition.topic, {})[lane] = None
-            self._metadata.look_up(lane.partition.topic)
+            self._leaderless.setdefault(queue.partition.topic, {})[queue] = None
+            self._metadata.look_up(queue.partition.topic)
         else:
-            way = self._way(leader, lane)
-            if lane.under_way and lane.way.node == leader and lane.way != way:
+            connection = self._connection_of(leader, queue)
+            if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
                 return  # until the response arrives; then it may use the other connection
-            self.queues.setdefault(way, {})[lane] = None
+            self.queues.setdefault(connection, {})[queue] = None
 
-    def _way(self, node: int, lane: PartitionQueue) -> BrokerConnection:
+    def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
         """Return the connection of a queue to this broker."""
-        numbers = self._wide.get(node)
+        numbers = self._spread.get(node)
         if numbers is None:
             return BrokerConnection(node, MAIN)
-        number = numbers.setdefault(lane, len(numbers) % self._core.options.connections_per_broker)
-        return self.ways(node)[number]
+        number = numbers.setdefault(queue, len(numbers) % self._core.options.connections_per_broker)
+        return self.connections(node)[number]
 
-    def widen(self, node: int) -> bool:
+    def use_all_connections(self, node: int) -> bool:
         """Distribute the queues of a broker over several connections; return False if that is not allowed."""
         options = self._core.options
-        if node in self._wide or options.connections_per_broker == 1 or not options.acks:
+        if node in self._spread or options.connections_per_broker == 1 or not options.acks:
             return False
-        if self._alone.get(node, 0) > self._core.now:
+        if self._single_until.get(node, 0) > self._core.now:
             return False
-        self._wide[node] = {}
-        for lane in self.queues.pop(BrokerConnection(node, MAIN), {}):
-            self.place(lane)
+        self._spread[node] = {}
+        for queue in self.queues.pop(BrokerConnection(node, MAIN), {}):
+            self.reschedule(queue)
         return True
 
-    def narrow(self, node: int) -> None:
+    def use_one_connection(self, node: int) -> None:
         """Go back to a single connection if nothing is to be sent: nothing is in flight to this broker."""
-        if not any(way in self.queues for way in self.ways(node)):
-            self._wide.pop(node, None)
+        if not any(connection in self.queues for connection in self.connections(node)):
+            self._spread.pop(node, None)
 
-    def broke(self, way: BrokerConnection) -> None:
+    def on_connection_failed(self, connection: BrokerConnection) -> None:
         """Go back to a single connection: a request on an additional one failed."""
-        if way.lane == MAIN:
+        if connection.lane == MAIN:
             return
-        self._alone[way.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
-        connections = self.ways(way.node)
-        self._wide.pop(way.node, None)
-        for lane in [lane for connection in connections for lane in self.queues.pop(connection, ())]:
-            self.place(lane)
+        self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
+        connections = self.connections(connection.node)
+        self._spread.pop(connection.node, None)
+        for queue in [queue for connection in connections for queue in self.queues.pop(connection, ())]:
+            self.reschedule(queue)
 
-    def ways(self, node: int) -> list[BrokerConnection]:
+    def connections(self, node: int) -> list[BrokerConnection]:
         """Return the connections to this broker that may be used now."""
-        count = self._core.options.connections_per_broker if node in self._wide else 1
+        count = self._core.options.connections_per_broker if node in self._spread else 1
         return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(count)]
 
-    def free(self, lane: PartitionQueue, head: ProducerBatch) -> bool:
+    def may_send(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
         """Return whether this batch may be sent while others of the queue are in flight."""
-        if lane.halted:
+        if queue.halted:
             return False
-        options, under_way = self._core.options, lane.under_way
-        if options.enable_idempotence and under_way:
-            first = not lane.known or (lane.renew and head.sequence < 0)
-            if first or (head.sequence < 0 and lane.numbered - under_way[0].number >= REMEMBERED):
+        options, in_flight = self._core.options, queue.in_flight
+        if options.enable_idempotence and in_flight:
+            first = not queue.epoch_accepted or (queue.needs_new_epoch and head.sequence < 0)
+            if first or (head.sequence < 0 and queue.numbered - in_flight[0].number >= REMEMBERED):
                 return False
-        return len(under_way) < options.max_in_flight_requests_per_connection
+        return len(in_flight) < options.max_in_flight_requests_per_connection
 
-    def look_at(self, lane: PartitionQueue, at: int, *, late: bool = False) -> None:
+    def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
         """Visit the queue at that time; `late`: for the delivery timeout of its batches."""
         if late:
-            lane.late_at = at
-        elif lane.soon_at is not None and lane.soon_at <= at:
+            queue.timeout_at = at
+        elif queue.visit_at is not None and queue.visit_at <= at:
             return
         else:
-            lane.soon_at = at
-        heapq.heappush(self._times, (at, next(self._ticket), lane))
+            queue.visit_at = at
+        heapq.heappush(self._visits, (at, next(self._ticket), queue))
 
-    def ripe(self) -> Iterator[tuple[PartitionQueue, bool]]:
+    def due_queues(self) -> Iterator[tuple[PartitionQueue, bool]]:
         """Yield the queues whose time has come; True for those whose batches may have timed out."""
         now = self._core.now
-        while self._times and self._times[0][0] <= now:
-            _, _, lane = heapq.heappop(self._times)
-            if lane.soon_at is not None and lane.soon_at <= now:
-                lane.soon_at = None
-            late = lane.late_at is not None and lane.late_at <= now
+        while self._visits and self._visits[0][0] <= now:
+            _, _, queue = heapq.heappop(self._visits)
+            if queue.visit_at is not None and queue.visit_at <= now:
+                queue.visit_at = None
+            late = queue.timeout_at is not None and queue.timeout_at <= now
             if late:
-                lane.late_at = None
-            yield lane, late
+                queue.timeout_at = None
+            yield queue, late
 
     def due(self) -> int | None:
         """Return the time of the next visit."""
-        return self._times[0][0] if self._times else None
+        return self._visits[0][0] if self._visits else None
 
-    def astray(self, topic: str) -> list[PartitionQueue]:
+    def leaderless(self, topic: str) -> list[PartitionQueue]:
         """Return the topic's queues that wait for a leader."""
-        return list(self._astray.get(topic, ()))
+        return list(self._leaderless.get(topic, ()))
 
-    def queued(self) -> list[PartitionQueue]:
+    def ready_queues(self) -> list[PartitionQueue]:
         """Return the queues that are ready to be sent."""
-        return [lane for queue in self.queues.values() for lane in queue]
+        return [queue for queues in self.queues.values() for queue in queues]
 
-    def sought(self, topic: str) -> None:
+    def on_metadata(self, topic: str) -> None:
         """Visit the topic's queues again that waited for a leader."""
-        for lane in self._astray.pop(topic, {}):
-            self.place(lane)
+        for queue in self._leaderless.pop(topic, {}):
+            self.reschedule(queue)
 
-    def moved(self, way: BrokerConnection) -> None:
+    def on_leaders_changed(self, connection: BrokerConnection) -> None:
         """Visit the queues of a connection again whose leader has moved."""
-        for lane in list(self.queues.get(way, ())):
-            if self._core.view.leader(lane.partition) != way.node:
-                del self.queues[way][lane]
-                self.place(lane)
+        for queue in list(self.queues.get(connection, ())):
+            if self._core.view.leader(queue.partition) != connection.node:
+                del self.queues[connection][queue]
+                self.reschedule(queue)

@@ -16,8 +16,8 @@ from .accumulator import RecordAccumulator
 from .batches import Headers, ProducerBatch
 
 
-class TransactionState(Enum):
-    """The state of a transactional producer (Java's TransactionManager.State). The values are for messages."""
+class ProducerTransactionState(Enum):
+    """A transactional producer's state (Java's TransactionManager.State); the values are for messages."""
 
     UNINITIALIZED = "it has no producer id yet"
     INITIALIZING = "it waits for its producer id"
@@ -29,12 +29,12 @@ class TransactionState(Enum):
     FATAL_ERROR = "this producer has failed"
 
 
-S = TransactionState
+S = ProducerTransactionState
 
 # What the application may call, and where that leads. Any other call raises IllegalState, or the error of the
 # transaction or producer. Repeating a call that is still in progress resumes waiting for it; repeating one
 # that has finished returns its result.
-CALLS: Mapping[TransactionState, Mapping[str, TransactionState]] = {
+CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},
     S.READY: {"begin": S.IN_TRANSACTION},
@@ -51,7 +51,7 @@ CALLS: Mapping[TransactionState, Mapping[str, TransactionState]] = {
 }
 
 # The transitions; only `TransactionManager.move` takes them.
-EDGES: Edges[TransactionState] = {
+EDGES: Edges[ProducerTransactionState] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
     S.INITIALIZING: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
     S.READY: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
@@ -71,7 +71,7 @@ class PendingCall(msgspec.Struct):
     `waiting` has the callers that wait for it; `reported` is set once a caller has its result.
     """
 
-    what: str
+    name: str
     done: bool = False
     error: KprotoError | None = None
     waiting: set[object] = msgspec.field(default_factory=set[object])
@@ -80,7 +80,7 @@ class PendingCall(msgspec.Struct):
     @property
     def unreported_error(self) -> KprotoError | None:
         """The error of a failed commit that no caller has received."""
-        return self.error if self.what == "commit" and self.done and not self.reported else None
+        return self.error if self.name == "commit" and self.done and not self.reported else None
 
 
 class TransactionalAppends(RecordAccumulator):
@@ -102,11 +102,11 @@ class TransactionalAppends(RecordAccumulator):
             self.gate()
             return super().take(topic, key, value, partition, timestamp, headers)
 
-    def put(
-        self, topic: str, partition: int | None, made: UnnumberedBatch, timestamps: Sequence[int]
+    def append_batch(
+        self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
         self.gate()
-        return super().put(topic, partition, made, timestamps)
+        return super().append_batch(topic, partition, encoded, timestamps)
 
     def count(self, topic: str) -> int | None:
         self.gate()

@@ -73,13 +73,13 @@ from .transaction_states import (
     CALLS,
     EDGES,
     PendingCall,
+    ProducerTransactionState,
     TransactionalAppends,
-    TransactionState,
 )
 
-TAKES_PART: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
+ADDING_REQUESTS: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
 TRANSACTIONAL_ID: Final = 1  # FindCoordinator's type of key
-S = TransactionState
+S = ProducerTransactionState
 T = TypeVar("T")
 
 
@@ -91,16 +91,16 @@ class TransactionManager:
     flight, `queued` the queues that are ready to send.
     """
 
-    missing = False
+    lacks_producer_id = False
 
     def __init__(
         self,
         core: ClientCore[ProducerOptions],
         records: TransactionalAppends,
-        fates: ProduceResponses,
+        responses: ProduceResponses,
         *,
         busy: Callable[[], bool],
-        queued: Callable[[], list[PartitionQueue]],
+        ready_queues: Callable[[], list[PartitionQueue]],
     ) -> None:
         assert core.options.transactional_id is not None
         self.id = core.options.transactional_id
@@ -108,11 +108,11 @@ class TransactionManager:
         self.error: KprotoError | None = None
         # Why the coordinator must be asked again, for a caller whose wait times out.
         self.why = ""
-        self._core, self._records, self._fates = core, records, fates
-        self._busy, self._queued = busy, queued
-        self.wish: PendingCall | None = None
+        self._core, self._records, self._responses = core, records, responses
+        self._busy, self._queued = busy, ready_queues
+        self.current_call: PendingCall | None = None
         self._identity = ProducerIdAndEpoch(-1, -1)
-        self._second = False  # transaction version 2 (KIP-890)
+        self._version_2 = False  # transaction version 2 (KIP-890)
         self._node: int | None = None
         self._groups: dict[str, int] = {}
         self._call: Call | None = None
@@ -120,155 +120,153 @@ class TransactionManager:
         self._failures = 0
         # Whether the coordinator knows of the transaction, and what takes part in it.
         self.started = False
-        self._stale = False  # batches or requests may still arrive: a new epoch is needed
+        self._needs_new_epoch = False  # batches or requests may still arrive: a new epoch is needed
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
         self._offsets_until: int | None = None  # deadline of the offsets
         records.gate = self._gate
-        fates.given_up = self.given_up
+        responses.on_batch_failed = self.on_batch_failed
 
     def _gate(self) -> None:
         """Raise an error unless a record may be sent now."""
         if self.state is not S.IN_TRANSACTION:
-            self._allowed("send")
+            self._require_allowed("send")
 
-    def call(self, what: str, who: object = None) -> PendingCall:
+    def call(self, name: str, who: object = None) -> PendingCall:
         """Start begin, commit or abort. Raises IllegalState if that is not allowed, or the error of the
         transaction.
 
         A repeated call that is still in progress resumes waiting for it.
         """
-        wish = self.wish
-        if wish is not None and wish.what == what and not wish.told:
-            if what == "begin" and wish.waiting - {who}:
-                raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress; call one at a time")
-            wish.done = wish.done or (what == "begin" and self.state is S.IN_TRANSACTION)
-            if wish.done or CALLS[self.state].get(what) is self.state:
-                return wish  # otherwise Ctrl-C came before it began
-        to = self._allowed(what)
-        self.wish = wish = PendingCall(what)
+        current_call = self.current_call
+        if current_call is not None and current_call.name == name and not current_call.reported:
+            if name == "begin" and current_call.waiting - {who}:
+                raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
+            current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
+            if current_call.done or CALLS[self.state].get(name) is self.state:
+                return current_call  # otherwise Ctrl-C came before it began
+        to = self._require_allowed(name)
+        self.current_call = current_call = PendingCall(name)
         if to is S.COMMITTING_TRANSACTION:
             self._records.seal_all()
         self.move(to)
-        wish.done = to is S.IN_TRANSACTION
-        return wish
+        current_call.done = to is S.IN_TRANSACTION
+        return current_call
 
-    def leave(self) -> PendingCall | None:
+    def close(self) -> PendingCall | None:
         """Close the producer: abort an open transaction; return the call to wait for."""
         if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
         in_progress = self.state is S.COMMITTING_TRANSACTION or self.state is S.ABORTING_TRANSACTION
-        return self.wish if in_progress else None
+        return self.current_call if in_progress else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
         """Add offsets that are committed with the transaction."""
-        self._allowed("send_offsets")
+        self._require_allowed("send_offsets")
         self._offsets.setdefault(member, {}).update(offsets)
 
-    def excuse(self) -> str:
+    def open_reason(self) -> str:
         """Return what the current call waits for."""
         open_records = self._records.open_records
         waits = f"{open_records} records are not acknowledged" if open_records else self.why
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
 
-    def _allowed(self, what: str) -> TransactionState:
+    def _require_allowed(self, name: str) -> ProducerTransactionState:
         """Return the state that a call leads to. Raises an error if it is not allowed."""
-        to = CALLS[self.state].get(what)
+        to = CALLS[self.state].get(name)
         if to is None:
             if self.error is not None:
                 raise again(self.error)
-            allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "nothing, create a new producer"
-            raise IllegalState(
-                f"{what}() of {self.id!r}: {self.state.value}; allowed now: {allowed}"
-            )
+            allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "a new producer"
+            raise IllegalState(f"{name}() of {self.id!r}: {self.state.value}; allowed now: {allowed}")
         return to
 
-    def move(self, to: TransactionState, error: KprotoError | None = None) -> None:
+    def move(self, to: ProducerTransactionState, error: KprotoError | None = None) -> None:
         """Change the state along an edge of `EDGES`."""
         if to is not self.state:
             machine.move(self, to, EDGES)
         self.error = error
 
-    def found(self) -> bool:
+    def ensure_ready(self) -> bool:
         """Return whether batches may be sent; add new partitions to the transaction first."""
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
-        if not self._second:
-            self._new = {lane.partition for lane in self._queued()} - self._partitions
+        if not self._version_2:
+            self._new = {queue.partition for queue in self._queued()} - self._partitions
             self.pump()
         return not self._new
 
-    def number(self, lane: PartitionQueue, batch: ProducerBatch) -> bool:
+    def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch, in the epoch of this transaction."""
-        if lane.identity != self._identity:
-            lane.identity, lane.next_sequence, lane.known = self._identity, 0, False
-        lane.renew = False
-        lane.number(batch)
+        if queue.identity != self._identity:
+            queue.identity, queue.next_sequence, queue.epoch_accepted = self._identity, 0, False
+        queue.needs_new_epoch = False
+        queue.assign_sequence(batch)
         self.started = True
         return True
 
-    def most(self, max_version: int | None) -> int | None:
+    def max_produce_version(self, max_version: int | None) -> int | None:
         """Return the highest version of Produce to use."""
         return (
             max_version
-            if self._second
+            if self._version_2
             else min(LAST_PRODUCE, LAST_PRODUCE if max_version is None else max_version)
         )
 
-    def given_up(self, batch: ProducerBatch, error: KprotoError) -> None:
+    def on_batch_failed(self, batch: ProducerBatch, error: KprotoError) -> None:
         """A record failed, so the transaction can only be aborted."""
-        self._stale = self._stale or batch.sequence >= 0
+        self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
-            (self.lose if ends_producer(error) else self._spoil)(error)
+            (self.fail if ends_producer(error) else self._require_abort)(error)
 
-    def _spoil(self, error: KprotoError) -> None:
+    def _require_abort(self, error: KprotoError) -> None:
         """Let the transaction only be aborted."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
-        self._finish(error)
-        self._drop(error)
+        self._end_call(error)
+        self._discard(error)
 
-    def lose(self, error: KprotoError) -> None:
+    def fail(self, error: KprotoError) -> None:
         """End this producer: it cannot be used any more."""
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
             self.move(S.FATAL_ERROR, error)
         error.add_note(f"The producer of {self.id!r} has failed: create a new one.")
-        self._finish(error)
-        self._drop(error)
+        self._end_call(error)
+        self._discard(error)
 
-    def _drop(self, error: KprotoError) -> None:
+    def _discard(self, error: KprotoError) -> None:
         """Fail everything of this transaction that was not sent."""
         with self._records.guard:
             batches = list(self._records.open)
         for batch in batches:
-            self._stale = self._stale or batch.sequence >= 0
+            self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
             batch.error = error
-            if batch in batch.lane.waiting:
-                batch.lane.waiting.remove(batch)
-            self._fates.end(batch)
+            if batch in batch.queue.waiting:
+                batch.queue.waiting.remove(batch)
+            self._responses.end_batch(batch)
         with self._records.guard:
-            self._records.tell()  # the error of the transaction covers these
+            self._records.take_failures()  # the error of the transaction covers these
             self._offsets.clear()
         self._new.clear()
 
-    def _finish(self, error: KprotoError | None = None) -> None:
+    def _end_call(self, error: KprotoError | None = None) -> None:
         """End the current call."""
-        wish = self.wish
-        if wish is not None and not wish.done:
-            wish.error, wish.done = error, True
+        current_call = self.current_call
+        if current_call is not None and not current_call.done:
+            current_call.error, current_call.done = error, True
         self._core.wake_poll()
 
     def pump(self) -> None:
         """Send the next request, if none is in flight."""
         if self.state is S.ABORTING_TRANSACTION and (self._records.open or self._offsets):
-            self._drop(IllegalState(f"the transaction of {self.id!r} was aborted"))
+            self._discard(IllegalState(f"the transaction of {self.id!r} was aborted"))
         self._expire()
         while self._call is None and self._not_before <= self._core.now:
-            next_request = self._todo()
+            next_request = self._next_step()
             if next_request is None:
                 return
             next_request()
@@ -281,20 +279,20 @@ class TransactionManager:
         elif self._offsets_until is None:
             self._offsets_until = now + timeout
         elif self._offsets_until <= now and self._call is None:
-            self._stale = self._stale or self.started
-            self._spoil(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
+            self._needs_new_epoch = self._needs_new_epoch or self.started
+            self._require_abort(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
         """Return when to send the next request, if there is one."""
-        if self._call is not None or self._todo() is None:
+        if self._call is not None or self._next_step() is None:
             return None
         return max(self._core.now, self._not_before)
 
-    def _todo(self) -> Callable[[], None] | None:
+    def _next_step(self) -> Callable[[], None] | None:
         """Return what to request next; None if there is nothing to request."""
         next_request = None
         if self.state is S.INITIALIZING:
-            next_request = self._name
+            next_request = self._request_producer_id
         elif self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             if self._new:
                 next_request = self._add_partitions
@@ -305,12 +303,12 @@ class TransactionManager:
                     return self._complete
                 next_request = self._end
         elif self.state is S.ABORTING_TRANSACTION and not self._busy():
-            if not self.started and not self._stale:
+            if not self.started and not self._needs_new_epoch:
                 return self._complete
-            next_request = self._end if self.started else self._name
+            next_request = self._end if self.started else self._request_producer_id
         return self._find if next_request is not None and self._node is None else next_request
 
-    def _ask(
+    def _send(
         self,
         request: Message | Prepared,
         then: Callable[[Call], None],
@@ -330,9 +328,9 @@ class TransactionManager:
 
     def _find(self) -> None:
         """Look up the coordinator."""
-        self._ask(coordinator_request(self.id, TRANSACTIONAL_ID), self._found, node=None)
+        self._send(coordinator_request(self.id, TRANSACTIONAL_ID), self._on_coordinator, node=None)
 
-    def _found(self, call: Call) -> None:
+    def _on_coordinator(self, call: Call) -> None:
         node = self._coordinator(call, TRANSACTION)
         if node is not None:
             self._node = node
@@ -341,32 +339,32 @@ class TransactionManager:
         """Return the coordinator that a lookup found, or None."""
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):
-            self._unanswered(call)
+            self._on_no_response(call)
             return None
         address = coordinator_of(response, call.version)
         if not isinstance(address, BrokerAddress):
-            self._took(address[0], row, "FindCoordinator", address[1])
+            self._check(address[0], row, "FindCoordinator", address[1])
             return None
         self._core.view.set_address(address.id, address.host, address.port)
         return address.id
 
-    def _name(self) -> None:
+    def _request_producer_id(self) -> None:
         """Request a producer id, which fences its previous owner; during an abort the next epoch."""
         own = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = name_request(self.id, self._core.options.transaction_timeout_ms, own)
-        self._ask(request, self._named, node=self._node)
+        self._send(request, self._on_producer_id, node=self._node)
 
-    def _named(self, call: Call) -> None:
+    def _on_producer_id(self, call: Call) -> None:
         """Handle the InitProducerId response."""
         response = call.response
         if not isinstance(response, InitProducerIdResponse):
-            self._unanswered(call)
-        elif self._took(response.error_code, TRANSACTION, "InitProducerId"):
+            self._on_no_response(call)
+        elif self._check(response.error_code, TRANSACTION, "InitProducerId"):
             received = {"an id"} if response.producer_id >= 0 else set[str]()
-            if not self._mentions("InitProducerId", {"an id"}, received):
+            if not self._is_complete("InitProducerId", {"an id"}, received):
                 return
             self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-            self._stale = False
+            self._needs_new_epoch = False
             self._complete() if self.state is S.ABORTING_TRANSACTION else self._begin()
 
     def _begin(self) -> None:
@@ -374,13 +372,13 @@ class TransactionManager:
         self._look_at_version()
         with self._records.guard:
             self.move(S.IN_TRANSACTION)
-        self._finish()
+        self._end_call()
 
     def _look_at_version(self) -> None:
         """Update whether the cluster uses transaction version 2."""
         if self._node is not None:
             level = self._core.network.feature_at(self._node, "transaction.version")
-            self._second = self._second if level is None else level >= 2
+            self._version_2 = self._version_2 if level is None else level >= 2
 
     def _add_partitions(self) -> None:
         """Add partitions to the transaction."""
@@ -389,27 +387,27 @@ class TransactionManager:
         def answered(call: Call) -> None:
             response = call.response
             if not isinstance(response, AddPartitionsToTxnResponse):
-                self._unanswered(call)
+                self._on_no_response(call)
                 return
             codes = partitions_answered(response)
             last = ErrorCode.OPERATION_NOT_ATTEMPTED  # another partition's code has the reason
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
-                if not self._took(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
+                if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
-            if self._mentions("AddPartitionsToTxn", requested, codes):
+            if self._is_complete("AddPartitionsToTxn", requested, codes):
                 self._partitions |= requested
                 self._new -= requested
-                self._took_part()
+                self._on_added()
 
-        self._stale = True  # until the coordinator confirms
+        self._needs_new_epoch = True  # until the coordinator confirms
         request = partitions_request(self.id, self._identity, requested)
-        self._ask(request, answered, node=self._node, max_version=LAST_PARTITIONS)
+        self._send(request, answered, node=self._node, max_version=LAST_PARTITIONS)
 
-    def _took_part(self) -> None:
+    def _on_added(self) -> None:
         """Note that the coordinator knows of the transaction."""
         self.started, self._failures = True, 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
-            self._stale = False
+            self._needs_new_epoch = False
 
     def _add_offsets(self) -> None:
         """Send the next request for offsets: add the group, find its coordinator, or commit."""
@@ -418,52 +416,53 @@ class TransactionManager:
                 (member, dict(offsets)) for member, offsets in self._offsets.items()
             )
         group = member.group_id
-        if not self._second and group not in self._added:
+        if not self._version_2 and group not in self._added:
             producer_id, epoch = self._identity
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group
             )
-            self._stale = True
-            self._ask(request, lambda call: self._group_added(group, call), node=self._node)
+            self._needs_new_epoch = True
+            self._send(request, lambda call: self._on_group_added(group, call), node=self._node)
         elif group not in self._groups:
-            self._ask(coordinator_request(group), lambda call: self._group_found(group, call), node=None)
+            lookup = coordinator_request(group)
+            self._send(lookup, lambda call: self._on_group_coordinator(group, call), node=None)
         else:
             self.started = True
-            self._ask(
+            self._send(
                 offsets_request(self.id, self._identity, member, offsets_to_commit),
-                lambda call: self._offsets_taken(member, offsets_to_commit, call),
+                lambda call: self._on_offsets(member, offsets_to_commit, call),
                 node=self._groups[group],
-                most=None if self._second else LAST_OFFSETS,
+                max_version=None if self._version_2 else LAST_OFFSETS,
             )
 
-    def _group_added(self, group: str, call: Call) -> None:
+    def _on_group_added(self, group: str, call: Call) -> None:
         """Handle the AddOffsetsToTxn response."""
         if not isinstance(call.response, AddOffsetsToTxnResponse):
-            self._unanswered(call)
-        elif self._took(call.response.error_code, TRANSACTION, "AddOffsetsToTxn", f"group {group!r}"):
+            self._on_no_response(call)
+        elif self._check(call.response.error_code, TRANSACTION, "AddOffsetsToTxn", f"group {group!r}"):
             self._added.add(group)
-            self._took_part()
+            self._on_added()
 
-    def _group_found(self, group: str, call: Call) -> None:
+    def _on_group_coordinator(self, group: str, call: Call) -> None:
         """Handle the lookup of a group's coordinator."""
         node = self._coordinator(call, TXN_OFFSETS)
         if node is not None:
             self._groups[group] = node
 
-    def _offsets_taken(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
+    def _on_offsets(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
         """Handle the TxnOffsetCommit response."""
         if not isinstance(call.response, TxnOffsetCommitResponse):
             self._groups.pop(member.group_id, None)
-            self._unanswered(call)
+            self._on_no_response(call)
             return
         codes = offsets_answered(call.response)
         for partition, code in codes.items():
             if action_for(TXN_OFFSETS, code) is ErrorAction.FIND_COORDINATOR:
                 self._groups.pop(member.group_id, None)
             detail = f"group {member.group_id!r}, {partition}"
-            if not self._took(code, TXN_OFFSETS, "TxnOffsetCommit", detail):
+            if not self._check(code, TXN_OFFSETS, "TxnOffsetCommit", detail):
                 return
-        if not self._mentions("TxnOffsetCommit", requested, codes):
+        if not self._is_complete("TxnOffsetCommit", requested, codes):
             return
         self._offsets_until = None
         with self._records.guard:
@@ -483,19 +482,19 @@ class TransactionManager:
             producer_epoch=epoch,
             committed=self.state is S.COMMITTING_TRANSACTION,
         )
-        self._ask(request, self._ended, node=self._node, max_version=None if self._second else LAST_END)
+        self._send(request, self._on_end, node=self._node, max_version=None if self._version_2 else LAST_END)
 
-    def _ended(self, call: Call) -> None:
+    def _on_end(self, call: Call) -> None:
         """Handle the EndTxn response."""
         response = call.response
         if not isinstance(response, EndTxnResponse):
-            self._unanswered(call)
-        elif self._took(response.error_code, TRANSACTION, "EndTxn"):
+            self._on_no_response(call)
+        elif self._check(response.error_code, TRANSACTION, "EndTxn"):
             if response.producer_id >= 0:
                 self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-                self._stale = False
+                self._needs_new_epoch = False
             self.started, self._failures = False, 0
-            if not self._stale:
+            if not self._needs_new_epoch:
                 self._complete()
 
     def _complete(self) -> None:
@@ -506,34 +505,34 @@ class TransactionManager:
         self._look_at_version()
         with self._records.guard:
             self.move(S.READY)
-        self._finish()
+        self._end_call()
 
-    def _unanswered(self, call: Call) -> None:
+    def _on_no_response(self, call: Call) -> None:
         """Handle a request without a response."""
         assert call.error is not None
         if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)
             self._node = None
-            self._rest()
+            self._back_off()
         else:
-            self.lose(call.error)
+            self.fail(call.error)
 
-    def _mentions(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
+    def _is_complete(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
         """Return whether the response contains everything that was requested; otherwise retry."""
         missing = next((item for item in requested if item not in answered), None)
         if missing is not None:
             self.why = f"the broker's response to {request} does not contain {missing}"
-            self._rest()
+            self._back_off()
             return False
         self._failures = 0
         return True
 
-    def _rest(self, first_ms: int | None = None) -> None:
+    def _back_off(self, first_ms: int | None = None) -> None:
         """Retry after a backoff."""
         self._not_before = self._core.now + self._core.backoff.after(self._failures, first_ms)
         self._failures += 1
 
-    def _took(self, code: int, row: Row, request: str, detail: str = "") -> bool:
+    def _check(self, code: int, row: Row, request: str, detail: str = "") -> bool:
         """Return whether the request succeeded; otherwise do what its error code requires."""
         action = action_for(row, code)
         if action is ErrorAction.USE:
@@ -545,12 +544,15 @@ class TransactionManager:
         if action is ErrorAction.FIND_COORDINATOR:
             if row is not TXN_OFFSETS:
                 self._node = None
-            self._rest()
+            self._back_off()
         elif action is ErrorAction.RETRY or action is ErrorAction.REFRESH_METADATA:
-            self._rest(ADD_PARTITIONS_RETRY_BACKOFF_MS if code == ErrorCode.CONCURRENT_TRANSACTIONS else None)
-        elif action is ErrorAction.ABORT and (self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION):
-            self._stale = True
-            self._spoil(error)
-        elif self.state is not S.ABORTABLE_ERROR and not (action is ErrorAction.ABORT and request in TAKES_PART):
-            self.lose(error)  # otherwise the error belongs to an operation that was given up
+            is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
+            self._back_off(ADD_PARTITIONS_RETRY_BACKOFF_MS if is_concurrent else None)
+        elif action is ErrorAction.ABORT and self.state in (S.IN_TRANSACTION, S.COMMITTING_TRANSACTION):
+            self._needs_new_epoch = True
+            self._require_abort(error)
+        elif self.state is not S.ABORTABLE_ERROR and not (
+            action is ErrorAction.ABORT and request in ADDING_REQUESTS
+        ):
+            self.fail(error)  # otherwise the error belongs to an operation that was given up
         return False

@@ -99,11 +99,11 @@ class Producer(EngineClient):
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
-        if not self.engine.records.call_back(batch, index, lambda: callback(delivery)):
+        if not self.engine.records.add_callback(batch, index, lambda: callback(delivery)):
             callback(delivery)
 
     def mark_retrieved(self, delivery: Delivery) -> None:
-        self.engine.records.looked_at(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+        self.engine.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     @kept
     def flush(self) -> None:
