@@ -174,7 +174,7 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["broker", "--listen", place]) == 2
-        told = "somebody listens there already; 127.0.0.1:0 takes any free port"
+        told = "the address is in use; use another port, or 127.0.0.1:0 for any free port"
         assert told in capsys.readouterr().err
         with running() as server:
             assert main(["watch", server.bootstrap, "--listen", place]) == 2

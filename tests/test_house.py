@@ -40,7 +40,7 @@ WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "mult
 MAY_TOUCH_THE_WORLD = (
     "broker/server.py",
     "broker/shell.py",
-    "broker/connection.py",
+    "broker/socket_connection.py",
     "testing/",
     "cli/",
     "demo/",

@@ -1,8 +1,9 @@
-"""An embedded Kafka broker: one node, in memory, real sockets; for tests and trials without Java or Docker.
+"""An embedded Kafka broker: one node, in memory, real sockets.
 
-`kproto.broker.server` has `Server` and `running`; `kproto.broker.machine` is what is behind them, and
-can be stepped in virtual time without any socket. The group coordinator is
-`kproto.group.classic.coordinator` itself, the transaction coordinator `kproto.transactions`.
+For tests and trials without Java or Docker. `kproto.broker.server` has `Server` and `running`;
+`kproto.broker.machine` is what is behind them, and can be stepped in virtual time without any socket. The
+group coordinator is `kproto.group.classic.coordinator` itself, the transaction coordinator
+`kproto.transactions`.
 
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with
 sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,

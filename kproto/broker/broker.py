@@ -1,13 +1,13 @@
 """The state of the embedded broker, and what the handlers of its APIs may do with it.
 
-`machine` moves it: that is where requests come in. The actions that it answers with are here.
+`machine.step` applies events to it; the actions that `step` returns are declared here.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
@@ -23,75 +23,56 @@ from ..transactions.state import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, DelayedRequest, Node
 from .cluster import Cluster
-from .faults import fail
+from .connection import Connection
+from .faults import replace_errors, set_throttle_time
 from .fetch_sessions import FetchSessions
 from .purgatory import Purgatory
 from .security.acls import Acls
-from .security.authenticator import ANONYMOUS, SaslAuthenticator, SaslState
+from .security.authenticator import SaslState
 from .security.users import Users
 from .settings import Settings
-from .throttling import throttle
 from .topics import Partition, Topic
 
 
-class Reply(NamedTuple):
-    """Send this response, without the size in front; then step with `Sent`."""
+class SendFrame(NamedTuple):
+    """Send this response, without the size in front, then step with `ResponseSent`."""
 
     conn: int
     frame: bytes
 
 
-class Close(NamedTuple):
-    """Close the connection; `reason` is for the log. `Disconnected` need not follow."""
+class Disconnect(NamedTuple):
+    """Close the connection; `reason` is for the log. `ClientDisconnected` need not follow."""
 
     conn: int
     reason: str
 
 
 class GroupCoordinatorStep(NamedTuple):
-    """To tell: the group coordinator was given `event` and answered with `actions`."""
+    """Report: the group coordinator applied `event` and returned `actions`."""
 
     event: CoordinatorEvent
     actions: tuple[CoordinatorAction, ...]
 
 
 class TransactionCoordinatorStep(NamedTuple):
-    """To tell: the transaction coordinator was given `event` and answered with `actions`."""
+    """Report: the transaction coordinator applied `event` and returned `actions`."""
 
     event: transactions.TransactionEvent
     actions: tuple[transactions.TransactionAction, ...]
 
 
 class LogsCleaned(NamedTuple):
-    """To tell: retention or compaction took records from these."""
+    """Report: retention or compaction removed records from these partitions."""
 
     partitions: tuple[Partition, ...]
 
 
-Action: TypeAlias = Reply | Close | GroupCoordinatorStep | TransactionCoordinatorStep | LogsCleaned
+Action: TypeAlias = SendFrame | Disconnect | GroupCoordinatorStep | TransactionCoordinatorStep | LogsCleaned
 
 
-@dataclass(slots=True)
-class Connection:
-    conn: int
-    host: str
-    request_queue: deque[tuple[bytes, UUID]] = field(default_factory=deque[tuple[bytes, UUID]])
-    queued_bytes: int = 0
-    current_call: Call | None = None
-    response_in_flight: bool = False  # the response was sent, `Sent` has not arrived yet
-    unsent_bytes: int = 0  # the size of that response
-    oversized_call: Call | None = None  # its response is too long to be encoded
-    listener: str = "PLAINTEXT"
-    certificate_principal: str = ANONYMOUS
-    authenticator: SaslAuthenticator | None = None  # where the listener wants SASL
-
-    @property
-    def principal(self) -> str:
-        return self.certificate_principal if self.authenticator is None else self.authenticator.principal
-
-
-def acls_of(settings: Settings) -> Acls | None:
-    """The rules that a broker begins with; None where nothing authorizes."""
+def initial_acls(settings: Settings) -> Acls | None:
+    """Return the authorizer of a new broker, or None if the settings have none."""
     if not settings.authorizer_class_name:
         return None
     super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
@@ -99,7 +80,10 @@ def acls_of(settings: Settings) -> Acls | None:
 
 
 class Broker:
-    """The state of the machine: topics, connections, and the group coordinator."""
+    """The state of one broker: its connections, delayed requests and sessions.
+
+    Topics belong to the cluster.
+    """
 
     def __init__(
         self,
@@ -112,7 +96,10 @@ class Broker:
         users: Users | None = None,
         acls: Acls | None = None,
     ) -> None:
-        """`apis`: what is served, as `handlers.index.served` tells it. Alone unless in a `cluster`."""
+        """`apis` are the advertised versions, see `apis.table.served`.
+
+        Without `cluster` it is a cluster of one.
+        """
         self.node: Final = node
         self.apis: Final = apis
         self.cluster_id: Final = cluster_id
@@ -123,42 +110,45 @@ class Broker:
         self.coordinator: Final = self.cluster.coordinator
         self.transactions: Final = self.cluster.transactions
         self.fetch_sessions: Final = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
-        # The machine's own.
         self.connections: Final = self.cluster.connections
         self.users: Final = users or Users()
-        self.acls: Final = acls_of(settings) if acls is None else acls
+        self.acls: Final = initial_acls(settings) if acls is None else acls
         self.purgatory: Final = Purgatory()
-        # Connections that are closed at a time: with this answer, and for this reason.
+        # Connections that are closed at their deadline, with a last response and the reason for the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
-        self.ready: Final[deque[Connection]] = deque()
-        # API key -> what its next requests hear instead of an answer, and how many of them.
+        # Connections whose next request may be served.
+        self.ready_connections: Final[deque[Connection]] = deque()
+        # API key -> the error of its next requests, and how many of them fail.
         self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
-        # API key -> how long its clients are asked for quiet, in ms.
+        # API key -> the throttle time of its responses, in ms.
         self.throttle_times: Final[dict[int, int]] = {}
-        # Connections from which nothing is taken before a time: their clients are above a quota.
+        # Connections of throttled clients, which are not read until their deadline.
         self.muted: Final[Deadlines[int]] = Deadlines()
-        # The moment of this step.
+        # Time and actions of the step in progress.
         self.now = 0
         self.actions: list[Action] = []
 
     @property
     def wall_clock(self) -> int:
-        """The time of day, of which records and tokens speak."""
+        """The time of day in ms, which timestamps of records and expiry of tokens refer to."""
         return self.now + self.cluster.wall_clock_offset
 
     def backlog(self, conn: int) -> int:
-        """Bytes of requests that wait on this connection; the shell stops reading when there are many."""
+        """Return the bytes of queued requests of a connection.
+
+        The shell pauses reading above a limit.
+        """
         connection = self.connections.get(conn)
         return connection.queued_bytes if connection else 0
 
     def has_request_in_progress(self, conn: int) -> bool:
-        """Is a request of this connection not answered yet?"""
+        """Return whether a request of this connection is being served."""
         connection = self.connections.get(conn)
         return connection is not None and connection.current_call is not None
 
     def is_authenticated(self, conn: int) -> bool:
-        """Is it known who is on this connection, which wants that?"""
+        """Return whether the login of a connection with SASL is complete."""
         connection = self.connections.get(conn)
         return (
             connection is not None
@@ -166,8 +156,11 @@ class Broker:
             and connection.authenticator.state is SaslState.COMPLETE
         )
 
-    def answer(self, conn: int, response: Message) -> None:
-        """Answer the request that this connection waits for; nothing when the connection is gone."""
+    def respond(self, conn: int, response: Message) -> None:
+        """Send the response to the current request of a connection.
+
+        Nothing if the connection is gone.
+        """
         connection = self.connections.get(conn)
         if connection is None or connection.current_call is None:
             return
@@ -177,28 +170,29 @@ class Broker:
         if call.amend_response is not None:
             response = call.amend_response(response)
         if call.injected_error is not None:
-            fail(response, call.injected_error, call.version)
+            replace_errors(response, call.injected_error, call.version)
         header = call.envelope.header
-        wait = self.throttle_times.get(header.request_api_key)
-        if wait:
-            throttle(response, call.version, wait)
-            self.muted.set(conn, self.now + wait)
+        throttle_ms = self.throttle_times.get(header.request_api_key)
+        if throttle_ms:
+            set_throttle_time(response, call.version, throttle_ms)
+            self.muted.set(conn, self.now + throttle_ms)
         try:
             frame = encode_response(response, call.version, header.correlation_id)
-        except EncodeError:  # a message or a member id about long names is itself too long
+        except EncodeError:
+            # An error message or a member id that contains a long name may itself be too long.
             if call.injected_error is not None:
                 raise
             connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
-            self.ready.append(connection)
+            self.ready_connections.append(connection)
             return
         connection.unsent_bytes = len(frame)
         self.cluster.unsent += len(frame)
-        self.actions.append(Reply(conn, frame))
+        self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Let `amend` change the response of a call in place, before any amendment that the call has already.
+        """Let `amend` change the response of a call in place, before its earlier amendment.
 
-        Returns the new call, which its connection now waits for.
+        Returns the new call, which is now the current one of its connection.
         """
         earlier = call.amend_response
 
@@ -213,64 +207,64 @@ class Broker:
         return call
 
     def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
-        """May whoever called do this? Everybody may everything where nothing authorizes."""
+        """Return whether the caller may do this. Without an authorizer every caller may."""
         acls = self.acls
         if call.injected_error is not None:
             return False
         return acls is None or acls.allows(call.principal, call.host, operation, resource, name)
 
     def is_authorized_for_any(self, call: Call, operation: int, resource: int) -> bool:
-        """May whoever called do this with any resource of this type?"""
+        """Return whether the caller may do this with at least one resource of this type."""
         if call.injected_error is not None:
             return False
         return self.acls is None or self.acls.allows_any(call.principal, call.host, operation, resource)
 
     def is_leader(self, partition: Partition, index: int) -> bool:
-        """Is this broker the one to ask about a partition?"""
+        """Return whether this broker leads a partition."""
         return self.cluster.leader(partition, index) == self.node.id
 
     def step_group_coordinator(self, event: CoordinatorEvent, now: int) -> None:
-        """Tell the group coordinator, and answer whom it answers."""
+        """Step the group coordinator, and send its responses."""
         actions = tuple(self.coordinator.step(event, now))
         self.actions.append(GroupCoordinatorStep(event, actions))
         for action in actions:
             if isinstance(action, SendResponse) and isinstance(action.token, int):
-                self.answer(action.token, action.response)
+                self.respond(action.token, action.response)
 
     def step_transaction_coordinator(
         self, event: transactions.TransactionEvent, now: int
     ) -> tuple[transactions.TransactionAction, ...]:
-        """Tell the transaction coordinator, answer whom it answers, and write the markers that it wants."""
+        """Step the transaction coordinator, send its responses and write its markers."""
         actions = tuple(transactions.step(self.transactions, event, now))
         self.actions.append(TransactionCoordinatorStep(event, actions))
         for action in actions:
             if isinstance(action, transactions.WriteMarkers):
-                self._mark(action, now)
+                self._write_markers(action, now)
                 self.step_transaction_coordinator(transactions.MarkersWritten(action.transactional_id), now)
             elif isinstance(action.token, int):
-                self.answer(action.token, action.response)
+                self.respond(action.token, action.response)
         return actions
 
-    def _mark(self, wanted: transactions.WriteMarkers, now: int) -> None:
-        """End a transaction in every partition that takes part, and for the groups whose offsets do."""
+    def _write_markers(self, action: transactions.WriteMarkers, now: int) -> None:
+        """End a transaction in its partitions, and in the groups that it committed offsets to."""
         changed: list[Partition] = []
-        for name, index in wanted.partitions:
+        for name, index in action.partitions:
             if name == OFFSETS_TOPIC:
-                self.cluster.clear_pending_offsets(wanted.producer_id, (name, index))
+                self.cluster.clear_pending_offsets(action.producer_id, (name, index))
             topic = self.topics.named(name)
             partition = None if topic is None else topic.partition(index)
             if topic is not None and partition is not None:
-                partition.mark(
-                    wanted.producer_id,
-                    wanted.producer_epoch,
+                partition.write_marker(
+                    action.producer_id,
+                    action.producer_epoch,
                     self.wall_clock,
-                    committed=wanted.committed,
+                    committed=action.committed,
                     limits=topic.limits(self.settings),
                 )
                 changed.append(partition)
-        if any(name == OFFSETS_TOPIC for name, _ in wanted.partitions):
-            self.step_group_coordinator(TransactionEnded(wanted.producer_id, wanted.committed), now)
-        self.wake(changed)
+        if any(name == OFFSETS_TOPIC for name, _ in action.partitions):
+            self.step_group_coordinator(TransactionEnded(action.producer_id, action.committed), now)
+        self.on_partitions_changed(changed)
 
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
@@ -279,20 +273,24 @@ class Broker:
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:
-        """Delete a topic: waiting fetches hear of it, and the coordinator forgets its offsets."""
+        """Delete a topic and the offsets that were committed for it.
+
+        Delayed fetches are completed.
+        """
         self.topics.delete(topic)
         for partition in topic.partitions:
             self.cluster.leaders.pop(partition, None)
         self.step_group_coordinator(TopicsDeleted(frozenset({topic.name})), now)
-        self.wake(topic.partitions)
+        self.on_partitions_changed(topic.partitions)
 
     def park(self, fetch: DelayedRequest) -> None:
-        """Keep a fetch until there is enough to read or its time is up."""
+        """Keep a fetch in the purgatory until it can be completed or its deadline has passed."""
         self.purgatory.add(fetch)
 
-    def wake(self, partitions: Iterable[Partition]) -> None:
-        """Something changed in these partitions: look again at the fetches that wait for it, also at other
-        brokers: a marker is written by who coordinates the transaction.
+    def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
+        """Try to complete the delayed fetches of these partitions, on all brokers of the cluster.
+
+        Another broker may hold them: the transaction coordinator writes markers to partitions of all leaders.
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():
@@ -302,4 +300,4 @@ class Broker:
                     broker.purgatory.update(fetch)
                 else:
                     broker.purgatory.remove(fetch.call.conn)
-                    self.answer(fetch.call.conn, response)
+                    self.respond(fetch.call.conn, response)

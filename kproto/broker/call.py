@@ -23,7 +23,7 @@ Refuse = Callable[[Any, ErrorCode, int], Message]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker of the cluster and its addresses: one per listener, or else `host` and `port`."""
+    """One broker of the cluster, with one address per listener, or else `host` and `port`."""
 
     id: int
     host: str
@@ -42,7 +42,10 @@ def replace_fields(message: M, **fields: Any) -> M:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that is being served. `random_id` is unique to it; `now` is when serving it began."""
+    """One request that is being served. `random_id` is unique to it.
+
+    `now` is when serving it began.
+    """
 
     conn: int
     host: str
@@ -102,19 +105,19 @@ class _Later(Enum):
 
 
 PARKED: Final = _Later.PARKED
-"""The response follows later, through `Broker.answer`."""
+"""The response follows later, through `Broker.respond`."""
 
 # None: the request gets no response (Produce with acks=0).
 Result = Message | RespondThenClose | CloseConnection | Literal[_Later.PARKED] | None
 
 
 class DelayedRequest(Protocol):
-    """A request in the purgatory, completed by a change of what it waits for or at `deadline` (ms)."""
+    """A request in the purgatory, completed by a change or at its `deadline` (ms)."""
 
     call: Call
     deadline: int
     waits_for: set[Partition | FetchSession]
 
     def try_complete(self, *, force: bool = False) -> Message | None:
-        """Return the response if the request can be completed now, or in any case if `force` is set."""
+        """Return the response if the request can be completed now, or if `force` is set."""
         ...

@@ -1,24 +1,25 @@
-"""What the brokers of one cluster share: who is up, who leads which partition, who coordinates which group.
+"""What the brokers of a cluster share: logs, coordinators, and which node leads what.
 
     cluster = Cluster(settings, [Node(1, "broker-1", 9092), Node(2, "broker-2", 9092)])
     brokers = [Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values()]
 
 Rules:
-  * All brokers see the same logs, offsets and groups at once: what moves is only who may answer for them.
-    Replication, and what a new leader or coordinator lacks, are the operator's to play (`Truncate`).
-  * A partition without a leader of its own choosing is led by the nodes in turn, by its index; one that is
-    made while that node is down, by another. So are the partitions of `__consumer_offsets` and
-    `__transaction_state`, and a group or a transactional id is coordinated by the leader of the one that its
-    hash names, until it is moved.
-  * A coordinator that hands a group over answers its waiting members NOT_COORDINATOR; the next one has
-    loaded the group just now and gives everybody a whole session (GroupMetadataManager.onUnloaded, onLoaded).
-  * Connection numbers are unique in the cluster, so that an answer finds its connection whoever gives it.
+
+* All brokers share the same logs, offsets and groups. Only the responsibility for them moves. Replication,
+  and what a new leader has not replicated, are up to the operator (`TruncateLog`).
+* The leader of a partition is a node in turn, by the partition's index, unless it was assigned. A partition
+  that is created while its node is down gets another leader. The partitions of `__consumer_offsets` and
+  `__transaction_state` are led in the same way. The leader of the partition that a group id or transactional
+  id hashes to is its coordinator, until the group is moved.
+* When a group is moved, its waiting members are answered NOT_COORDINATOR. The new coordinator has just loaded
+  the group, so that every member gets a full session timeout (GroupMetadataManager.onUnloaded, onLoaded).
+* Connection numbers are unique in the cluster: any broker can respond on a connection of another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from .. import transactions
 from ..error_codes import ErrorCode
@@ -27,19 +28,37 @@ from ..group.protocol import GroupCoordinator
 from ..machine import SendResponse
 from ..transactions.state import TransactionPartition, offsets_partition, state_partition
 from .call import Node
+from .connection import Connection
 from .dynamic_config import DynamicConfig
-from .log_manager import Cleaning
+from .fetch_sessions import FetchSessions
+from .log_manager import LogManager
+from .purgatory import Purgatory
 from .settings import Settings
 from .topics import Partition, Topic, Topics
-
-if TYPE_CHECKING:
-    from .broker import Broker, Connection
 
 NO_LEADER: Final = -1
 
 
+class ClusterBroker(Protocol):
+    """What the brokers of a cluster use of each other."""
+
+    settings: Settings
+
+    @property
+    def node(self) -> Node:
+        """The node of the broker."""
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The delayed requests of the broker."""
+
+    @property
+    def fetch_sessions(self) -> FetchSessions:
+        """The fetch sessions of the broker."""
+
+
 class Cluster:
-    """Shared by the `Broker`s of a cluster. `nodes` are those that are up."""
+    """The state that the brokers of a cluster share. `nodes` has those that are up."""
 
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
@@ -50,88 +69,102 @@ class Cluster:
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
+        # Assigned leaders; other partitions are led by a node in turn.
         self.leaders: Final[dict[Partition, int]] = {}
-        # Who coordinates a group that was moved; and who leads those partitions of the coordinators' two
-        # topics that another node led before.
+        # Group id -> coordinator, for groups that were moved.
         self.coordinators: Final[dict[str, int]] = {}
+        # Assigned leaders of the partitions of `__consumer_offsets` and `__transaction_state`.
         self.offsets_leaders: Final[dict[int, int]] = {}
         self.state_leaders: Final[dict[int, int]] = {}
-        self.brokers: Final[dict[int, Broker]] = {}
+        self.brokers: Final[dict[int, ClusterBroker]] = {}
+        # Group id -> the time (ms) until which its new coordinator loads it.
         self.loading: Final[dict[str, int]] = {}
-        """Groups that their new coordinator has not read yet, and until when (ms)."""
+        # The time of day minus the time of steps (ms); the shell sets it.
         self.wall_clock_offset = 0
-        """How far the time of day is ahead of the time of steps (ms); the shell says."""
-        self.producers_expire_at = 0
         self.unsent = 0
-        """Bytes of answers that are not on their way yet: nobody takes them, or not fast enough."""
-        # Producers with a transaction open in a partition of `__consumer_offsets`, and their epochs there.
+        """Bytes of responses that no socket has accepted yet."""
+        # The next time (ms) at which producers are expired.
+        self._producer_expiration_at = 0
+        # Producer id and partition of `__consumer_offsets` -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
         self._settings: Final = settings
-        self._places: Final = tuple(self.nodes)
-        self.cleaning: Final = Cleaning(self.topics, self.dynamic, self._places[0])
+        self._node_ids: Final = tuple(self.nodes)
+        self.log_manager: Final = LogManager(self.topics, self.dynamic, self._node_ids[0])
 
     def expire_producers(self, now: int) -> None:
-        """Let partitions forget the producers that have not written for a long time, when it is time to."""
-        if now < self.producers_expire_at:
+        """Remove idempotent producers that have not written for a long time, if the check is due."""
+        if now < self._producer_expiration_at:
             return
-        self.producers_expire_at = now + self._settings.producer_id_expiration_check_interval_ms
-        settings = self.dynamic.settings(self._places[0])  # all brokers have the same logs
-        since = now + self.wall_clock_offset - settings.producer_id_expiration_ms
+        self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
+        settings = self.dynamic.settings(self._node_ids[0])  # all brokers share the logs
+        before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:
-                partition.producers.forget_unused(since, partition.transactions.writing)
+                partition.producers.expire(before, partition.transactions.ongoing_producers)
+
+    def _if_up(self, node: int) -> int:
+        return node if node in self.nodes else NO_LEADER
 
     def leader(self, partition: Partition, index: int) -> int:
-        """The id of the node that leads a partition; NO_LEADER while that node is down."""
-        found = self.leaders.get(partition)
-        if found is None and partition.replicas:
-            found = partition.replicas[0]
-        if found is None:
-            found = self._places[index % len(self._places)]
-        return found if found in self.nodes else NO_LEADER
+        """Return the id of the node that leads a partition; NO_LEADER while that node is down."""
+        leader = self.leaders.get(partition)
+        if leader is None and partition.replicas:
+            leader = partition.replicas[0]
+        if leader is None:
+            leader = self._node_ids[index % len(self._node_ids)]
+        return leader if leader in self.nodes else NO_LEADER
 
     def assign_leaders(self, topic: Topic) -> None:
-        """A topic was made, or has grown: where the node whose turn it is is down, another one leads."""
+        """Assign a live leader to the new partitions of a topic whose leader in turn is down."""
         for index, partition in enumerate(topic.partitions):
             if self.leader(partition, index) == NO_LEADER and partition not in self.leaders:
-                able = [one for one in partition.replicas or self.nodes if one in self.nodes]
-                self.leaders[partition] = next(iter(able or self.nodes), NO_LEADER)
+                live = [node for node in partition.replicas or self.nodes if node in self.nodes]
+                self.leaders[partition] = next(iter(live or self.nodes), NO_LEADER)
 
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
-        """The nodes that have a partition, the preferred leader first. Who leads it has it, wherever it was
-        created.
+        """Return the nodes with a replica of a partition, the preferred leader first.
+
+        The current leader is always among them, even if the partition was created on other nodes.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:
             return list(partition.replicas)
         return [leader, *partition.replicas[1:]]
 
-    def endpoints(self, leaders: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
-        """Those of these nodes that are up, each once, and where clients find them by a listener."""
-        found = [self.nodes[one] for one in dict.fromkeys(leaders) if one in self.nodes]
-        return [(node, *node.address(listener)) for node in found]
+    def choose_replicas(self, index: int, factor: int) -> tuple[int, ...]:
+        """Return the nodes for the replicas of a new partition; the first one leads it."""
+        count = len(self._node_ids)
+        return tuple(self._node_ids[(index + replica) % count] for replica in range(factor))
+
+    def endpoints(self, node_ids: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
+        """Return the live ones of these nodes, each once, with their address for a listener."""
+        nodes = [self.nodes[node_id] for node_id in dict.fromkeys(node_ids) if node_id in self.nodes]
+        return [(node, *node.address(listener)) for node in nodes]
 
     def group_coordinator_of(self, group_id: str) -> int:
-        """The id of the node that coordinates a group; NO_LEADER while that node is down."""
-        found = self.coordinators.get(group_id)
-        if found is None:
+        """Return the id of the node that coordinates a group; NO_LEADER while that node is down."""
+        coordinator = self.coordinators.get(group_id)
+        if coordinator is None:
             _, partition = self.offsets_partition_of(group_id)
-            return self._of_partition(self.offsets_leaders, partition)
-        return found if found in self.nodes else NO_LEADER
+            return self._leader_of_internal(self.offsets_leaders, partition)
+        return self._if_up(coordinator)
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
-        """The id of the node that coordinates a transactional id; NO_LEADER while that node is down."""
+        """Return the id of the node that coordinates a transactional id.
+
+        NO_LEADER while it is down.
+        """
         partition = state_partition(transactional_id, self._settings.transactions)
-        return self._of_partition(self.state_leaders, partition)
+        return self._leader_of_internal(self.state_leaders, partition)
 
-    def _of_partition(self, leaders: Mapping[int, int], partition: int) -> int:
-        found = leaders.get(partition, self._places[partition % len(self._places)])
-        return found if found in self.nodes else NO_LEADER
+    def _leader_of_internal(self, leaders: Mapping[int, int], partition: int) -> int:
+        return self._if_up(leaders.get(partition, self._node_ids[partition % len(self._node_ids)]))
 
-    def move_coordinators(self, node: int, heir: int) -> None:
-        """Let another node coordinate all transactional ids of one, and all groups that are still to come; to
-        be called before that is down. Groups that there are move one by one (`hand_over`).
+    def move_coordinators(self, node: int, successor: int) -> None:
+        """Move the transactional ids and future groups of a node before it goes down.
+
+        Existing groups are moved one by one (`move_group`).
         """
         settings = self._settings.transactions
         for leaders, count in (
@@ -139,34 +172,30 @@ class Cluster:
             (self.state_leaders, settings.transaction_state_log_num_partitions),
         ):
             for partition in range(count):
-                if self._of_partition(leaders, partition) == node:
-                    leaders[partition] = heir
+                if self._leader_of_internal(leaders, partition) == node:
+                    leaders[partition] = successor
 
     def offsets_partition_of(self, group_id: str) -> TransactionPartition:
-        """The partition of `__consumer_offsets` that keeps a group's offsets."""
+        """Return the partition of `__consumer_offsets` that stores a group's offsets."""
         return offsets_partition(group_id, self._settings.transactions)
 
     def has_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> bool:
-        """Has the producer a transaction open in the partition that keeps this group's offsets?"""
+        """Return whether the producer's transaction is ongoing in a group's offsets partition."""
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Note that the producer has pending offsets in the partition of this group, if it has."""
+        """Note the offsets partition of a group, if the producer has pending offsets there."""
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
     def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> None:
-        """The marker of its transaction is in this partition."""
+        """Note that the producer's transaction ended in this offsets partition."""
         self._pending_offsets.pop((producer_id, partition), None)
-
-    def choose_replicas(self, index: int, factor: int) -> tuple[int, ...]:
-        """Where the replicas of a topic's partition go; the first leads it."""
-        return tuple(self._places[(index + more) % len(self._places)] for more in range(factor))
 
     @property
     def needs_routing(self) -> bool:
-        """May a request be for another node, or a group not be read yet?"""
-        return len(self._places) > 1 or bool(self.loading)
+        """Whether a request may be for another node, or for a group that is still loading."""
+        return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
         """Return why a node rejects requests to a group, or NONE.

@@ -1,17 +1,20 @@
-"""Compaction: of a log only the last value of each key stays.
+"""Compaction: of a log only the last value of each key is kept.
 
-Rules, as Kafka's Cleaner:
-  * The active segment is left alone, so is one with what isn't stable (X5) or is of less than
-    `min.compaction.lag.ms` ago, and all behind it. What is before is gone over from the log's start.
-  * A record goes when a later one there has its key, or none of its own has it. Offsets stay as they are.
-  * A tombstone stays until `delete.retention.ms` after the first time that it was gone over; that moment is
-    noted in its batch (KIP-534). One that no batch can note is never. So does a transaction's marker once
-    nothing of its transaction is left.
-  * What was aborted goes at once, and says nothing about a key.
-  * The last batch of each producer stays, if need be without records, so that its sequences go on; and the
-    last one that was gone over, so that readers learn how far they are.
-  * A batch whose records can't be opened here stays as it is, and says nothing about a key. So stays one that
-    can't be written again: its producer made it as no batch can be.
+Rules, as in Kafka's Cleaner:
+
+* The active segment is not compacted. Neither is a segment with unstable records (X5), or with records
+  younger than `min.compaction.lag.ms`, nor any segment after it. Everything before is compacted from the
+  start of the log.
+* A record is removed if a later one in the compacted part has its key, or if it has no key. Offsets are
+  kept.
+* A tombstone is kept for `delete.retention.ms` after its first compaction; the batch stores the end of that
+  time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
+  marker of a transaction is kept in the same way after the last record of the transaction was removed.
+* Records of aborted transactions are removed at once, and do not count as values of their keys.
+* The last batch of each producer is kept, without records if necessary, so that its sequences continue. The
+  last compacted batch is also kept, so that consumers advance past it.
+* A batch that cannot be decoded here is kept, and its keys do not count. A batch that cannot be encoded again
+  is kept as well.
 """
 
 from __future__ import annotations
@@ -27,67 +30,76 @@ from ..records.record import Record
 from .log import Log
 from .segments import Segment
 from .topics import Partition
-from .transaction_index import Aborted
+from .transaction_index import AbortedTransactionRange
 
 Config = Callable[[str], str]
-_NEVER: Final = -1
-_LAST_TIME: Final = 2**63 - 1
+_NO_OFFSET: Final = -1
+_MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 def is_due(partition: Partition, config: Config, now: int) -> bool:
-    """Is enough of the log dirty, by `min.cleanable.dirty.ratio` or by `max.compaction.lag.ms`?"""
-    until = _until(partition, config, now)
-    there = [one for one in partition.log.segments if one.base_offset < until]
-    dirty = [one for one in there if one.base_offset >= partition.compacted_to]
-    size = sum(one.size for one in dirty)
-    if not size:
+    """Return whether `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
+    end = _compaction_end(partition, config, now)
+    cleanable = [segment for segment in partition.log.segments if segment.base_offset < end]
+    dirty = [segment for segment in cleanable if segment.base_offset >= partition.compacted_to]
+    dirty_size = sum(segment.size for segment in dirty)
+    if not dirty_size:
         return False
-    oldest = min((one.first_timestamp for one in dirty if one.first_timestamp >= 0), default=now)
-    late = now - oldest > int(config("max.compaction.lag.ms"))
-    return late or size / sum(one.size for one in there) > (double(config("min.cleanable.dirty.ratio")) or 0)
+    timestamps = [segment.first_timestamp for segment in dirty if segment.first_timestamp >= 0]
+    if now - min(timestamps, default=now) > int(config("max.compaction.lag.ms")):
+        return True
+    ratio = dirty_size / sum(segment.size for segment in cleanable)
+    return ratio > (double(config("min.cleanable.dirty.ratio")) or 0)
 
 
 def compact(partition: Partition, config: Config, now: int) -> bool:
-    """Go over the log of a partition once; is anything in it another than before?"""
-    log, until = partition.log, _until(partition, config, now)
-    found = [one for one in log.all_batches() if one.base_offset < until]
-    if not found:
+    """Compact the log of a partition once; returns whether any batch changed."""
+    log, end = partition.log, _compaction_end(partition, config, now)
+    old = [batch for batch in log.all_batches() if batch.base_offset < end]
+    if not old:
         return False
-    aborted = partition.transactions.aborted(0, until)
-    latest = _latest(found, aborted)
+    aborted = partition.transactions.aborted(0, end)
+    last_offsets = _last_offsets(old, aborted)
     horizon = now + int(config("delete.retention.ms"))
-    comes = horizon <= _LAST_TIME
-    fates, last = _Fates(aborted), found[-1]
-    kept: list[Batch] = []
-    for batch in found:
-        goes = fates.discards(batch)
-        keeps_head = batch is last or _is_needed(partition, batch)
+    metadata = _CleanedTransactionMetadata(aborted)
+    new: list[Batch] = []
+    for batch in old:
+        is_discarded = metadata.is_discarded(batch)
+        keeps_header = batch is old[-1] or _is_last_of_producer(partition, batch)
         records = _records(batch)
         if records is None:
-            kept.append(batch)
+            new.append(batch)
             continue
-        over = batch.delete_horizon_ms is not None and batch.delete_horizon_ms <= now
+        expired = batch.delete_horizon_ms is not None and batch.delete_horizon_ms <= now
         if batch.is_control:
-            left = [] if goes and over else records
-            begins = goes
+            kept = [] if is_discarded and expired else records
+            needs_horizon = is_discarded
         else:
-            left = [] if goes else [one for one in records if _stays(one, latest, tombstones=not over)]
-            begins = any(one.value is None for one in left)
-        if left or keeps_head:
-            begins = begins and comes and batch.delete_horizon_ms is None and bool(left)
+            kept = (
+                []
+                if is_discarded
+                else [record for record in records if _is_kept(record, last_offsets, tombstones=not expired)]
+            )
+            needs_horizon = any(record.value is None for record in kept)
+        if kept or keeps_header:
+            starts_horizon = (
+                needs_horizon and horizon <= _MAX_TIMESTAMP and batch.delete_horizon_ms is None and bool(kept)
+            )
             try:
-                kept.append(_rewritten(batch, records, left, horizon if begins else None))
+                new.append(_with_records(batch, records, kept, horizon if starts_horizon else None))
             except (EncodeError, MissingExtra):
-                kept.append(batch)
-    log.replace(until, kept)
-    partition.transactions.forget(fates.emptied)
-    _regroup(log, until, int(config("segment.bytes")))
-    partition.compacted_to = until
-    return len(kept) < len(found) or any(one is not other for one, other in zip(kept, found, strict=True))
+                new.append(batch)
+    log.replace(end, new)
+    partition.transactions.remove(metadata.emptied)
+    _merge_segments(log, end, int(config("segment.bytes")))
+    partition.compacted_to = end
+    return len(new) < len(old) or any(
+        new_batch is not old_batch for new_batch, old_batch in zip(new, old, strict=True)
+    )
 
 
-def _until(partition: Partition, config: Config, now: int) -> int:
-    """The first segment that is left alone."""
+def _compaction_end(partition: Partition, config: Config, now: int) -> int:
+    """Return the base offset of the first segment that is not compacted."""
     log, lag = partition.log, int(config("min.compaction.lag.ms"))
     ends = [segment.base_offset for segment in log.segments[1:]]
     for segment, end in zip(log.segments, ends, strict=False):
@@ -98,54 +110,59 @@ def _until(partition: Partition, config: Config, now: int) -> int:
 
 
 def _records(batch: Batch) -> list[Record] | None:
+    """Return the records of a batch, or None if it cannot be decoded."""
     try:
         return batch.records()
     except (MissingExtra, RecordError):
         return None
 
 
-def _latest(found: Iterable[Batch], aborted: Iterable[Aborted]) -> dict[bytes, int]:
-    """The last offset of each key."""
-    fates = _Fates(aborted)
+def _last_offsets(old: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
+    """Return the last offset of each key."""
+    metadata = _CleanedTransactionMetadata(aborted)
     return {
         record.key: record.offset
-        for batch in found
-        if not fates.discards(batch) and not batch.is_control
+        for batch in old
+        if not metadata.is_discarded(batch) and not batch.is_control
         for record in _records(batch) or ()
         if record.key is not None
     }
 
 
-def _stays(record: Record, latest: dict[bytes, int], *, tombstones: bool) -> bool:
-    if record.key is None or latest.get(record.key, _NEVER) > record.offset:
+def _is_kept(record: Record, last_offsets: dict[bytes, int], *, tombstones: bool) -> bool:
+    if record.key is None or last_offsets.get(record.key, _NO_OFFSET) > record.offset:
         return False
     return record.value is not None or tombstones
 
 
-def _is_needed(partition: Partition, batch: Batch) -> bool:
-    """Does it hold the last sequence, or the last epoch, of a producer that is remembered?"""
-    state = partition.producers.state(batch.producer_id)
-    if state is None:
+def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
+    """Return whether a batch has the last sequence, or the last epoch, of a known producer."""
+    entry = partition.producers.entry(batch.producer_id)
+    if entry is None:
         return False
-    if state.batches:
-        return state.batches[-1].base_offset == batch.base_offset
-    return batch.is_control and batch.producer_epoch == state.epoch
+    if entry.batches:
+        return entry.batches[-1].base_offset == batch.base_offset
+    return batch.is_control and batch.producer_epoch == entry.epoch
 
 
-def _rewritten(batch: Batch, before: list[Record], left: list[Record], horizon: int | None) -> Batch:
-    if len(before) == len(left) and horizon is None:
+def _with_records(batch: Batch, old: list[Record], kept: list[Record], horizon: int | None) -> Batch:
+    """Return the batch with the kept records only.
+
+    `horizon` is its new delete horizon, or None.
+    """
+    if len(old) == len(kept) and horizon is None:
         return batch
-    if horizon is None and left:
+    if horizon is None and kept:
         horizon = batch.delete_horizon_ms
-    appended = batch.timestamp_type == "LogAppendTime"
+    has_append_time = batch.timestamp_type == "LogAppendTime"
     data = encode_batch(
-        left,
+        kept,
         base_offset=batch.base_offset,
         last_offset=batch.last_offset,
-        compression=batch.compression if left else "none",
+        compression=batch.compression if kept else "none",
         partition_leader_epoch=batch.partition_leader_epoch,
         timestamp_type=batch.timestamp_type,
-        max_timestamp=batch.max_timestamp if appended or not left else None,
+        max_timestamp=batch.max_timestamp if has_append_time or not kept else None,
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
@@ -153,61 +170,66 @@ def _rewritten(batch: Batch, before: list[Record], left: list[Record], horizon: 
         is_control=batch.is_control,
         delete_horizon_ms=horizon,
     )
-    (made,) = batches(data, check_crc=False)
-    return made
+    (encoded,) = batches(data, check_crc=False)
+    return encoded
 
 
-def _regroup(log: Log, until: int, largest: int) -> None:
-    """Join small segments that were gone over, and note what is left in each."""
-    old = [one for one in log.segments if one.base_offset < until]
-    joined: list[Segment] = []
+def _merge_segments(log: Log, end: int, max_bytes: int) -> None:
+    """Merge small compacted segments, and update their sizes and timestamps."""
+    old = [segment for segment in log.segments if segment.base_offset < end]
+    merged: list[Segment] = []
     size = 0
-    for one in old:
-        if not joined or size + one.size > largest:
-            joined.append(Segment(one.base_offset))
+    for segment in old:
+        if not merged or size + segment.size > max_bytes:
+            merged.append(Segment(segment.base_offset))
             size = 0
-        size += one.size
-    ends = [*(one.base_offset for one in joined[1:]), until]
-    for one, end in zip(joined, ends, strict=True):
-        for length, timestamp in log.stored(one.base_offset, end):
-            one.add(length, timestamp)
-    log.segments[: len(old)] = joined
+        size += segment.size
+    ends = [*(segment.base_offset for segment in merged[1:]), end]
+    for segment, segment_end in zip(merged, ends, strict=True):
+        for length, timestamp in log.sizes_and_timestamps(segment.base_offset, segment_end):
+            segment.add(length, timestamp)
+    log.segments[: len(old)] = merged
 
 
-class _Fates:
-    """Which batches can go for what became of their transactions, as they are met in a walk over a log
-    (CleanedTransactionMetadata).
+class _CleanedTransactionMetadata:
+    """Decides which batches are discarded with their transactions, in one pass over a log.
+
+    Kafka's CleanedTransactionMetadata.
     """
 
-    def __init__(self, aborted: Iterable[Aborted]) -> None:
-        self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-        self._aborting: dict[int, tuple[Aborted, bool]] = {}  # and whether something of it was met
-        self._committing: set[int] = set()
-        self.emptied: list[Aborted] = []
-        """What was aborted and has nothing left but its marker."""
+    def __init__(self, aborted: Iterable[AbortedTransactionRange]) -> None:
+        # In descending order of their first offsets: the next one is the last.
+        self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        # Producer id -> its aborted transaction, and whether one of its batches was found.
+        self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
+        self._ongoing_committed: set[int] = set()
+        self.emptied: list[AbortedTransactionRange] = []
+        """Aborted transactions of which only the marker is left."""
 
-    def discards(self, batch: Batch) -> bool:
-        while self._coming and self._coming[-1].first_offset <= batch.last_offset:
-            one = self._coming.pop()
-            self._aborting.setdefault(one.producer_id, (one, False))
+    def is_discarded(self, batch: Batch) -> bool:
+        """Return whether a batch is discarded; called once for each batch, in their order."""
+        while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
+            transaction = self._upcoming.pop()
+            self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))
         if batch.is_control:
-            return self._marker_goes(batch)
+            return self._is_marker_discarded(batch)
         if not batch.is_transactional:
             return False
-        if batch.producer_id in self._aborting:
-            self._aborting[batch.producer_id] = self._aborting[batch.producer_id][0], True
+        if batch.producer_id in self._ongoing_aborted:
+            transaction, _ = self._ongoing_aborted[batch.producer_id]
+            self._ongoing_aborted[batch.producer_id] = transaction, True
             return True
-        self._committing.add(batch.producer_id)
+        self._ongoing_committed.add(batch.producer_id)
         return False
 
-    def _marker_goes(self, batch: Batch) -> bool:
+    def _is_marker_discarded(self, batch: Batch) -> bool:
         if not batch.count:
             return True
         if not is_abort_marker(batch):
-            there = batch.producer_id in self._committing
-            self._committing.discard(batch.producer_id)
-            return not there
-        one, met = self._aborting.pop(batch.producer_id, (None, False))
-        if one is not None and not met:
-            self.emptied.append(one)
-        return not met
+            has_records = batch.producer_id in self._ongoing_committed
+            self._ongoing_committed.discard(batch.producer_id)
+            return not has_records
+        aborted, has_batches = self._ongoing_aborted.pop(batch.producer_id, (None, False))
+        if aborted is not None and not has_batches:
+            self.emptied.append(aborted)
+        return not has_batches

@@ -1,4 +1,4 @@
-"""Types of config values, as in Kafka's ConfigDef: what text they accept, and how it is shown.
+"""Types of config values, as in Kafka's ConfigDef: what they accept and how it is shown.
 
 Values are read as Kafka reads them. Blanks around a value are ignored, numbers must fit their type, and words
 are case sensitive except for true and false.

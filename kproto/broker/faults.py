@@ -1,8 +1,10 @@
-"""Answers that the operator wants to be errors: what a request hears that is allowed nothing, with another
-code.
+"""Responses that the operator lets fail or throttles (`Server.fail`, `Server.throttle`).
 
-So each API says no in its own way, one error for each partition, group or topic that was asked for, and
-nothing of the request is done. An answer without room for an error, such as a list, is empty.
+* A failed request is refused as if it had no permission, with another error. Each API therefore refuses in
+  its own form, per partition, group or topic, and nothing is executed. A response without room for an error,
+  such as a list, is empty.
+* A throttled client receives its response at once, with a throttle time (KIP-219). Until that time has
+  passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
 """
 
 from __future__ import annotations
@@ -13,28 +15,43 @@ from ..error_codes import ErrorCode
 from ..wire.message import Message, Struct
 
 
-def fail(response: Message, code: ErrorCode, version: int) -> None:
-    """Makes every error of an answer this one; one that has none yet gets it where the whole may have one."""
-    whole: Any = response
-    room = any(one.name == "error_code" and version in one.versions for one in response.__fields__)
-    if not _say(response, code) and room:
-        whole.error_code = code
+def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
+    """Replace every error of a response.
+
+    Without one, set the top-level error if the version has it.
+    """
+    top_level = _has_field(response, "error_code", version)
+    if not _replace_errors(response, error) and top_level:
+        fields: Any = response
+        fields.error_code = error
 
 
-def _say(part: Any, code: ErrorCode) -> bool:
-    """Whether there was an error in this part."""
-    whole: Any = part
-    if isinstance(part, list):
-        return max([_say(one, code) for one in whole], default=False)
-    said = False
-    if isinstance(part, Struct):
-        for name in whole.__struct_fields__:
-            value = getattr(whole, name)
+def _replace_errors(value: Any, error: ErrorCode) -> bool:
+    """Replace the errors within a part of a response; returns whether there were any."""
+    if isinstance(value, list):
+        items: list[Any] = value
+        return max([_replace_errors(item, error) for item in items], default=False)
+    replaced = False
+    if isinstance(value, Struct):
+        part: Any = value
+        for name in part.__struct_fields__:
+            field = getattr(part, name)
             if name == "error_code":
-                if value:
-                    whole.error_code, said = code, True
+                if field:
+                    part.error_code, replaced = error, True
             elif name == "error_message":
-                whole.error_message = None
+                part.error_message = None
             else:
-                said = _say(value, code) or said
-    return said
+                replaced = _replace_errors(field, error) or replaced
+    return replaced
+
+
+def set_throttle_time(response: Message, version: int, throttle_ms: int) -> None:
+    """Set the throttle time of a response, if the version has one."""
+    if _has_field(response, "throttle_time_ms", version):
+        fields: Any = response
+        fields.throttle_time_ms = throttle_ms
+
+
+def _has_field(response: Message, name: str, version: int) -> bool:
+    return any(field.name == name and version in field.versions for field in response.__fields__)

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, then both sides send only what changed.
+"""Fetch sessions (KIP-227): after the first request both sides send only changes.
 
 Rules, as in Kafka's FetchSession and FetchManager:
 
@@ -41,7 +41,7 @@ Key: TypeAlias = tuple[UUID | str, int]
 
 @dataclass(slots=True)
 class CachedPartition:
-    """One partition of a session, and what its client received last (FetchSession.CachedPartition)."""
+    """A partition of a session, and what its client received last (Kafka's CachedPartition)."""
 
     requested: FetchPartition
     order: int
@@ -130,7 +130,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """What one Fetch reads: the `requested` partitions, or those of its session if it is `incremental`."""
+    """What a Fetch reads: `requested`, or if `incremental` the partitions of its session."""
 
     requested: dict[Key, FetchPartition]
     by_id: bool

@@ -1,14 +1,15 @@
-"""When the broker looks over its logs: what is old is deleted, what is to be compacted is compacted.
+"""Retention and compaction of all logs of a cluster, at their intervals.
 
-Rules, as Kafka's LogManager and LogCleaner, but for their threads:
-  * Topics without compact in their cleanup.policy are looked at every `log.retention.check.interval.ms`, for
-    the first time `log.initial.task.delay.ms` after the broker's first step; the others every
-    `log.cleaner.backoff.ms`.
-  * Nobody sees a log between two steps, so a look that is due is taken with the next step, as of the moment
-    when it was due.
-  * A topic that doesn't say `retention.ms` itself keeps its records for as long as the broker's
-    `log.retention.ms`, `.minutes` or `.hours` say; where nothing does, however old they are, where Kafka's
-    broker has a week: what a test or a demo writes is often of another year.
+Rules, as in Kafka's LogManager and LogCleaner, but without their threads:
+
+* Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`, the first
+  time `log.initial.task.delay.ms` after the first step of the broker. The others are checked every
+  `log.cleaner.backoff.ms`.
+* Logs are read only in steps. A check that is due therefore runs at the start of the next step, with the time
+  at which it was due.
+* The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
+  `.hours`. Without any of these it is unlimited, where Kafka has a week: tests and demos often write records
+  of another year.
 """
 
 from __future__ import annotations
@@ -20,59 +21,68 @@ from .dynamic_config import DynamicConfig
 from .topics import Partition, Topic, Topics
 
 
-class Cleaning:
-    """Looks over the logs of a cluster's `topics`."""
+class LogManager:
+    """Cleans the logs of a cluster's topics."""
 
-    __slots__ = ("_compacts_at", "_deletes_at", "_dynamic", "_interval", "_node", "_topics")
+    __slots__ = (
+        "_dynamic",
+        "_next_compaction",
+        "_next_retention_check",
+        "_node",
+        "_retention_interval",
+        "_topics",
+    )
 
     def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
-        """`node` is one whose settings count; all brokers have the same logs."""
+        """`node` is the broker whose settings apply: all brokers share the logs."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
-        self._interval = max(dynamic.start.log_retention_check_interval_ms, 1)
-        self._deletes_at: int | None = None
-        self._compacts_at: int | None = None
+        self._retention_interval = max(dynamic.start.log_retention_check_interval_ms, 1)
+        self._next_retention_check: int | None = None
+        self._next_compaction: int | None = None
 
-    def look(self, now: int, ahead: int) -> list[Partition]:
-        """Do what is due; the partitions from which something was taken. `ahead`: the time of day is so far
-        ahead of `now`.
-        """
-        if self._deletes_at is None or self._compacts_at is None:
-            self._deletes_at = now + self._dynamic.start.log_initial_task_delay_ms
-            self._compacts_at = now + self._backoff()
+    def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
+        """Run the checks that are due; returns the partitions that lost records."""
+        if self._next_retention_check is None or self._next_compaction is None:
+            self._next_retention_check = now + self._dynamic.start.log_initial_task_delay_ms
+            self._next_compaction = now + self._compaction_interval()
         changed: list[Partition] = []
-        if now >= self._compacts_at:
-            backoff = self._backoff()
-            at = now - (now - self._compacts_at) % backoff
-            self._compacts_at = at + backoff
-            for partition, config in self._logs(compacted=True):
-                day = at + ahead
-                compacted = is_due(partition, config, day) and compact(partition, config, day)
-                if partition.delete_old(config, day) or compacted:
+        if now >= self._next_compaction:
+            interval = self._compaction_interval()
+            due_at = now - (now - self._next_compaction) % interval
+            self._next_compaction = due_at + interval
+            wall_clock = due_at + wall_clock_offset
+            for partition, config in self._partitions(compacted=True):
+                compacted = is_due(partition, config, wall_clock) and compact(partition, config, wall_clock)
+                if partition.apply_retention(config, wall_clock) or compacted:
                     changed.append(partition)
-        if now >= self._deletes_at:
-            at = now - (now - self._deletes_at) % self._interval
-            self._deletes_at = at + self._interval
-            day = at + ahead
-            changed += [one for one, config in self._logs(compacted=False) if one.delete_old(config, day)]
+        if now >= self._next_retention_check:
+            due_at = now - (now - self._next_retention_check) % self._retention_interval
+            self._next_retention_check = due_at + self._retention_interval
+            changed += self._apply_retention(due_at + wall_clock_offset, compacted=False)
         return changed
 
-    def _backoff(self) -> int:
+    def clean_all(self, wall_clock: int) -> list[Partition]:
+        """Clean every log now, active segments included; returns the partitions that lost records."""
+        changed: list[Partition] = []
+        for partition, config in self._partitions(compacted=True):
+            partition.log.roll()
+            if compact(partition, config, wall_clock):
+                changed.append(partition)
+        changed += self._apply_retention(wall_clock, compacted=True)
+        changed += self._apply_retention(wall_clock, compacted=False)
+        return changed
+
+    def _apply_retention(self, wall_clock: int, *, compacted: bool) -> list[Partition]:
+        partitions = self._partitions(compacted=compacted)
+        return [
+            partition for partition, config in partitions if partition.apply_retention(config, wall_clock)
+        ]
+
+    def _compaction_interval(self) -> int:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
-    def look_at_once(self, day: int) -> list[Partition]:
-        """Go over every log, also what is in its active segment; those from which something was taken. `day`
-        is the time of day.
-        """
-        changed: list[Partition] = []
-        for partition, config in self._logs(compacted=True):
-            partition.log.roll()
-            if compact(partition, config, day):
-                changed.append(partition)
-        for compacted in (True, False):
-            changed += [one for one, config in self._logs(compacted=compacted) if one.delete_old(config, day)]
-        return changed
-
-    def _logs(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
+    def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
+        """Yield the partitions of compacted topics, or of the others, with their configs."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

@@ -1,18 +1,19 @@
-"""What a partition remembers of idempotent producers, so that a retried batch is stored once.
+"""State of idempotent producers in one partition, so that a retried batch is stored once.
 
-Rules, as Kafka's ProducerStateManager and ProducerAppendInfo:
-  * The last five batches of each producer are remembered. A batch with the epoch and the sequences of one
-    of them is a duplicate: it is not stored again, and is answered with the offset of the first copy.
-  * Otherwise the first sequence must follow the last one stored; sequences go on with 0 after 2**31 - 1.
-    Anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
-  * A new epoch starts at sequence 0; an older epoch is INVALID_PRODUCER_EPOCH.
-  * A producer that the partition has never seen may start with any sequence: its state may have expired.
-  * What a transaction's first batch here was tried with counts until one is stored, or a marker is
-    (VerificationStateEntry): no batch may have a higher sequence than the lowest of its epoch that was tried.
-    If the first try was one of KIP-890, a producer that was never seen must begin with 0.
-  * Who has written nothing for `producer.id.expiration.ms` is forgotten; it is looked for now and then.
-  * When a log is cut, its batches say what there is to remember, and so which sequences may come again.
-  * The marker of a transaction may bring a new epoch; what comes late in an older one is fenced (X4).
+Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
+
+* The last five batches of each producer are remembered. A batch with the epoch and the sequences of one of
+  them is a duplicate: it is not stored again, and is answered with the offset of the stored one.
+* Otherwise the first sequence must follow the last one that was stored; 0 follows 2**31 - 1. Anything else is
+  OUT_OF_ORDER_SEQUENCE_NUMBER.
+* A new epoch starts at sequence 0. An older epoch is INVALID_PRODUCER_EPOCH.
+* A producer that is unknown to the partition may start at any sequence: its state may have expired.
+* The first batch of a transaction is verified before it is stored, and its attempts are remembered until a
+  batch or a marker is stored (VerificationStateEntry). No batch may have a higher sequence than the lowest
+  attempt of its epoch. After an attempt with KIP-890 an unknown producer must start at 0.
+* A producer expires when it has stored nothing for `producer.id.expiration.ms`.
+* After a truncation the state is rebuilt from the batches of the log.
+* A marker may raise the epoch of a producer; batches of the older epoch are then fenced (X4).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from ..error_codes import ErrorCode
 from ..records import Batch
 
 REMEMBERED_BATCHES: Final = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
-_SEQUENCES: Final = 2**31
+_SEQUENCE_COUNT: Final = 2**31
 
 
-class Stored(NamedTuple):
-    """One batch of a producer that is in the log."""
+class StoredBatch(NamedTuple):
+    """A batch of a producer that is in the log (BatchMetadata)."""
 
     first_sequence: int
     last_sequence: int
@@ -39,136 +40,169 @@ class Stored(NamedTuple):
 
 
 @dataclass(slots=True)
-class ProducerState:
+class ProducerStateEntry:
+    """What a partition remembers of one producer."""
+
     epoch: int
-    batches: deque[Stored] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
-    coordinator_epoch: int = -1  # of the last marker
-    seen_at: int = -1
+    batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    # Of the last marker; -1 without one.
+    coordinator_epoch: int = -1
+    # The timestamp of the last batch or marker.
+    last_timestamp: int = -1
 
     @property
     def last_sequence(self) -> int:
+        """The last stored sequence; -1 without one."""
         return self.batches[-1].last_sequence if self.batches else -1
 
-    def duplicate(self, first_sequence: int, last_sequence: int) -> Stored | None:
-        for stored in self.batches:
-            if (stored.first_sequence, stored.last_sequence) == (first_sequence, last_sequence):
-                return stored
+    def find_duplicate(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
+        """Return the remembered batch with these sequences, or None."""
+        for batch in self.batches:
+            if (batch.first_sequence, batch.last_sequence) == (first_sequence, last_sequence):
+                return batch
         return None
 
 
 @dataclass(slots=True)
-class Tried:
-    """What a transaction's first batch was tried with."""
+class VerificationState:
+    """The attempts to write the first batch of a transaction (VerificationStateEntry)."""
 
     epoch: int
-    lowest: int
-    from_zero: bool
-    at: int
+    lowest_sequence: int
+    # Whether the first attempt was of a transaction of KIP-890.
+    starts_at_zero: bool
+    timestamp: int
 
 
-class Producers:
-    """The idempotent producers of one partition."""
+class PartitionProducers:
+    """The idempotent producers of one partition (ProducerStateManager)."""
 
-    __slots__ = ("_states", "_tried")
+    __slots__ = ("_entries", "_verifications")
 
     def __init__(self) -> None:
-        self._states: dict[int, ProducerState] = {}
-        self._tried: dict[int, Tried] = {}
+        self._entries: dict[int, ProducerStateEntry] = {}
+        self._verifications: dict[int, VerificationState] = {}
 
-    def active(self) -> list[tuple[int, ProducerState]]:
-        """All that are remembered, with their ids."""
-        return list(self._states.items())
+    def active(self) -> list[tuple[int, ProducerStateEntry]]:
+        """Return all producers, by their ids."""
+        return list(self._entries.items())
 
-    def state(self, producer_id: int) -> ProducerState | None:
-        """What is remembered of a producer; None where nothing is."""
-        return self._states.get(producer_id)
+    def entry(self, producer_id: int) -> ProducerStateEntry | None:
+        """Return the state of a producer, or None if it is unknown."""
+        return self._entries.get(producer_id)
 
     def epoch(self, producer_id: int) -> int:
-        """The newest epoch of a producer that was seen here; -1: it never was."""
-        state = self._states.get(producer_id)
-        return -1 if state is None else state.epoch
+        """Return the newest epoch of a producer; -1 if it is unknown."""
+        entry = self._entries.get(producer_id)
+        return -1 if entry is None else entry.epoch
 
-    def tries(self, producer_id: int, epoch: int, first_sequence: int, now: int, *, from_zero: bool) -> None:
-        """A transaction that has written nothing here is about to; `from_zero`: one of KIP-890."""
-        tried = self._tried.setdefault(producer_id, Tried(epoch, first_sequence, from_zero, now))
-        if epoch > tried.epoch:
-            tried.epoch, tried.lowest = epoch, first_sequence
-        elif epoch == tried.epoch:
-            tried.lowest = min(tried.lowest, first_sequence)
+    def start_verification(
+        self, producer_id: int, epoch: int, first_sequence: int, now: int, *, starts_at_zero: bool
+    ) -> None:
+        """Note an attempt to write the first batch of a transaction."""
+        state = self._verifications.setdefault(
+            producer_id, VerificationState(epoch, first_sequence, starts_at_zero, now)
+        )
+        if epoch > state.epoch:
+            state.epoch, state.lowest_sequence = epoch, first_sequence
+        elif epoch == state.epoch:
+            state.lowest_sequence = min(state.lowest_sequence, first_sequence)
 
     def check(
-        self, producer_id: int, epoch: int, first_sequence: int, count: int, *, begins: bool = False
-    ) -> ErrorCode | Stored:
-        """NONE: store the batch, then call `remember`; `Stored`: it is there already; else refuse.
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        count: int,
+        *,
+        starts_transaction: bool = False,
+    ) -> ErrorCode | StoredBatch:
+        """Check a batch of `count` records.
 
-        `begins`: it is of a transaction that has written nothing here yet.
+        NONE: store it, then call `on_batch_appended`. A `StoredBatch`: it is a duplicate of that one.
+        `starts_transaction`: it is the first batch of a transaction in this partition.
         """
-        state = self._states.get(producer_id)
-        tried = self._tried.get(producer_id) if begins else None
-        above = tried is not None and first_sequence > tried.lowest
-        if state is None:
-            strange = above or (tried is not None and tried.from_zero and first_sequence != 0)
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if strange else ErrorCode.NONE
-        if epoch < state.epoch:
+        entry = self._entries.get(producer_id)
+        verification = self._verifications.get(producer_id) if starts_transaction else None
+        skips_attempt = verification is not None and first_sequence > verification.lowest_sequence
+        if entry is None:
+            skips_zero = verification is not None and verification.starts_at_zero and first_sequence != 0
+            in_order = not skips_attempt and not skips_zero
+            return ErrorCode.NONE if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if epoch > state.epoch:
-            fits = first_sequence == 0 or state.epoch < 0  # who had none may begin anywhere
-            return ErrorCode.NONE if fits and not above else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        found = state.duplicate(first_sequence, last_sequence(first_sequence, count))
-        if found is not None:
-            return found
-        if not above and first_sequence == (state.last_sequence + 1) % _SEQUENCES:
+        if epoch > entry.epoch:
+            # A producer that had no epoch before may start at any sequence.
+            in_order = (first_sequence == 0 or entry.epoch < 0) and not skips_attempt
+            return ErrorCode.NONE if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        duplicate = entry.find_duplicate(first_sequence, last_sequence(first_sequence, count))
+        if duplicate is not None:
+            return duplicate
+        if not skips_attempt and first_sequence == (entry.last_sequence + 1) % _SEQUENCE_COUNT:
             return ErrorCode.NONE
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def remember(self, producer_id: int, epoch: int, stored: Stored) -> None:
-        self._tried.pop(producer_id, None)
-        state = self._states.get(producer_id)
-        if state is None or state.epoch != epoch:
-            state = self._states[producer_id] = ProducerState(epoch)
-        state.batches.append(stored)
-        state.seen_at = stored.max_timestamp
+    def on_batch_appended(self, producer_id: int, epoch: int, batch: StoredBatch) -> None:
+        """Remember a batch that was stored."""
+        self._verifications.pop(producer_id, None)
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            entry = self._entries[producer_id] = ProducerStateEntry(epoch)
+        entry.batches.append(batch)
+        entry.last_timestamp = batch.max_timestamp
 
-    def marked(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
-        """The marker of a producer's transaction is in the log."""
-        self._tried.pop(producer_id, None)
-        state = self._states.get(producer_id)
-        if state is None or epoch > state.epoch:
-            state = self._states[producer_id] = ProducerState(epoch)
-        state.coordinator_epoch = coordinator_epoch
-        state.seen_at = now
+    def on_marker_appended(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
+        """Note the marker that ended a transaction of the producer."""
+        self._verifications.pop(producer_id, None)
+        entry = self._entries.get(producer_id)
+        if entry is None or epoch > entry.epoch:
+            entry = self._entries[producer_id] = ProducerStateEntry(epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = now
 
-    def forget_unused(self, since: int, busy: Container[int]) -> None:
-        """Forget those whose last record is of `since` or older, but for the `busy`, which have transactions
-        open (ProducerStateManager.removeExpiredProducers).
+    def expire(self, before: int, ongoing: Container[int]) -> None:
+        """Remove producers without a batch after `before` (Kafka's removeExpiredProducers).
+
+        Producers with an `ongoing` transaction stay.
         """
-        for producer_id, state in list(self._states.items()):
-            if state.seen_at <= since and producer_id not in busy:
-                del self._states[producer_id]
-        self._tried = {one: tried for one, tried in self._tried.items() if tried.at > since}
+        for producer_id, entry in list(self._entries.items()):
+            if entry.last_timestamp <= before and producer_id not in ongoing:
+                del self._entries[producer_id]
+        self._verifications = {
+            producer_id: state
+            for producer_id, state in self._verifications.items()
+            if state.timestamp > before
+        }
 
-    def read_again(self, left: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
-        """The log was cut at `end`: what is left says what there is to remember. What was deleted before, at
-        its head, says it no more, and is remembered as it was.
+    def rebuild(self, batches: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
+        """Rebuild the state from the batches of a log that was truncated at `end`.
+
+        Producers whose batches retention deleted keep their state.
         """
-        before, tried = self._states, self._tried
-        self._states, self._tried = {}, {}
-        for batch in left:
-            if batch.is_control and batch.count:  # without, it was compacted
-                self.marked(batch.producer_id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
+        old_entries, verifications = self._entries, self._verifications
+        self._entries, self._verifications = {}, {}
+        for batch in batches:
+            if batch.is_control and batch.count:  # compaction may have removed the marker
+                self.on_marker_appended(
+                    batch.producer_id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp
+                )
             elif batch.producer_id >= 0 and not batch.is_control:
                 count = batch.last_offset - batch.base_offset + 1
-                last = last_sequence(batch.base_sequence, count)
-                stored = Stored(batch.base_sequence, last, batch.base_offset, batch.max_timestamp)
-                self.remember(batch.producer_id, batch.producer_epoch, stored)
-        self._tried = tried
-        for producer_id, state in before.items():
-            kept = [stored for stored in state.batches if stored.base_offset < end]
-            if kept and producer_id not in self._states:
-                state.batches = deque(kept, maxlen=REMEMBERED_BATCHES)
-                self._states[producer_id] = state
+                stored = StoredBatch(
+                    batch.base_sequence,
+                    last_sequence(batch.base_sequence, count),
+                    batch.base_offset,
+                    batch.max_timestamp,
+                )
+                self.on_batch_appended(batch.producer_id, batch.producer_epoch, stored)
+        self._verifications = verifications
+        for producer_id, entry in old_entries.items():
+            remaining = [batch for batch in entry.batches if batch.base_offset < end]
+            if remaining and producer_id not in self._entries:
+                entry.batches = deque(remaining, maxlen=REMEMBERED_BATCHES)
+                self._entries[producer_id] = entry
 
 
 def last_sequence(first_sequence: int, count: int) -> int:
-    """The sequence of the last of `count` records, which may have gone on with 0."""
-    return (first_sequence + count - 1) % _SEQUENCES
+    """Return the sequence of the last of `count` records; 0 follows 2**31 - 1."""
+    return (first_sequence + count - 1) % _SEQUENCE_COUNT

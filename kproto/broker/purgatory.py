@@ -1,7 +1,6 @@
-"""The requests that wait for something to happen in partitions, alone or those of a fetch session, or for
-their time to be over.
+"""Delayed requests, which wait for a change of a partition or session, or a deadline.
 
-Rule: who writes to a partition pays for those that wait for it, and not for the others.
+As in Kafka's DelayedOperationPurgatory, a change costs only as much as there are requests that wait for it.
 """
 
 from __future__ import annotations
@@ -15,69 +14,71 @@ from .fetch_sessions import FetchSession
 from .topics import Partition
 
 
-class _Place(NamedTuple):
-    turn: int
+class _Entry(NamedTuple):
+    number: int
     request: DelayedRequest
-    until: frozenset[Partition | FetchSession]
+    waits_for: frozenset[Partition | FetchSession]
 
 
 class Purgatory:
-    """Delayed requests, at most one per connection."""
+    """The delayed requests of a broker, at most one per connection."""
 
-    __slots__ = ("_deadlines", "_places", "_turn", "_who")
+    __slots__ = ("_deadlines", "_entries", "_last_number", "_watchers")
 
     def __init__(self) -> None:
-        self._places: dict[int, _Place] = {}
-        self._who: dict[Partition | FetchSession, dict[int, None]] = {}
+        self._entries: dict[int, _Entry] = {}
+        # What a request waits for -> the connections of the requests.
+        self._watchers: dict[Partition | FetchSession, dict[int, None]] = {}
         self._deadlines: Deadlines[int] = Deadlines()
-        self._turn = 0
+        self._last_number = 0
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     def add(self, request: DelayedRequest) -> None:
-        """Let a request wait, until it is dropped."""
-        self._turn += 1
-        self._place(_Place(self._turn, request, frozenset(request.waits_for)))
+        """Add a request; it stays until it is removed."""
+        self._last_number += 1
+        self._add_entry(_Entry(self._last_number, request, frozenset(request.waits_for)))
         self._deadlines.set(request.call.conn, request.deadline)
 
     def update(self, request: DelayedRequest) -> None:
-        """It waits on, perhaps for something else."""
-        before, until = self._places[request.call.conn], frozenset(request.waits_for)
-        if before.until != until:
-            self._forget(before)
-            self._place(before._replace(until=until))
+        """Let a request wait for what its `waits_for` contains now."""
+        entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
+        if entry.waits_for != waits_for:
+            self._remove_watches(entry)
+            self._add_entry(entry._replace(waits_for=waits_for))
 
     def remove(self, conn: int) -> None:
-        """What this connection waits with, if anything, waits no longer."""
-        place = self._places.pop(conn, None)
-        if place is not None:
-            self._forget(place)
+        """Remove the request of a connection, if there is one."""
+        entry = self._entries.pop(conn, None)
+        if entry is not None:
+            self._remove_watches(entry)
             self._deadlines.drop(conn)
 
     def waiting_for(self, changed: Iterable[Partition | FetchSession]) -> list[DelayedRequest]:
-        """Those that wait for one of these, in the order in which they came."""
-        found = {conn: self._places[conn] for one in changed for conn in self._who.get(one, ())}
-        return [place.request for place in sorted(found.values())]
+        """Return the requests that wait for one of these, the oldest first."""
+        entries = {
+            conn: self._entries[conn] for watched in changed for conn in self._watchers.get(watched, ())
+        }
+        return [entry.request for entry in sorted(entries.values())]
 
     def expired(self, now: int) -> list[DelayedRequest]:
-        """Those whose time is over; each is to be dropped."""
-        return [self._places[conn].request for conn in list(self._deadlines.take(now))]
+        """Return the requests whose deadline has passed; the caller removes them."""
+        return [self._entries[conn].request for conn in list(self._deadlines.take(now))]
 
     def next_deadline(self) -> int | None:
-        """When the first one's time is over."""
+        """Return the earliest deadline, or None."""
         return self._deadlines.earliest()
 
-    def _place(self, place: _Place) -> None:
-        conn = place.request.call.conn
-        self._places[conn] = place
-        for one in place.until:
-            self._who.setdefault(one, {})[conn] = None
+    def _add_entry(self, entry: _Entry) -> None:
+        conn = entry.request.call.conn
+        self._entries[conn] = entry
+        for watched in entry.waits_for:
+            self._watchers.setdefault(watched, {})[conn] = None
 
-    def _forget(self, place: _Place) -> None:
-        conn = place.request.call.conn
-        for one in place.until:
-            who = self._who[one]
-            del who[conn]
-            if not who:
-                del self._who[one]
+    def _remove_watches(self, entry: _Entry) -> None:
+        for watched in entry.waits_for:
+            connections = self._watchers[watched]
+            del connections[entry.request.call.conn]
+            if not connections:
+                del self._watchers[watched]

@@ -1,11 +1,12 @@
-"""What goes from the head of a log because it is old, or because there is too much of it.
+"""Retention: deletes segments at the start of a log that are too old, or too many.
 
-Rules, as Kafka's UnifiedLog.deleteOldSegments:
-  * Segments go whole, the oldest first, up to the first that stays: a segment is as old as its newest record.
-    If all go, the log starts at its end.
-  * By size a segment goes only if `retention.bytes` are left without it.
-  * With a cleanup.policy without delete, which may be an empty one, only those go that end before the log's
-    start.
+Rules, as in Kafka's UnifiedLog.deleteOldSegments:
+
+* Whole segments are deleted, the oldest first, up to the first that is kept. A segment is as old as its
+  newest record. If all are deleted, the log starts at its end.
+* A segment is deleted by size only if `retention.bytes` remain without it.
+* With a cleanup.policy without "delete", which may be empty, only segments before the log start offset are
+  deleted.
 """
 
 from __future__ import annotations
@@ -16,32 +17,39 @@ from .log import Log
 from .segments import Segment
 
 
-def drop_old(log: Log, config: Callable[[str], str], now: int) -> None:
-    """Delete the segments of a log whose time is over. `config` tells the topic's configs by their names."""
-    _drop(log, lambda segment, end: end <= log.start_offset and segment is not log.segments[-1])
+def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> None:
+    """Apply the retention configs of a topic to a log.
+
+    `config` returns a topic config by its name.
+    """
+    _delete_first(log, lambda segment, end: end <= log.start_offset and segment is not log.segments[-1])
     if "delete" not in config("cleanup.policy"):
         return
-    most, oldest = int(config("retention.bytes")), int(config("retention.ms"))
-    if most >= 0:
-        above = sum(segment.size for segment in log.segments) - most
+    max_bytes, max_age = int(config("retention.bytes")), int(config("retention.ms"))
+    if max_bytes >= 0:
+        excess = sum(segment.size for segment in log.segments) - max_bytes
 
-        def too_many(segment: Segment, _: int) -> bool:
-            nonlocal above
-            above -= segment.size
-            return above >= 0
+        def exceeds_size(segment: Segment, _: int) -> bool:
+            nonlocal excess
+            excess -= segment.size
+            return excess >= 0
 
-        _drop(log, too_many)
-    if oldest >= 0:
-        _drop(log, lambda segment, _: segment.largest_timestamp < now - oldest)
+        _delete_first(log, exceeds_size)
+    if max_age >= 0:
+        _delete_first(log, lambda segment, _: segment.largest_timestamp < now - max_age)
 
 
-def _drop(log: Log, goes: Callable[[Segment, int], bool]) -> None:
+def _delete_first(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
+    """Delete segments up to the first that is not deletable.
+
+    The function gets a segment and its end offset.
+    """
     ends = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
     count = 0
     for segment, end in zip(log.segments, ends, strict=True):
         empty = segment is log.segments[-1] and not segment.size
-        if empty or not goes(segment, end):
+        if empty or not is_deletable(segment, end):
             break
         count += 1
     if count:
-        log.drop_segments(count)
+        log.delete_segments(count)

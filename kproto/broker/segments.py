@@ -1,7 +1,7 @@
-"""The segments of a partition's log: the pieces in which its records grow old, are deleted and are compacted.
+"""Segments of a log: the units of retention and compaction.
 
-Rule: a segment ends when the next batch would make it larger than `segment.bytes`, or is of more than
-`segment.ms` after its first one (LogSegment.shouldRoll). Only the records' own time counts.
+A new segment starts when the next batch would exceed `segment.bytes`, or is more than `segment.ms` later than
+the first batch (LogSegment.shouldRoll). Only timestamps of records count.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Limits(NamedTuple):
-    """How large a segment may get, and of how long a time its records may be."""
+    """The limits of a segment: its size in bytes, and the time that its records span in ms."""
 
     size: int
     ms: int
@@ -22,24 +22,24 @@ UNLIMITED: Final = Limits(2**63 - 1, 2**63 - 1)
 
 @dataclass(slots=True)
 class Segment:
-    """What is known of one segment; its batches are the log's from `base_offset` on."""
+    """One segment; its batches are in the log, from `base_offset` on."""
 
     base_offset: int
+    # In bytes. Batches before the log start offset count until the whole segment is deleted.
     size: int = 0
-    """Bytes that it was given; those before the log's start count until the whole segment is deleted."""
+    # The largest timestamp of the first batch.
     first_timestamp: int = -1
-    """The highest of its first batch."""
     largest_timestamp: int = -1
 
-    def takes(self, size: int, max_timestamp: int, limits: Limits) -> bool:
-        """Is there room for a batch here, or does it begin the next segment?"""
+    def has_room(self, size: int, max_timestamp: int, limits: Limits) -> bool:
+        """Return whether a batch fits into this segment, so that no new one is needed."""
         if not self.size:
             return True
         late = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms
         return self.size + size <= limits.size and not late
 
     def add(self, size: int, max_timestamp: int) -> None:
-        """A batch is in it."""
+        """Count a batch that was appended."""
         if not self.size:
             self.first_timestamp = max_timestamp
         self.size += size

@@ -1,4 +1,4 @@
-"""The embedded broker on a socket: the only I/O of this package, around `machine.step`.
+"""The embedded broker on sockets: listens, and runs the machine in an event loop.
 
     async with Server(topics={"flights": 3}) as server:       # in a running event loop
         ... server.bootstrap ...
@@ -7,10 +7,13 @@
         ... server.bootstrap ...
 
 Rules:
-  * Bytes in, bytes out, one clock and one timer: everything else is decided by `machine.step`.
-  * Nothing is buffered without bounds. A frame is at most `socket.request.max.bytes`; a connection with many
-    waiting requests, or whose answers nobody reads, is not read from until that changes.
-  * A connection that sends garbage is closed with a logged reason; all others go on.
+
+* This module does I/O only: bytes in, bytes out, one clock and one timer. `machine.step` decides everything
+  else.
+* Every buffer is bounded. A frame has at most `socket.request.max.bytes`. A connection with many waiting
+  requests, or whose client does not read its responses, is not read.
+* A connection that sends invalid bytes is closed, and the reason is logged. Other connections are not
+  affected.
 """
 
 from __future__ import annotations
@@ -34,23 +37,23 @@ from ..validation import checked
 from .apis.table import APIS, REFUSABLE, served
 from .broker import Broker
 from .call import Node
-from .connection import Client
 from .machine import (
     CleanLogs,
     CreateTopic,
     ElectLeader,
-    Fail,
+    FailRequests,
     GrowTopic,
     MoveCoordinator,
-    Throttle,
-    Truncate,
+    ThrottleClients,
+    TruncateLog,
     step,
 )
-from .security.listeners import Listener, not_listening
-from .security.tls import Pipe
+from .security.listeners import Listener, allowed_addresses
+from .security.tls import ServerTls
 from .security.users import Users
 from .settings import Settings
 from .shell import Clock, Observer, Shell, stop_listening
+from .socket_connection import SocketConnection
 from .topic_configs import check_topic_config, check_topic_configs
 
 if TYPE_CHECKING:
@@ -59,37 +62,35 @@ if TYPE_CHECKING:
     from ..security.oauthbearer import Check
 
 FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
-"""What `Server.fail` may be told: name -> key."""
-LONGEST_QUIET: Final = 2_000_000  # seconds; in ms it has to fit into 31 bits
-# How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
+"""The APIs that `Server.fail` accepts: name -> key."""
+MAX_THROTTLE_SECONDS: Final = 2_000_000  # in ms it must fit into 31 bits
+# How long in seconds a call of another thread waits for the broker's loop, where the work takes milliseconds.
 CALL_TIMEOUT: Final = 30.0
-# How many connections may wait to be accepted: one above that tries again a second later. Kafka's
-# socket.listen.backlog.size is 50, but it has a thread that does nothing else.
+# How many connections may wait to be accepted; the next client retries after a second. Kafka's default of
+# socket.listen.backlog.size is 50, but Kafka accepts connections in a thread of its own.
 BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
-# Seconds and bytes that the keys of OAUTHBEARER may take.
+# The limits for reading the keys of OAUTHBEARER: 10 seconds and 1 MiB.
 JWKS_TIMEOUT: Final = 10.0
 MAX_JWKS: Final = 1 << 20
-_EVERYWHERE: Final = ("", "0.0.0.0", "::")
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 
 
 class Server:
-    """An embedded broker that listens on `host` and `port` (0: any free one).
+    """An embedded broker that listens on `host` and `port` (0: any free port).
 
-    `topics` maps names to partition counts; `settings` are under Kafka's own names, such as
-    "group.initial.rebalance.delay.ms", with Kafka's own defaults.
-    Clients are told `advertised_host`, or a listener's own host, unless that means every address of the
-    machine.
-    `highest` makes it seem an older Kafka: {"Fetch": 11} serves Fetch up to
-    version 11.
+    * `topics` maps names to partition counts.
+    * `settings` have Kafka's names, such as "group.initial.rebalance.delay.ms", and Kafka's defaults.
+    * `advertised_host` is the host in the broker's Metadata; by default that of the listener. If the listener
+      has all addresses of the machine, it is the name of the machine.
+    * `highest` makes it look like an older Kafka: {"Fetch": 11} serves Fetch up to version 11.
+    * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
+    * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens; by default the setting
+      sasl.oauthbearer.jwks.endpoint.url names the keys.
+    * `tls` is the SSL context of listeners with SSL in their protocol.
 
-    With `listen` it has other listeners than host and port: ["PLAINTEXT://127.0.0.1:0",
-    "SASL_SSL://127.0.0.1:0"]; `users` are those whom SASL lets in, with their passwords, `tokens` looks at
-    tokens of OAUTHBEARER (if not given: by the setting sasl.oauthbearer.jwks.endpoint.url), `tls` is what
-    listeners with SSL in their name speak.
-
-    Raises ConfigError at once for settings that are not allowed. Next: `async with`, or `start` and `stop`;
-    a server that was stopped can be started again, and still has its records, offsets and groups.
+    Raises ConfigError for settings that are not allowed. Next: `async with`, or `start` and `stop`. A server
+    that was stopped can be started again, and keeps its records, offsets and groups.
     """
 
     @checked
@@ -107,69 +108,69 @@ class Server:
         tokens: Check | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._apis = served(highest)  # what is wrong there is refused here, not at the start
+        self._apis = served(highest)
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
         self._clock = Clock()
-        self._listeners = [Listener.read(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
+        self._listeners = [Listener.parse(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
         self._ports = [listener.port for listener in self._listeners]
         self._tls = tls
         self._check_listeners()
         self._hosts = [advertised_host or advertised(listener.host) for listener in self._listeners]
-        self._users = Users(users, secrets.token_bytes(32), tokens or self._signed_tokens())
+        self._users = Users(users, secrets.token_bytes(32), tokens or self._token_check())
         self._broker: Broker | None = None
         self._shell: Shell | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Where clients are told to come, by the listener that they came by.
-        self._told: dict[str, tuple[str, int]] = {}
+        # Listener -> the advertised host and port.
+        self._advertised: dict[str, tuple[str, int]] = {}
         self._servers: list[asyncio.Server] = []
         self._observers: list[Observer] = []
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers: HOST:PORT. Raises IllegalState before the first start."""
+        """The value of bootstrap.servers: HOST:PORT. Raises IllegalState before the first start."""
         if self._broker is None:
-            raise IllegalState("the broker has no address before it was started")
-        return _place(self._hosts[0], self._ports[0])
+            raise IllegalState("the broker has no address yet; start it first")
+        return _address(self._hosts[0], self._ports[0])
 
     @property
     def places(self) -> dict[str, str]:
-        """HOST:PORT of each listener, by its protocol; `bootstrap` is the first of them."""
+        """HOST:PORT of each listener, by its protocol; `bootstrap` is the first one."""
         if self._broker is None:
-            raise IllegalState("the broker has no address before it was started")
-        told = zip(self._listeners, self._hosts, self._ports, strict=True)
-        return {listener.protocol: _place(host, port) for listener, host, port in told}
+            raise IllegalState("the broker has no address yet; start it first")
+        addresses = zip(self._listeners, self._hosts, self._ports, strict=True)
+        return {listener.protocol: _address(host, port) for listener, host, port in addresses}
 
     @property
     def users(self) -> Users:
-        """Whom the broker knows; `set` and `remove` change it while clients are connected."""
+        """The users of the broker; `set` and `remove` change them while clients are connected."""
         return self._users
 
-    def _signed_tokens(self) -> Check | None:
-        """By the keys that a setting names; None where it names none."""
+    def _token_check(self) -> Check | None:
+        """Return the check of tokens with the keys that a setting names, or None."""
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
         import urllib.request
 
         try:
-            with urllib.request.urlopen(url, timeout=JWKS_TIMEOUT) as answer:
-                text = answer.read(MAX_JWKS).decode()
+            with urllib.request.urlopen(url, timeout=JWKS_TIMEOUT) as response:
+                text = response.read(MAX_JWKS).decode()
             return self._settings.signed_tokens(text, self._clock.wall_clock)
         except (OSError, ValueError) as error:
-            why = getattr(error, "allowed", getattr(error, "reason", error))
-            allowed = f"file:, http: or https: with an issuer's keys (JWKS): {why}"
+            reason = getattr(error, "allowed", getattr(error, "reason", error))
+            allowed = f"allowed: file:, http: or https: with the keys of an issuer (JWKS); {reason}"
             raise ConfigError("sasl.oauthbearer.jwks.endpoint.url", url, allowed) from None
 
     def _check_listeners(self) -> None:
         protocols = [listener.protocol for listener in self._listeners]
         if len(set(protocols)) < len(protocols):
-            raise ConfigError("listen", ", ".join(protocols), "each protocol once")
+            raise ConfigError("listen", ", ".join(protocols), "allowed: each protocol once")
         if self._tls is None and any(listener.tls for listener in self._listeners):
-            allowed = "with an ssl.SSLContext in tls; kproto.testing.certificates makes one for tests"
+            allowed = "pass an ssl.SSLContext as tls; kproto.testing.certificates creates one for tests"
             raise ConfigError("listen", ", ".join(protocols), allowed)
         if self._tls is not None and self._tls.protocol.name == "PROTOCOL_TLS_CLIENT":
-            raise ConfigError("tls", self._tls, "one for servers: this context is a client's (SERVER_AUTH)")
+            raise ConfigError("tls", self._tls, "allowed: a context for servers; this one is for clients")
 
     def __repr__(self) -> str:
         if self._broker is None:
@@ -178,15 +179,21 @@ class Server:
 
     @property
     def broker(self) -> Broker:
-        """The machine behind the socket, to look at; change it only through the methods here."""
+        """The state of the broker, for inspection.
+
+        Change it only through the methods of this class.
+        """
         if self._broker is None:
-            raise IllegalState("the broker was not started yet")
+            raise IllegalState("the broker has not been started yet; start it first")
         return self._broker
 
     async def start(self) -> None:
-        """Listen. Raises OSError when the address is taken, ConfigError when a topic can't be made."""
+        """Start listening.
+
+        Raises OSError if an address is in use, ConfigError if a topic cannot be created.
+        """
         if self._servers:
-            raise IllegalState("the broker is running already")
+            raise IllegalState("the broker is already running")
         async with contextlib.AsyncExitStack() as stack:
             listening: list[socket.socket] = []
             for listener, port in zip(self._listeners, self._ports, strict=True):
@@ -198,16 +205,16 @@ class Server:
             self._ports = [sock.getsockname()[1] for sock in listening]
             if self._broker is None:
                 hosts = zip(self._listeners, self._hosts, self._ports, strict=True)
-                self._told |= {listener.protocol: (host, port) for listener, host, port in hosts}
-                node = Node(self._settings.node_id, self._hosts[0], self._ports[0], self._told)
-                cluster_id = _text_id(uuid.uuid4())
+                self._advertised |= {listener.protocol: (host, port) for listener, host, port in hosts}
+                node = Node(self._settings.node_id, self._hosts[0], self._ports[0], self._advertised)
+                cluster_id = _cluster_id(uuid.uuid4())
                 broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
             else:
                 self._broker.fetch_sessions.close_all()
-                self._load_groups(self._broker)
+                self._reload_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
             stack.push_async_callback(shell.close)
@@ -221,26 +228,27 @@ class Server:
         self._servers, self._shell = servers, shell
         shell.set_timer()
 
-    def _load_groups(self, broker: Broker) -> None:
-        """As a coordinator does that comes back: its members' sessions begin anew (R175)."""
+    def _reload_groups(self, broker: Broker) -> None:
+        """Load the groups as a restarted coordinator does: their sessions restart (R175)."""
         node = self._settings.node_id
-        for group in broker.coordinator.group_ids():
-            if broker.cluster.group_coordinator_of(group) == node:
-                step(broker, MoveCoordinator(group, node), self._clock.now())
+        for group_id in broker.coordinator.group_ids():
+            if broker.cluster.group_coordinator_of(group_id) == node:
+                step(broker, MoveCoordinator(group_id, node), self._clock.now())
 
     async def _serve(
         self, loop: asyncio.AbstractEventLoop, shell: Shell, listener: Listener, sock: socket.socket
     ) -> asyncio.Server:
         tls = self._tls if listener.tls else None
         return await loop.create_server(
-            lambda: Client(shell, listener.protocol, None if tls is None else Pipe(tls)),
+            lambda: SocketConnection(shell, listener.protocol, None if tls is None else ServerTls(tls)),
             sock=sock,
             backlog=BACKLOG,
-            start_serving=False,  # with it, who is cancelled there has no server to close
+            # If a cancelled `create_server` had started serving, nothing could close the server.
+            start_serving=False,
         )
 
     async def stop(self) -> None:
-        """Close the listener and every connection, and wait until they are closed."""
+        """Stop listening, abort every connection, and wait until all are closed."""
         if not self._servers or self._shell is None:
             return
         servers, shell, self._servers, self._shell = self._servers, self._shell, [], None
@@ -258,166 +266,177 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # The operator's calls; from any thread.
+    # Operator calls, from any thread.
 
     @checked
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Make a topic. Raises ConfigError when it can't be made."""
+        """Create a topic. Raises ConfigError if that is not possible."""
         for config, value in (configs or {}).items():
-            why = check_topic_config(config, value)
-            if why is not None:
-                raise ConfigError(config, value, why)
-        if (why := check_topic_configs(configs or {})) is not None:
-            raise ConfigError("min.compaction.lag.ms", (configs or {}).get("min.compaction.lag.ms"), why)
+            fault = check_topic_config(config, value)
+            if fault is not None:
+                raise ConfigError(config, value, fault)
+        if (fault := check_topic_configs(configs or {})) is not None:
+            raise ConfigError("min.compaction.lag.ms", (configs or {}).get("min.compaction.lag.ms"), fault)
         self._operate(
             lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
         )
 
     @checked
     def grow_topic(self, name: str, partitions: int) -> None:
-        """Let a topic have `partitions` in all. Raises ConfigError when that is fewer than it has."""
+        """Increase the partition count of a topic to `partitions`.
+
+        Raises ConfigError if it has more.
+        """
         self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 
     @checked
     def elect_leader(self, topic: str, partition: int) -> None:
-        """Begin a new leader epoch, as after an election."""
+        """Start a new leader epoch of a partition, as after an election."""
         self._operate(lambda shell: shell.step(ElectLeader(topic, partition)))
 
     @checked
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Lose a partition's records from `offset` on, and begin a new leader epoch: an unclean election.
+        """Remove a partition's records from `offset` on, as an unclean election does.
 
-        A batch is lost whole, so the log may end before `offset`. Raises ConfigError for an offset that the
-        log doesn't have.
+        A batch is removed whole, so that the log may end before `offset`. Raises ConfigError for an offset
+        outside of the log.
         """
-        self._operate(lambda shell: shell.step(Truncate(topic, partition, offset)))
+        self._operate(lambda shell: shell.step(TruncateLog(topic, partition, offset)))
 
     @checked
     def clean_logs(self) -> None:
-        """Delete what is older or more than topics' configs keep, and compact what is to be compacted, now.
+        """Run retention and compaction on all logs now.
 
-        The broker does it by itself, as Kafka: every log.retention.check.interval.ms and
-        log.cleaner.backoff.ms, when enough of a log is dirty, and never in the segment that is written to.
-        Here that is closed before, whatever min.cleanable.dirty.ratio says.
+        The broker also runs them by itself, as Kafka does: every log.retention.check.interval.ms and
+        log.cleaner.backoff.ms, if enough of a log is dirty, and not in the active segment. This call closes
+        the active segment first, and ignores min.cleanable.dirty.ratio.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
     @checked
     def fail(self, api: str, code: ErrorCode | str, times: int = 1) -> None:
-        """Let the next `times` requests of an API fail: `server.fail("Produce", "NOT_ENOUGH_REPLICAS", 3)`.
+        """Let the next requests of an API fail: `server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")`.
 
-        Nothing of them is done, and `code` is what they hear, for each partition, group or topic that they
-        ask for. A later call for the same API takes the place of an earlier one; `times` 0 ends it. Raises
-        ConfigError for an API that can't fail or an error that Kafka doesn't have.
+        They are not executed, and answered with `code` for each of their partitions, groups or topics. A
+        later call for the same API replaces an earlier one; `times` 0 ends it. Raises ConfigError for an API
+        that cannot fail, or an error that Kafka does not have.
         """
         given: object = code
-        named = ErrorCode.__members__.get(given.upper()) if isinstance(given, str) else given
+        error = ErrorCode.__members__.get(given.upper()) if isinstance(given, str) else given
         if api not in FAILING:
             raise ConfigError("api", api, f"allowed: {', '.join(sorted(FAILING))}")
-        if not isinstance(named, ErrorCode) or named is ErrorCode.NONE:
-            errors = [one.name for one in ErrorCode if one is not ErrorCode.NONE]
-            near = get_close_matches(str(code).upper(), errors, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            if named is ErrorCode.NONE:
-                hint = "; with times=0 nothing fails any more"
-            raise ConfigError("code", code, f"an error of Kafka's, as NOT_LEADER_OR_FOLLOWER{hint}")
-        self._operate(lambda shell: shell.step(Fail(FAILING[api], named, times)))
+        if not isinstance(error, ErrorCode) or error is ErrorCode.NONE:
+            names = [known.name for known in ErrorCode if known is not ErrorCode.NONE]
+            matches = get_close_matches(str(code).upper(), names, n=1)
+            hint = f"; did you mean {matches[0]}?" if matches else ""
+            if error is ErrorCode.NONE:
+                hint = "; times=0 ends the failures"
+            raise ConfigError(
+                "code", code, f"allowed: an error of Kafka, such as NOT_LEADER_OR_FOLLOWER{hint}"
+            )
+        self._operate(lambda shell: shell.step(FailRequests(FAILING[api], error, times)))
 
     @checked
     def slow(self, seconds: float) -> None:
-        """Let each answer take so much longer; 0 ends that, also for answers that are held. With `math.inf`
-        the broker is silent: it takes requests and does what they ask, and says nothing.
+        """Delay every response by so many seconds; 0 ends that, and sends the delayed responses.
+
+        With `math.inf` the broker executes requests, and sends no responses.
         """
         try:
-            lag = float(seconds)
+            delay = float(seconds)
         except OverflowError:
-            lag = math.inf
-        if not lag >= 0:
-            raise ConfigError("seconds", seconds, "0 or more")
-        self._operate(lambda shell: shell.slow(lag))
+            delay = math.inf
+        if not delay >= 0:
+            raise ConfigError("seconds", seconds, "allowed: at least 0")
+        self._operate(lambda shell: shell.delay_responses(delay))
 
     @checked
     def throttle(self, api: str, seconds: float) -> None:
-        """Let the clients of an API be above a quota (KIP-219): `server.throttle("Fetch", 2.0)`.
+        """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
-        Each of its answers comes at once and asks for so much quiet, and until then the broker reads nothing
-        from that connection; a Fetch brings nothing. 0 ends it for the answers to come. Raises ConfigError
-        for an API whose answers can't ask for that.
+        Every response is sent at once with this throttle time, and for that long the broker does not read
+        from the connection. A throttled Fetch returns no records. 0 ends it for the next responses. Raises
+        ConfigError for an API without a throttle time.
         """
-        throttled = {
+        throttled_apis = {
             API_NAMES[key]: key
             for key in APIS
-            if any(one.name == "throttle_time_ms" for one in response_class(key).__fields__)
+            if any(field.name == "throttle_time_ms" for field in response_class(key).__fields__)
         }
-        if api not in throttled:
-            raise ConfigError("api", api, f"allowed: {', '.join(sorted(throttled))}")
-        if not 0 <= seconds <= LONGEST_QUIET:
-            raise ConfigError("seconds", seconds, f"from 0 to {LONGEST_QUIET}")
-        self._operate(lambda shell: shell.step(Throttle(throttled[api], round(seconds * 1000))))
+        if api not in throttled_apis:
+            raise ConfigError("api", api, f"allowed: {', '.join(sorted(throttled_apis))}")
+        if not 0 <= seconds <= MAX_THROTTLE_SECONDS:
+            raise ConfigError("seconds", seconds, f"allowed: 0 to {MAX_THROTTLE_SECONDS}")
+        event = ThrottleClients(throttled_apis[api], round(seconds * 1000))
+        self._operate(lambda shell: shell.step(event))
 
     @checked
     def advertise(self, place: str) -> None:
-        """Tell clients another HOST:PORT from now on, such as a proxy's in front of this broker (Kafka's
-        advertised.listeners). It is that of the first listener; `bootstrap` stays what it is.
+        """Advertise another HOST:PORT for the first listener, such as that of a proxy.
+
+        This is Kafka's advertised.listeners. `bootstrap` does not change.
         """
-        listener = Listener.read(place)
+        listener = Listener.parse(place)
         if not listener.port:
-            raise ConfigError("place", place, "the port where somebody listens; 0 is none")
+            raise ConfigError("place", place, "allowed: a port from 1 to 65535")
         own = self._listeners[0].protocol
         if "://" in place and listener.protocol != own:
-            raise ConfigError("place", place, f"HOST:PORT, or {own}:// as the first listener has it")
-        told = listener.host, listener.port
-        self._operate(lambda _: self._told.update({self._listeners[0].protocol: told}))
+            raise ConfigError(
+                "place", place, f"allowed: HOST:PORT, or {own}://HOST:PORT as the first listener"
+            )
+        address = listener.host, listener.port
+        self._operate(lambda _: self._advertised.update({own: address}))
 
     def down(self) -> None:
-        """Stop, from another thread than the broker's: `stop` for code that blocks."""
+        """Stop the broker from another thread: the blocking form of `stop`."""
         self._wait(self.stop)
 
     def up(self) -> None:
-        """Start again where it was, with its records, offsets and groups, after `down`. Answers are not slow
-        any more. Raises OSError when somebody else has the port now.
+        """Start the broker again after `down`, on its port, with its records and groups.
+
+        Responses are not delayed any more. Raises OSError if another process uses the port now.
         """
         self._wait(self.start)
 
     def drop_connections(self) -> None:
-        """Break every connection there is, as a dying broker would; clients may come back at once."""
-        self._operate(Shell.drop)
+        """Abort every connection, as a crash would; clients can reconnect at once."""
+        self._operate(Shell.abort_connections)
 
     @checked
     def observe(self, observer: Observer) -> None:
-        """Call `observer(event, actions, now)` in the broker's thread after each step of a coordinator.
+        """Call `observer(event, actions, now)` after each step of a coordinator.
 
-        That of groups has the events and actions of `kproto.group.classic.coordinator`, that of transactions
-        those of `kproto.transactions`.
+        The group coordinator has the events and actions of `kproto.group.protocol`, the transaction
+        coordinator those of `kproto.transactions`.
         """
         self._observers.append(observer)
 
-    def _wait(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Let the broker's thread do what takes its time, and wait for it."""
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine in the broker's event loop, and wait for it."""
         if self._loop is None:
-            raise IllegalState("the broker was not started yet")
+            raise IllegalState("the broker has not been started yet; start it first")
         if self._loop.is_closed():
-            raise IllegalState("the broker's thread has ended, with its block")
-        if self._is_here():
-            raise IllegalState("this is the broker's own event loop: await stop() and start()")
-        asyncio.run_coroutine_threadsafe(what(), self._loop).result(CALL_TIMEOUT)
+            raise IllegalState("the with block of the broker has ended, and its thread with it")
+        if self._is_in_loop():
+            raise IllegalState("this is the broker's own event loop; await stop() or start() instead")
+        asyncio.run_coroutine_threadsafe(work(), self._loop).result(CALL_TIMEOUT)
 
     def _operate(self, work: Callable[[Shell], None]) -> None:
-        """Let the broker's thread do `work`, and wait for it."""
+        """Run `work` in the broker's thread, and wait for it."""
         shell = self._shell
         if shell is None:
             raise IllegalState("the broker is not running")
-        if self._is_here():
+        if self._is_in_loop():
             work(shell)
             return
 
-        async def there() -> None:
+        async def run() -> None:
             work(shell)
 
-        asyncio.run_coroutine_threadsafe(there(), shell.loop).result(CALL_TIMEOUT)
+        asyncio.run_coroutine_threadsafe(run(), shell.loop).result(CALL_TIMEOUT)
 
-    def _is_here(self) -> bool:
-        """Is this the broker's own event loop?"""
+    def _is_in_loop(self) -> bool:
+        """Return whether the caller runs in the broker's event loop."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -438,11 +457,11 @@ def running(
     tokens: Check | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Generator[Server]:
-    """A server in a thread and event loop of its own, for code that blocks; it stops with the block.
+    """Run a server in its own thread and event loop, for blocking code.
 
-    The arguments are those of `Server`, but for one default: a new group does not wait the three seconds of
-    group.initial.rebalance.delay.ms for more members, unless `settings` says so. Raises ConfigError also for
-    an address that is taken.
+    It stops at the end of the block. The arguments are those of `Server`, with one other default:
+    group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for more members.
+    Raises ConfigError also for an address in use.
     """
     server = Server(
         topics,
@@ -480,24 +499,24 @@ def running(
             started.result()
         except OSError as error:
             where = ", ".join(listen) or f"{host}:{port}"
-            raise ConfigError("listen", where, not_listening(error)) from None
+            raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        started.add_done_callback(end)  # also where Ctrl-C came before it has started
+        started.add_done_callback(end)  # after Ctrl-C it may not have started yet
         thread.join()
 
 
 def advertised(host: str) -> str:
-    """What clients are told where to go, of a broker that listens on `host`: this machine's name for all."""
-    return socket.gethostname() if host in _EVERYWHERE else host
+    """Return the host to advertise: `host`, or the machine's name for all addresses."""
+    return socket.gethostname() if host in _ALL_ADDRESSES else host
 
 
-def _place(host: str, port: int) -> str:
+def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _text_id(value: uuid.UUID) -> str:
-    """A cluster id as Kafka writes them: 22 characters of URL-safe base64."""
+def _cluster_id(value: uuid.UUID) -> str:
+    """Return a cluster id in Kafka's form: 22 characters of URL-safe base64."""
     import base64
 
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

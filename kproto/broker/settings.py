@@ -1,4 +1,4 @@
-"""The table of broker configs: name, type, default, and whether it can be changed while the broker runs.
+"""The table of broker configs: name, type, default, and whether it is dynamic.
 
 To add one, add a row to `Settings`, and use it where it acts. The configs of the coordinators are declared in
 their own tables, `GroupSettings` and the transaction coordinator's `Settings`. `topic_configs` has those of
@@ -129,7 +129,10 @@ class Settings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Settings:
-        """Read settings by Kafka's names. Raises ConfigError for an unknown name or an invalid value."""
+        """Read settings by Kafka's names.
+
+        Raises ConfigError for an unknown name or an invalid value.
+        """
         part_of = {kafka_name(row.name): part for part, table in _PARTS.items() for row in fields(table)}
         values: dict[str, bool | int | float | str] = {}
         part_properties: dict[str, dict[str, str]] = {part: {} for part in _PARTS}

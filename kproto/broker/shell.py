@@ -1,4 +1,4 @@
-"""The broker between a start and its stop, in its event loop: connections, actions, one timer."""
+"""The running broker in its event loop: connections, actions, and one timer."""
 
 from __future__ import annotations
 
@@ -12,60 +12,71 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .broker import Broker, Close, GroupCoordinatorStep, LogsCleaned, Reply, TransactionCoordinatorStep
-from .connection import Client
-from .machine import Connected, Disconnected, Event, Sent, Tick, next_deadline, step
+from .broker import (
+    Broker,
+    Disconnect,
+    GroupCoordinatorStep,
+    LogsCleaned,
+    SendFrame,
+    TransactionCoordinatorStep,
+)
+from .machine import ClientConnected, ClientDisconnected, Event, ResponseSent, Tick, next_deadline, step
 from .security.principal import principal
+from .socket_connection import SocketConnection
 
 Observer = Callable[[Any, tuple[Any, ...], int], object]
-"""Hears an event of `group.classic` or of `txn.transaction`, what its coordinator did, and when (ms)."""
+"""Receives an event of a coordinator, the actions that the coordinator returned, and the time (ms)."""
 
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
-# Turns of the loop until who was accepted has a transport, and as many until its protocol hears of it.
-_TURNS: Final = 2
-# Of the time that a connection may be idle: so often is looked for those.
-_IDLE_LOOKS: Final = 0.1
+# Turns of the event loop until an accepted socket has a transport, and as many until its protocol is called.
+_TURNS_TO_ACCEPT: Final = 2
+# Idle connections are looked for ten times within connections.max.idle.ms.
+_IDLE_CHECK_FRACTION: Final = 0.1
 
 
 class Clock:
-    """Two times in ms: one at an even pace, for whoever waits, and that of the day, for what is dated."""
+    """Two clocks in ms: a monotonic one for deadlines, and the wall clock for timestamps."""
 
     def __init__(self) -> None:
-        self._began = self.wall_clock() - time.monotonic_ns() // 1_000_000
+        self._offset = self.wall_clock() - time.monotonic_ns() // 1_000_000
 
     def now(self) -> int:
-        """The time of day of the beginning, and what has passed since; it never goes back."""
-        return self._began + time.monotonic_ns() // 1_000_000
+        """Return the monotonic time.
+
+        It began at the wall clock of its creation, and never goes back.
+        """
+        return self._offset + time.monotonic_ns() // 1_000_000
 
     def wall_clock(self) -> int:
-        """The time of day, which may be set anew, and goes on while the machine sleeps."""
+        """Return the time of day, which may be set, and continues while the machine sleeps."""
         return time.time_ns() // 1_000_000
 
 
 async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
-    """Close listeners with no half-open connection left: who was accepted is connected when this returns.
+    """Close listeners.
 
-    `Server.close` alone forgets them: asyncio tells their protocols turns later, or never, and leaves them
-    connected.
+    Every accepted connection has called `connection_made` when this returns. `Server.close` alone leaves
+    accepted sockets open without a protocol: asyncio creates their transports some turns of the loop later,
+    or never.
     """
     try:
         for server in servers:
-            with contextlib.suppress(NotImplementedError):  # Windows: there they have a transport at once
+            with contextlib.suppress(NotImplementedError):  # on Windows they have a transport at once
                 for sock in server.sockets:
                     server.get_loop().remove_reader(sock)
-        for _ in range(_TURNS):
+        for _ in range(_TURNS_TO_ACCEPT):
             await asyncio.sleep(0)
     finally:
         for server in servers:
             server.close()
-    for _ in range(_TURNS):
+    for _ in range(_TURNS_TO_ACCEPT):
         await asyncio.sleep(0)
 
 
 class Shell:
-    """The broker between a start and its stop, in its event loop: connections, actions, one timer."""
+    """Performs the actions of a broker between its start and its stop."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -74,153 +85,168 @@ class Shell:
         self.loop = loop
         self._clock = clock
         self._observers = observers
-        self._clients: dict[int, Client] = {}
-        self.pending: set[Client] = set()  # with requests that the broker has not been given
-        self.shaking: set[Client] = set()  # in the middle of TLS's handshake, and not connected yet
-        self._gone = asyncio.Event()
-        self._closing = False
+        self._connections: dict[int, SocketConnection] = {}
+        self.waiting: set[SocketConnection] = set()
+        """Connections with requests that the broker has not accepted yet."""
+        self.handshaking: set[SocketConnection] = set()
+        """Connections whose TLS handshake is in progress; they are not registered yet."""
+        self._all_closed = asyncio.Event()
+        self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: int | None = None
-        self._idle: asyncio.TimerHandle | None = None  # the next look at who says nothing
-        # Answers that the operator lets take longer, with the loop's time when they were ready.
-        self._slow = 0.0
-        self._held: deque[tuple[float, Reply]] = deque()
-        self._release: asyncio.TimerHandle | None = None
+        self._timer_deadline: int | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        # Responses that the operator delays, with the loop's time at which they were ready.
+        self._delay = 0.0
+        self._delayed: deque[tuple[float, SendFrame]] = deque()
+        self._delay_timer: asyncio.TimerHandle | None = None
 
     def step(self, event: Event) -> None:
-        """One event, and the `Sent` that follow from it at once."""
+        """Apply an event and perform the actions.
+
+        Sent responses are reported to the broker at once.
+        """
         events = deque([event])
         while events:
             now = self._clock.now()
             self.broker.cluster.wall_clock_offset = self._clock.wall_clock() - now
             for action in step(self.broker, events.popleft(), now):
-                if isinstance(action, Reply):
-                    if self._slow or self._held:
-                        self._held.append((self.loop.time(), action))
-                        self._let_go()
+                if isinstance(action, SendFrame):
+                    if self._delay or self._delayed:
+                        self._delayed.append((self.loop.time(), action))
+                        self._send_delayed()
                     elif self._send(action):
-                        events.append(Sent(action.conn))
-                elif isinstance(action, Close):
-                    self.refuse(action.conn, action.reason)
+                        events.append(ResponseSent(action.conn))
+                elif isinstance(action, Disconnect):
+                    self.close_connection(action.conn, action.reason)
                 elif not isinstance(action, LogsCleaned):
-                    self._tell(action, now)
+                    self._notify_observers(action, now)
         self.set_timer()
 
-    def _send(self, reply: Reply) -> bool:
-        """Send an answer; True when there is room for the next one."""
-        client = self._clients.get(reply.conn)
-        return client is not None and client.send(reply.frame)
+    def _send(self, action: SendFrame) -> bool:
+        """Send a response. Returns whether the broker may send the next one at once."""
+        connection = self._connections.get(action.conn)
+        return connection is not None and connection.send(action.frame)
 
-    def slow(self, seconds: float) -> None:
-        """Let each answer take so much longer from now on, those that are held already too."""
-        self._slow = seconds
-        self._let_go()
+    def delay_responses(self, seconds: float) -> None:
+        """Delay every response by `seconds` from now on, including those that are delayed already."""
+        self._delay = seconds
+        self._send_delayed()
 
-    def _let_go(self) -> None:
-        """Send what was held for long enough."""
-        if self._release is not None:
-            self._release.cancel()
-            self._release = None
-        while self._held and self._held[0][0] + self._slow <= self.loop.time():
-            _, reply = self._held.popleft()
-            client = self._clients.get(reply.conn)
-            if client is not None and self._send(reply):
-                self.client_step(client, Sent(reply.conn))
-        if self._held and self._slow < math.inf and not self._closing:
-            self._release = self.loop.call_at(self._held[0][0] + self._slow, self._let_go)
+    def _send_delayed(self) -> None:
+        """Send the responses whose delay has passed."""
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+            self._delay_timer = None
+        while self._delayed and self._delayed[0][0] + self._delay <= self.loop.time():
+            _, action = self._delayed.popleft()
+            connection = self._connections.get(action.conn)
+            if connection is not None and self._send(action):
+                self.connection_step(connection, ResponseSent(action.conn))
+        if self._delayed and self._delay < math.inf and not self._is_closing:
+            self._delay_timer = self.loop.call_at(self._delayed[0][0] + self._delay, self._send_delayed)
 
-    def client_step(self, client: Client, event: Event) -> None:
-        """A step on behalf of a client: if the broker fails over it, only this client's connection breaks."""
+    def connection_step(self, connection: SocketConnection, event: Event) -> None:
+        """Step the broker for a connection; if the step fails, only this connection is closed."""
         try:
             self.step(event)
         except Exception:
-            log.exception("connection %s (%s): the broker failed; closing", client.conn, client.peer)
-            client.transport.abort()
+            log.exception(
+                "connection %s (%s) closed: the broker failed to serve it", connection.conn, connection.peer
+            )
+            connection.transport.abort()
 
-    def refuse(self, conn: int, reason: str) -> None:
-        """Close a connection over what came in on it."""
-        client = self._clients.get(conn)
-        if client is not None:
-            log.warning("connection %s (%s) closed: %s", conn, client.peer, reason)
-            client.close()
+    def close_connection(self, conn: int, reason: str) -> None:
+        """Close a connection and log the reason."""
+        connection = self._connections.get(conn)
+        if connection is not None:
+            log.warning("connection %s (%s) closed: %s", conn, connection.peer, reason)
+            connection.close()
 
     def set_timer(self) -> None:
-        """Make the timer fit the broker's next deadline."""
-        due = None if self._closing else next_deadline(self.broker)
-        if due == self._timer_at:
+        """Set the timer to the broker's next deadline."""
+        deadline = None if self._is_closing else next_deadline(self.broker)
+        if deadline == self._timer_deadline:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = None, due
-        if due is not None:
-            # The clock cuts fractions of a millisecond off, so one more makes sure that the time is over.
-            self._timer = self.loop.call_later(max(0, due - self._clock.now() + 1) / 1000, self._tick)
+        self._timer, self._timer_deadline = None, deadline
+        if deadline is not None:
+            # The clock truncates to ms. One more ms ensures that the deadline has passed.
+            seconds = max(0, deadline - self._clock.now() + 1) / 1000
+            self._timer = self.loop.call_later(seconds, self._on_timer)
 
-    def close_idle(self) -> None:
-        """Close the connections on which nothing was said for connections.max.idle.ms: whoever is behind them
-        may be gone without a word. Kafka closes those who wait for an answer, too.
+    def close_idle_connections(self) -> None:
+        """Close connections without traffic for connections.max.idle.ms.
+
+        Unlike Kafka this spares clients that wait for a response.
         """
-        self._idle = None
-        longest = self.broker.settings.connections_max_idle_ms / 1000
-        if longest < 0 or self._closing:
+        self._idle_timer = None
+        max_idle = self.broker.settings.connections_max_idle_ms / 1000
+        if max_idle < 0 or self._is_closing:
             return
-        since, held = self.loop.time() - longest, {reply.conn for _, reply in self._held}
-        for client in list(self._clients.values()):
-            if client.used_at <= since and not client.is_waiting and client.conn not in held:
-                log.info("connection %s (%s) closed: idle for %g s", client.conn, client.peer, longest)
-                client.transport.abort()
-        if self._clients:
-            self._idle = self.loop.call_later(max(longest * _IDLE_LOOKS, 0.01), self.close_idle)
+        since, delayed = self.loop.time() - max_idle, {action.conn for _, action in self._delayed}
+        for connection in list(self._connections.values()):
+            if connection.used_at <= since and not connection.is_waiting and connection.conn not in delayed:
+                log.info(
+                    "connection %s (%s) closed: idle for %g s", connection.conn, connection.peer, max_idle
+                )
+                connection.transport.abort()
+        if self._connections:
+            interval = max(max_idle * _IDLE_CHECK_FRACTION, 0.01)
+            self._idle_timer = self.loop.call_later(interval, self.close_idle_connections)
 
-    def connected(self, client: Client, host: str) -> None:
-        client.conn, client.used_at = next(_CONNS), self.loop.time()
-        self._clients[client.conn] = client
-        if self._idle is None:
-            self.close_idle()
-        named = principal(None if client.pipe is None else client.pipe.certificate)
-        self.client_step(client, Connected(client.conn, host, client.listener, named))
+    def on_connected(self, connection: SocketConnection, host: str) -> None:
+        """Register a connection, after its TLS handshake."""
+        connection.conn, connection.used_at = next(_CONNS), self.loop.time()
+        self._connections[connection.conn] = connection
+        if self._idle_timer is None:
+            self.close_idle_connections()
+        name = principal(None if connection.tls is None else connection.tls.client_certificate)
+        event = ClientConnected(connection.conn, host, connection.listener, name)
+        self.connection_step(connection, event)
 
-    def disconnected(self, client: Client) -> None:
-        self.shaking.discard(client)
-        self.pending.discard(client)
-        if self._clients.pop(client.conn, None) is not None:
-            self.client_step(client, Disconnected(client.conn))
-        if not self._clients and self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        if not self._clients and not self.shaking:
-            self._gone.set()
+    def on_disconnected(self, connection: SocketConnection) -> None:
+        """Remove a connection."""
+        self.handshaking.discard(connection)
+        self.waiting.discard(connection)
+        if self._connections.pop(connection.conn, None) is not None:
+            self.connection_step(connection, ClientDisconnected(connection.conn))
+        if not self._connections and self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if not self._connections and not self.handshaking:
+            self._all_closed.set()
 
-    def drop(self) -> None:
-        """Break every connection."""
-        for client in [*self._clients.values(), *self.shaking]:
-            client.transport.abort()
+    def abort_connections(self) -> None:
+        """Abort every connection."""
+        for connection in [*self._connections.values(), *self.handshaking]:
+            connection.transport.abort()
 
     async def close(self) -> None:
-        """Break every connection, and wait until they are gone."""
-        self._closing = True
+        """Abort every connection, and wait until all are closed."""
+        self._is_closing = True
         self.set_timer()
-        if self._idle is not None:
-            self._idle.cancel()
-        self._held.clear()
-        self._let_go()
-        self.drop()
-        self._gone.clear()
-        if self._clients or self.shaking:
-            await self._gone.wait()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._delayed.clear()
+        self._send_delayed()
+        self.abort_connections()
+        self._all_closed.clear()
+        if self._connections or self.handshaking:
+            await self._all_closed.wait()
 
-    def _tick(self) -> None:
-        self._timer = self._timer_at = None
+    def _on_timer(self) -> None:
+        self._timer = self._timer_deadline = None
         try:
             self.step(Tick())
         except Exception:
-            log.exception("the broker failed over a tick")
-        for client in list(self.pending):
-            client.feed()
+            log.exception("the broker failed to apply a tick")
+        for connection in list(self.waiting):
+            connection.feed()
 
-    def _tell(self, told: GroupCoordinatorStep | TransactionCoordinatorStep, now: int) -> None:
+    def _notify_observers(self, action: GroupCoordinatorStep | TransactionCoordinatorStep, now: int) -> None:
         for observer in self._observers:
             try:
-                observer(told.event, told.actions, now)
+                observer(action.event, action.actions, now)
             except Exception:
-                log.exception("an observer failed")
+                log.exception("an observer of the broker failed")

@@ -1,4 +1,4 @@
-"""The table of topic configs: Kafka 4.3.1's names, defaults and allowed values, and what this broker acts on.
+"""The table of topic configs, with Kafka 4.3.1's defaults and allowed values.
 
 Every topic config that Kafka has is accepted and shown by DescribeConfigs and CreateTopics: clients set flush
 intervals and the like on every topic that they create. `TopicConfig.acts` says which ones have an effect.

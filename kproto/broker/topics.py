@@ -1,10 +1,11 @@
-"""The topics of the embedded broker: ids, partition counts, configs, and each partition's log.
+"""The topics of the broker: their ids, configs and partitions.
 
 Rules:
-  * A topic made anew under an old name is another topic: it has another id, and requests with the old id get
-    UNKNOWN_TOPIC_ID.
-  * Partitions are only ever added.
-  * Ids come from the caller: nothing here is random.
+
+* A topic that is re-created under its old name is another topic with another id. Requests with the old id are
+  answered UNKNOWN_TOPIC_ID.
+* Partitions can only be added.
+* Ids come from the caller: nothing here is random.
 """
 
 from __future__ import annotations
@@ -18,83 +19,83 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..java_numbers import trimmed
 from .log import Log
-from .producer_state import Producers
-from .retention import drop_old
+from .producer_state import PartitionProducers
+from .retention import delete_old_segments
 from .segments import UNLIMITED, Limits
 from .settings import SETTINGS, Settings
 from .topic_configs import TOPIC_CONFIGS
-from .transaction_index import COORDINATOR_EPOCH, Transactions, marker
+from .transaction_index import COORDINATOR_EPOCH, PartitionTransactions, marker
 
 NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
-# Kafka's controllers keep their own log under this name: it is no topic.
+# The name of the controllers' own log, which is not a topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
-# A bound of ours: each partition costs memory, and Metadata answers with all of them.
+# A limit of this broker: each partition occupies memory, and Metadata lists all of them.
 MAX_PARTITIONS: Final = 100_000
-_OF_SEGMENTS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
+_SEGMENT_CONFIGS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
 _DEFAULT_LIMITS: Final = Limits(
     int(TOPIC_CONFIGS["segment.bytes"].default), int(TOPIC_CONFIGS["segment.ms"].default)
 )
 
 
 class Partition:
-    """One partition: its log, and what it remembers of producers and their transactions."""
+    """One partition: its log, its idempotent producers and its transactions."""
 
     __slots__ = ("compacted_to", "log", "producers", "replicas", "transactions")
 
     def __init__(self) -> None:
         self.replicas: tuple[int, ...] = ()
-        """The nodes that it was created on; none: the one that leads it, alone."""
+        """The nodes that it was created on; empty: the leader is the only replica."""
         self.log = Log()
         self.compacted_to = 0
-        """Where compaction left off: what is before was gone over."""
-        self.producers = Producers()
-        self.transactions = Transactions()
+        """The offset up to which the log was compacted."""
+        self.producers = PartitionProducers()
+        self.transactions = PartitionTransactions()
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset: where those stop who read only what is committed (X5)."""
-        first = self.transactions.first_open()
+        """The last stable offset, where `read_committed` ends (X5)."""
+        first = self.transactions.first_unstable_offset()
         return self.log.end_offset if first is None else max(first, self.log.start_offset)
 
     def is_writing(self, producer_id: int, epoch: int) -> bool:
-        """Has the producer a transaction open here, in this epoch?"""
-        there = self.transactions.start_of(producer_id) is not None
-        return there and self.producers.epoch(producer_id) == epoch
+        """Return whether the producer has an ongoing transaction here, in this epoch."""
+        ongoing = self.transactions.start_of(producer_id) is not None
+        return ongoing and self.producers.epoch(producer_id) == epoch
 
-    def mark(
+    def write_marker(
         self, producer_id: int, epoch: int, now: int, *, committed: bool, limits: Limits = UNLIMITED
     ) -> None:
-        """End the producer's transaction here."""
+        """Append the marker that ends the producer's transaction."""
         offset = self.log.end_offset
-        made = marker(offset, self.log.leader_epoch, producer_id, epoch, now, committed=committed)
-        self.log.append(made, 1, now, limits)
-        self.producers.marked(producer_id, epoch, COORDINATOR_EPOCH, now)
-        self.transactions.ended(producer_id, offset, committed=committed)
+        batch = marker(offset, self.log.leader_epoch, producer_id, epoch, now, committed=committed)
+        self.log.append(batch, 1, now, limits)
+        self.producers.on_marker_appended(producer_id, epoch, COORDINATOR_EPOCH, now)
+        self.transactions.on_marker_appended(producer_id, offset, committed=committed)
 
     def delete_before(self, offset: int) -> None:
-        """Let the log start at `offset`."""
+        """Move the log start offset forward to `offset`."""
         self.log.delete_before(offset)
-        self.transactions.forget_before(self.log.start_offset)
+        self.transactions.delete_before(self.log.start_offset)
 
-    def delete_old(self, config: Callable[[str], str], now: int) -> bool:
-        """Let go of what its topic's configs no longer keep; did the log's start move?"""
-        before = self.log.start_offset
-        drop_old(self.log, config, now)
-        self.transactions.forget_before(self.log.start_offset)
-        return self.log.start_offset > before
+    def apply_retention(self, config: Callable[[str], str], now: int) -> bool:
+        """Delete old segments by the topic's configs; returns whether the log start offset moved."""
+        start = self.log.start_offset
+        delete_old_segments(self.log, config, now)
+        self.transactions.delete_before(self.log.start_offset)
+        return self.log.start_offset > start
 
     def truncate(self, offset: int) -> None:
-        """Lose everything from `offset` on, as after an unclean election: see `Log.truncate`."""
+        """Remove everything from `offset` on, as after an unclean election: see `Log.truncate`."""
         self.log.truncate(offset)
         self.compacted_to = min(self.compacted_to, self.log.segments[-1].base_offset)
-        left = self.log.all_batches()
-        self.producers.read_again(left, self.log.end_offset, COORDINATOR_EPOCH)
-        self.transactions.read_again(left)
+        batches = self.log.all_batches()
+        self.producers.rebuild(batches, self.log.end_offset, COORDINATOR_EPOCH)
+        self.transactions.rebuild(batches)
 
 
 class Topic:
-    """One topic. `configs` holds only what was set on it; `config` knows the defaults."""
+    """One topic. `configs` has only what was set on it; `config` adds the defaults."""
 
     __slots__ = ("configs", "id", "name", "partitions")
 
@@ -105,16 +106,17 @@ class Topic:
         self.configs = dict(configs)
 
     def partition(self, index: int) -> Partition | None:
+        """Return a partition, or None if it does not exist."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
     def config(self, name: str, settings: Settings) -> str:
-        """The value that counts at a broker with these settings."""
+        """Return the value of a config on a broker with these settings."""
         value = self.configs.get(name)
         return broker_default(name, settings) if value is None else trimmed(value)
 
     def limits(self, settings: Settings) -> Limits:
-        """How large its segments get, and of how long a time their records are."""
-        if not self.configs.keys() & _OF_SEGMENTS:
+        """Return the limits of its segments."""
+        if not self.configs.keys() & _SEGMENT_CONFIGS:
             return _DEFAULT_LIMITS
         ms = int(self.config("segment.ms", settings))
         if "compact" in self.config("cleanup.policy", settings):
@@ -144,14 +146,14 @@ def broker_default(name: str, settings: Settings) -> str:
 
 
 class Topics:
-    """All topics, by name and by id. This is also the view of them that the group coordinator gets."""
+    """All topics, by name and by id; also the `TopicCatalog` of the coordinators."""
 
-    __slots__ = ("_alike", "_by_id", "_by_name")
+    __slots__ = ("_by_id", "_by_metric_name", "_by_name")
 
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._alike: dict[str, list[str]] = {}
+        self._by_metric_name: dict[str, list[str]] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -160,22 +162,27 @@ class Topics:
         return len(self._by_name)
 
     def named(self, name: str) -> Topic | None:
+        """Return the topic of this name, or None."""
         return self._by_name.get(name)
 
     def with_id(self, topic_id: UUID) -> Topic | None:
+        """Return the topic of this id, or None."""
         return self._by_id.get(topic_id)
 
-    # The three questions of the coordinator.
+    # The catalog of the coordinators.
 
     def name(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic id, or None."""
         topic = self._by_id.get(topic_id)
         return topic.name if topic else None
 
     def id(self, name: str) -> UUID | None:
+        """Return the id of a topic name, or None."""
         topic = self._by_name.get(name)
         return topic.id if topic else None
 
     def partitions(self, name: str) -> int | None:
+        """Return the partition count of a topic name, or None."""
         topic = self._by_name.get(name)
         return len(topic.partitions) if topic else None
 
@@ -186,31 +193,32 @@ class Topics:
         topic = Topic(name, topic_id, count, configs or {})
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
-        self._alike.setdefault(_seen(name), []).append(name)
+        self._by_metric_name.setdefault(_metric_name(name), []).append(name)
         return topic
 
     def delete(self, topic: Topic) -> None:
+        """Remove a topic."""
         del self._by_name[topic.name]
         del self._by_id[topic.id]
-        alike = self._alike[_seen(topic.name)]
-        alike.remove(topic.name)
-        if not alike:
-            del self._alike[_seen(topic.name)]
+        names = self._by_metric_name[_metric_name(topic.name)]
+        names.remove(topic.name)
+        if not names:
+            del self._by_metric_name[_metric_name(topic.name)]
 
     def refusal(self, name: str, count: int) -> tuple[ErrorCode, str] | None:
-        """Why no topic of this name and size can be made; None when it can."""
+        """Return why a topic of this name and partition count cannot be created, or None."""
         return self.name_refusal(name) or count_refusal(count)
 
     def name_refusal(self, name: str) -> tuple[ErrorCode, str] | None:
-        """Why no topic of this name can be made; None when it can."""
-        if (why := bad_name(name)) is not None:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION, why
+        """Return why a topic of this name cannot be created, or None."""
+        if (invalid := bad_name(name)) is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, invalid
         if name in self._by_name:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
-        if other := self._alike.get(_seen(name)):
+        if colliding := self._by_metric_name.get(_metric_name(name)):
             return (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {other[0]}",
+                f"Topic '{name}' collides with existing topic: {colliding[0]}",
             )
         if name == CLUSTER_METADATA:
             return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
@@ -218,19 +226,19 @@ class Topics:
 
 
 def count_refusal(count: int) -> tuple[ErrorCode, str] | None:
-    """Why no topic can have so many partitions; None when it can."""
+    """Return why a topic cannot have this partition count, or None."""
     if not 0 < count <= MAX_PARTITIONS:
         return ErrorCode.INVALID_PARTITIONS, f"The number of partitions must be from 1 to {MAX_PARTITIONS}."
     return None
 
 
-def _seen(name: str) -> str:
-    """A name as Kafka's metrics have it: two topics may not be alike there."""
+def _metric_name(name: str) -> str:
+    """Return a name as Kafka's metrics contain it; two topics must not have the same one."""
     return name.replace(".", "_")
 
 
 def bad_name(name: str) -> str | None:
-    """Why `name` can't be a topic's name; None when it can (Kafka's Topic.validate)."""
+    """Return why `name` cannot be the name of a topic, or None (Kafka's Topic.validate)."""
     if name in ("", ".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
     if _NAME.fullmatch(name) is None:
@@ -239,5 +247,5 @@ def bad_name(name: str) -> str | None:
 
 
 def grow(topic: Topic, count: int) -> None:
-    """Let `topic` have `count` partitions, more than it has."""
+    """Add partitions to `topic` until it has `count`."""
     topic.partitions.extend(Partition() for _ in range(count - len(topic.partitions)))

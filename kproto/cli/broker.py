@@ -79,7 +79,7 @@ def _broker(options: argparse.Namespace) -> int:
     import time
     from contextlib import AsyncExitStack
 
-    from ..broker.security.listeners import Listener, not_listening
+    from ..broker.security.listeners import Listener, allowed_addresses
     from ..broker.server import Server
     from ..security.oauthbearer import unsecured
     from ..testing.proxy import Proxy
@@ -105,7 +105,7 @@ def _broker(options: argparse.Namespace) -> int:
                     proxy = Proxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=told)
                     bootstrap = (await stack.enter_async_context(proxy)).bootstrap
             except OSError as error:
-                raise ConfigError("--listen", options.listen, not_listening(error)) from None
+                raise ConfigError("--listen", options.listen, allowed_addresses(error)) from None
             places = server.places if told is None else {listeners[0].protocol: bootstrap}
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
@@ -114,7 +114,7 @@ def _broker(options: argparse.Namespace) -> int:
                 print(how_to(places, made, dict(options.user), _client_auth(settings)), flush=True)
             await (asyncio.Event().wait() if told is None else told.in_vain())
 
-    listeners = [Listener.read(text) for text in options.listen.split(",")]
+    listeners = [Listener.parse(text) for text in options.listen.split(",")]
     settings = dict(options.set)
     if options.trace and (len(listeners) > 1 or listeners[0].tls):
         raise ConfigError("--trace", options.listen, "one listener, without TLS")
@@ -160,10 +160,10 @@ def _tls(
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
         return made, made.context(auth)
-    from ..broker.security.tls import context
+    from ..broker.security.tls import server_context
 
     try:
-        return None, context(cert, auth, options.tls_ca)
+        return None, server_context(cert, auth, options.tls_ca)
     except (OSError, TypeError) as error:
         allowed = "a PEM certificate with its key, and --tls-ca where clients are asked for theirs"
         raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None

@@ -109,7 +109,7 @@ def _watch(options: argparse.Namespace) -> int:
     import asyncio
     import contextlib
 
-    from ..broker.security.listeners import not_listening
+    from ..broker.security.listeners import allowed_addresses
     from ..testing.proxy import Proxy
 
     teller = Teller(options)
@@ -128,7 +128,7 @@ def _watch(options: argparse.Namespace) -> int:
                 raise
             except OSError as error:
                 where = "{}:{}".format(*options.listen)
-                raise ConfigError("--listen", where, not_listening(error)) from None
+                raise ConfigError("--listen", where, allowed_addresses(error)) from None
             teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
             await told.in_vain()
 

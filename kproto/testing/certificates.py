@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..broker.security.tls import context
+from ..broker.security.tls import server_context
 from ..errors import ConfigError, MissingExtra
 from ..validation import checked
 
@@ -43,7 +43,7 @@ class Certificates:
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
         try:
-            return context(server or self.server, client_auth, self.ca)
+            return server_context(server or self.server, client_auth, self.ca)
         except (OSError, TypeError) as error:
             raise ConfigError("server", server, f"a file of PEM, with its key ({error})") from None
 

@@ -14,22 +14,22 @@ from kproto.broker.apis.table import served
 from kproto.broker.broker import (
     Action,
     Broker,
-    Close,
+    Disconnect,
     GroupCoordinatorStep,
     LogsCleaned,
-    Reply,
+    SendFrame,
     TransactionCoordinatorStep,
 )
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
 from kproto.broker.log import Log
 from kproto.broker.machine import (
-    Connected,
+    ClientConnected,
+    ClientDisconnected,
     CreateTopic,
-    Disconnected,
     Event,
-    Received,
-    Sent,
+    FrameReceived,
+    ResponseSent,
     Tick,
     next_deadline,
     step,
@@ -93,19 +93,19 @@ class Stage:
     def client(self) -> Client:
         client = Client(self, next(self._ids))
         self._clients[client.conn] = client
-        self.step(Connected(client.conn, "10.0.0.7"))
+        self.step(ClientConnected(client.conn, "10.0.0.7"))
         return client
 
     def step(self, event: Event) -> list[Action]:
         """Give the event to the broker; its answers go to the clients, which take them at once."""
         actions = step(self.broker, event, self.now)
         for action in actions:
-            if isinstance(action, Reply):
+            if isinstance(action, SendFrame):
                 client = self._clients[action.conn]
                 client.answers.append(action.frame)
                 if client.reads:
-                    self.step(Sent(action.conn))
-            elif isinstance(action, Close):
+                    self.step(ResponseSent(action.conn))
+            elif isinstance(action, Disconnect):
                 self.closed[action.conn] = action.reason
             elif not isinstance(action, LogsCleaned):
                 self.told.append(action)
@@ -151,7 +151,7 @@ class Client:
         self.stage.wait(0)  # what is due now, as the join of a first member without an initial delay
 
     def send_bytes(self, frame: bytes) -> None:
-        self.stage.step(Received(self.conn, frame, self.stage.random_id()))
+        self.stage.step(FrameReceived(self.conn, frame, self.stage.random_id()))
 
     def answer(self) -> Any:
         """The next answer; it must be the one to the oldest open request."""
@@ -166,7 +166,7 @@ class Client:
         return self.answer()
 
     def leave(self) -> None:
-        self.stage.step(Disconnected(self.conn))
+        self.stage.step(ClientDisconnected(self.conn))
 
     # Requests that many tests need.
 
@@ -307,23 +307,23 @@ class TwoBrokers:
         self.now = 1000
         for node, broker in self.brokers.items():
             self.conns[node] = next(_CONNS)
-            step(broker, Connected(self.conns[node], "client"), self.now)
+            step(broker, ClientConnected(self.conns[node], "client"), self.now)
         self.step(1, CreateTopic("t", 2, UUID(int=7)))
 
     def step(self, node: int, event: Event) -> None:
         for action in step(self.brokers[node], event, self.now):
-            if isinstance(action, Reply):
+            if isinstance(action, SendFrame):
                 key, version = self.asked[action.conn]
                 _, self.answers[action.conn] = decode_response(action.frame, response_class(key), version)
 
     def ask(self, node: int, request: Message, version: int) -> Message | None:
         """The answer; None while it is waited for."""
         conn = next(_CONNS)
-        step(self.brokers[node], Connected(conn, "client"), self.now)
+        step(self.brokers[node], ClientConnected(conn, "client"), self.now)
         key = type(request).__api_key__
         assert key is not None
         self.asked[conn] = (key, version)
-        self.step(node, Received(conn, encode_request(request, version, 1, "c"), UUID(int=conn)))
+        self.step(node, FrameReceived(conn, encode_request(request, version, 1, "c"), UUID(int=conn)))
         self.conns[node] = conn
         return self.answers.get(conn)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kproto.broker import compaction
 from kproto.broker.machine import CleanLogs
 from kproto.broker.topics import Topic
-from kproto.broker.transaction_index import Aborted
+from kproto.broker.transaction_index import AbortedTransactionRange
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Batch, batches, encode_batch, rows
 from kproto.records.crc32c import crc32c
@@ -256,10 +256,10 @@ def test_what_is_not_stable_is_left_alone(stage: Stage, client: Client) -> None:
     stage.now += 20
     write(client, ("a", "2"))
     partition = stage.topic("t").partitions[0]
-    partition.transactions.wrote(99, 1)
+    partition.transactions.on_batch_appended(99, 1)
     stage.step(CleanLogs())
     assert len(held(stage)) == 2
-    partition.transactions.ended(99, 1, committed=True)
+    partition.transactions.on_marker_appended(99, 1, committed=True)
     stage.step(CleanLogs())
     assert held(stage) == [(1, "a", "2")]
 
@@ -355,14 +355,16 @@ def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
         ]
 
 
-def first_of_each_key(found: Iterable[Batch], aborted: Iterable[Aborted]) -> dict[bytes, int]:
+def first_of_each_key(found: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
     latest: dict[bytes, int] = {}
     for one in (record for batch in found for record in batch.records()):
         latest.setdefault(one.key or b"", one.offset)
     return latest
 
 
-def without_tombstones(found: Iterable[Batch], aborted: Iterable[Aborted]) -> dict[bytes, int]:
+def without_tombstones(
+    found: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]
+) -> dict[bytes, int]:
     there = [record for batch in found for record in batch.records() if record.value is not None]
     return {one.key or b"": one.offset for one in there}
 
@@ -380,13 +382,13 @@ def tombstones_go_first(record: Record, latest: dict[bytes, int], *, tombstones:
     return record.value is not None
 
 
-WHOLE = compaction._rewritten
+WHOLE = compaction._with_records
 MUTANTS: list[tuple[str, Any]] = [
-    ("_latest", first_of_each_key),
-    ("_latest", without_tombstones),
-    ("_rewritten", renumbered),
-    ("_stays", everything_stays),
-    ("_stays", tombstones_go_first),
+    ("_last_offsets", first_of_each_key),
+    ("_last_offsets", without_tombstones),
+    ("_with_records", renumbered),
+    ("_is_kept", everything_stays),
+    ("_is_kept", tombstones_go_first),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.broker.fetch_sessions import IDLE_MS
-from kproto.broker.machine import Changed, CreateTopic, Truncate
+from kproto.broker.machine import CreateTopic, LogChanged, TruncateLog
 from kproto.error_codes import ErrorCode
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchResponse, ForgottenTopic
@@ -91,7 +91,7 @@ def test_who_read_what_was_cut_off_is_told_where_to_go(
     session = opened(client, 0)
     known = [fetch_topic(2, fetched_epoch=0)]
     assert said(client.fetch(fetch_request(*known, session=(session, 1), wait=0))) == []
-    stage.step(Truncate("t", 0, 1))
+    stage.step(TruncateLog("t", 0, 1))
     producer.produce(batch_of(b"b"))
     for epoch in (2, 3):
         [data] = partitions_of(client.fetch(fetch_request(session=(session, epoch))))
@@ -171,7 +171,7 @@ def test_a_moved_log_start_is_news(stage: Stage, client: Client, producer: Clien
     session = opened(client, 0)
     client.fetch(fetch_request(fetch_topic(1), session=(session, 1), wait=0))
     stage.log("t").delete_before(1)
-    stage.step(Changed("t", 0))
+    stage.step(LogChanged("t", 0))
     [data] = partitions_of(client.fetch(fetch_request(session=(session, 2), wait=0)))
     assert data.log_start_offset == 1
 

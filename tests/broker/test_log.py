@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.broker.log import EpochEnd, Found, Log
+from kproto.broker.log import EpochEnd, Log, TimestampOffset
 from kproto.records import assign_offsets, batches, rows
 from tests.broker.stage import batch_of
 
@@ -26,7 +26,7 @@ def in_epochs(*sizes: int) -> Log:
     log = Log()
     for epoch, size in enumerate(sizes):
         if epoch:
-            log.elect()
+            log.start_leader_epoch()
         if size:
             batch = assign_offsets(batch_of(*[b"x"] * size), log.end_offset, log.leader_epoch)
             log.append(batch, size, 1000)
@@ -96,7 +96,7 @@ def test_a_search_by_time_finds_what_a_walk_over_all_records_finds(
     log.delete_before(min(deleted, log.end_offset))
     flat = [time for batch in times for time in batch]
     expected = [
-        Found(offset, time, 0)
+        TimestampOffset(offset, time, 0)
         for offset, time in enumerate(flat)
         if time >= wanted and offset >= log.start_offset
     ]
@@ -105,7 +105,7 @@ def test_a_search_by_time_finds_what_a_walk_over_all_records_finds(
 
 def test_the_latest_timestamp_is_that_of_its_first_record() -> None:
     log = log_of(2, 3, timestamps=[[5, 9], [7, 9, 8]])
-    assert log.latest_timestamp() == Found(1, 9, 0)
+    assert log.latest_timestamp() == TimestampOffset(1, 9, 0)
 
 
 def test_an_empty_log_has_no_latest_timestamp() -> None:
@@ -138,7 +138,7 @@ def test_the_start_never_goes_back() -> None:
 
 def test_an_election_begins_an_epoch_at_the_end() -> None:
     log = log_of(2)
-    log.elect()
+    log.start_leader_epoch()
     log.append(assign_offsets(batch_of(b"x"), 2, log.leader_epoch), 1, 0)
     assert [b.partition_leader_epoch for b in batches(b"".join(log.read(0, 1 << 20, at_least_one=True)))] == [
         0,
@@ -197,7 +197,7 @@ def test_a_log_can_be_written_after_a_cut() -> None:
     log.truncate(2)
     log.append(assign_offsets(batch_of(b"new", timestamps=[7]), 2, log.leader_epoch), 1, 7)
     assert [record.value for record in rows(b"".join(log.read(2, 1 << 20, at_least_one=True)))] == [b"new"]
-    assert log.first_at(0) == Found(0, 1000, 0)
+    assert log.first_at(0) == TimestampOffset(0, 1000, 0)
 
 
 @given(st.lists(st.integers(1, 4), max_size=6), st.integers(0, 30), st.integers(0, 30))

@@ -65,7 +65,7 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
     purgatory.remove(1)
     purgatory.remove(1)
     assert (len(purgatory), purgatory.next_deadline(), purgatory.waiting_for([ONE, OTHER])) == (0, None, [])
-    assert purgatory._who == {}
+    assert purgatory._watchers == {}
 
 
 def test_a_record_elsewhere_looks_at_no_fetch_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:

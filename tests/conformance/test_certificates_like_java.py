@@ -15,7 +15,7 @@ import pytest
 
 from consumer.security import client_properties, security_options
 from consumer.security.failures import TlsFailed
-from kproto.broker.security.tls import Pipe, TlsBroken, context
+from kproto.broker.security.tls import ServerTls, TlsError, server_context
 from kproto.errors import ConfigError
 from tests.conformance import judges
 
@@ -160,14 +160,14 @@ def we_say(client: Path, broker: Path, host: str, auth: str) -> str:
     assert tls is not None
     folder = broker.parent
     trusted = folder / "ssl.truststore.location.pem"
-    here = Pipe(context(str(folder / "ssl.keystore.location.pem"), auth, str(trusted)))
+    here = ServerTls(server_context(str(folder / "ssl.keystore.location.pem"), auth, str(trusted)))
     there, said = tls.pipe(host), "in"
     data = there.begin()
     try:
         for _ in range(4):
             try:
                 here.feed(data)
-            except TlsBroken:
+            except TlsError:
                 said = "broker"
             if back := here.outgoing():
                 there.feed(back)
@@ -175,7 +175,7 @@ def we_say(client: Path, broker: Path, host: str, auth: str) -> str:
             data = there.outgoing()
     except TlsFailed:
         return "broker" if said == "broker" else "client"
-    return said if there.secured and here.secured else "nothing"
+    return said if there.is_handshake_complete and here.secured else "nothing"
 
 
 def test_stores_and_certificates_are_believed_as_by_java(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from consumer.engine.failure_reports import FailureReports
 from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.timing import FAILURE_REPORT_DELAY_MS, FIRST_REPORT_INTERVAL_MS
-from kproto.broker.machine import Fail
+from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.fetch import FetchRequest
@@ -48,7 +48,7 @@ AT_THE_START: list[tuple[Any, ErrorCode]] = [
 
 
 def refuse(world: World, request: Any, code: ErrorCode, times: int = 10**6) -> None:
-    world.step(1, Fail(request.__api_key__, code, times))
+    world.step(1, FailRequests(request.__api_key__, code, times))
 
 
 def refused(request: Any, code: ErrorCode, for_ms: int) -> tuple[World, Consumer]:

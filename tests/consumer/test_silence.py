@@ -11,7 +11,7 @@ from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import GROUP
 from consumer.engine.network.connection import Call
 from consumer.engine.network.transport import Data
-from kproto.broker.machine import Fail
+from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -212,12 +212,12 @@ def test_a_coordinator_that_can_t_write_commits_still_hears_heartbeats(code: Err
     world.write("t", 0, "x")
     assert world.run(until=lambda: a.values() == ["x"])
     for node in world.brokers:
-        world.step(node, Fail(OffsetCommitRequest.__api_key__ or 0, code, 10**6))
+        world.step(node, FailRequests(OffsetCommitRequest.__api_key__ or 0, code, 10**6))
     committed = a.commit(timeout_ms=600_000)
     world.run(120_000)
     assert a.heard("lost") == []
     for node in world.brokers:
-        world.step(node, Fail(OffsetCommitRequest.__api_key__ or 0, code, 0))
+        world.step(node, FailRequests(OffsetCommitRequest.__api_key__ or 0, code, 0))
     assert world.run(5_000, until=lambda: committed in a.done)
     assert a.done[committed][1] is None
 
@@ -229,7 +229,9 @@ def test_a_coordinator_that_can_t_write_commits_may_be_none_any_more() -> None:
     committed = a.commit({tp("t", 0): 5})
     assert world.run(5_000, until=lambda: committed in a.done)
     here = world.cluster.group_coordinator_of("g")
-    world.step(here, Fail(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6))
+    world.step(
+        here, FailRequests(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6)
+    )
     again = a.commit({tp("t", 0): 6}, timeout_ms=600_000)
     world.run(10_000)
     assert again not in a.done

@@ -15,7 +15,7 @@ from consumer.engine.network.client import FETCH, GROUP, MAIN
 from consumer.engine.network.throttle import FROM, ThrottleReports, throttle_ms
 from consumer.engine.network.transport import Data
 from consumer.engine.timing import FIRST_REPORT_INTERVAL_MS, MAX_REPORT_INTERVAL_MS
-from kproto.broker.machine import Throttle
+from kproto.broker.machine import ThrottleClients
 from kproto.broker.server import running
 from kproto.errors import RequestTimedOut
 from kproto.messages.fetch import FetchRequest
@@ -253,14 +253,14 @@ def test_a_consumer_that_is_throttled_reads_on_later_and_keeps_its_partitions() 
     a.subscribe("t")
     assert world.run(until=a.is_stable)
     world.run(1_000)
-    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 20_000))
+    world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 20_000))
     world.write("t", 0, "x")
     world.run(1_000)
     before = len(world.requests)
     world.run(59_000)
     assert len(sent(world, FetchRequest, before)) <= 3
     assert len(sent(world, HeartbeatRequest, before)) >= 40
-    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 0))
+    world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     assert world.run(25_000, until=lambda: a.values() == ["x"])
     for kind in ("lost", "refused", "unreachable", "uncommitted"):
         assert a.heard(kind) == [], kind
@@ -271,25 +271,25 @@ def test_a_consumer_that_is_throttled_reads_on_later_and_keeps_its_partitions() 
 
 def test_a_first_fetch_that_is_throttled_is_no_refusal() -> None:
     world = World({"t": 1})
-    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 500))
+    world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 500))
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({T0: None})
     world.write("t", 0, "x")
     world.run(20_000)
     assert a.heard("refused") == []
     assert a.heard("throttled") == []
-    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 0))
+    world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     assert world.run(2_000, until=lambda: a.values() == ["x"])
 
 
 def test_a_quiet_that_is_longer_than_a_request_may_take_fails_no_fetch() -> None:
     world = World({"t": 1})
-    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 200_000))
+    world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 200_000))
     world.write("t", 0, "x")
     a = world.consumer(auto_offset_reset="earliest", request_timeout_ms=30_000)
     a.assign({T0: None})
     world.run(1_000)
-    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 0))
+    world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     before = len(world.requests)
     world.run(190_000)
     assert a.values() == []
@@ -303,7 +303,7 @@ def test_a_producer_that_is_throttled_sends_more_at_once_later() -> None:
     producer = world.producer()
     first = producer.deliver("t", "0", partition=0)
     assert world.run(until=lambda: first.done())
-    world.step(1, Throttle(ProduceRequest.__api_key__ or 0, 10_000))
+    world.step(1, ThrottleClients(ProduceRequest.__api_key__ or 0, 10_000))
     deliveries = []
     before = len(world.requests)
     for number in range(1, 101):
@@ -316,7 +316,7 @@ def test_a_producer_that_is_throttled_sends_more_at_once_later() -> None:
 
 def test_metadata_that_is_throttled_holds_nobody_up_for_long() -> None:
     world = World({"t": 1})
-    world.step(1, Throttle(MetadataRequest.__api_key__ or 0, 900))
+    world.step(1, ThrottleClients(MetadataRequest.__api_key__ or 0, 900))
     world.write("t", 0, "x")
     a = world.consumer(**GROUP_OPTIONS)
     a.subscribe("t")

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kproto.broker import machine
 from kproto.broker.apis.table import served
-from kproto.broker.broker import Broker, Close, Reply
+from kproto.broker.broker import Broker, Disconnect, SendFrame
 from kproto.broker.call import Node
 from kproto.broker.settings import Settings
 from kproto.errors import DecodeError
@@ -83,9 +83,9 @@ class Stage:
 
     def _operate(self, request: Message) -> None:
         conn = next(self.ids)
-        self._broker(machine.Connected(conn, "operator"))
+        self._broker(machine.ClientConnected(conn, "operator"))
         self._broker(
-            machine.Received(conn, encode_request(request, 9, 1, "operator"), UUID(int=next(self.ids)))
+            machine.FrameReceived(conn, encode_request(request, 9, 1, "operator"), UUID(int=next(self.ids)))
         )
 
     # ---- members and time
@@ -130,12 +130,12 @@ class Stage:
 
     def _broker(self, event: machine.Event) -> None:
         for action in list(machine.step(self.broker, event, self.now)):
-            if isinstance(action, Reply):
+            if isinstance(action, SendFrame):
                 wire = self.conns.get(action.conn)
-                self._broker(machine.Sent(action.conn))
+                self._broker(machine.ResponseSent(action.conn))
                 if wire is not None:
                     wire.reply(action.frame)
-            elif isinstance(action, Close) and (wire := self.conns.pop(action.conn, None)) is not None:
+            elif isinstance(action, Disconnect) and (wire := self.conns.pop(action.conn, None)) is not None:
                 wire.broken("the broker closed the connection")
 
     def name(self, text: str) -> str:
@@ -155,7 +155,7 @@ class Wire:
         self.free_at = 0
         self.group = False
         self.stage.conns[self.conn] = self
-        self.stage._broker(machine.Connected(self.conn, "member"))
+        self.stage._broker(machine.ClientConnected(self.conn, "member"))
 
     def send(self, action: c.SendRequest) -> None:
         number = next(self.stage.ids)
@@ -168,7 +168,7 @@ class Wire:
 
     def _hear(self, frame: bytes) -> None:
         if self.conn in self.stage.conns:
-            self.stage._broker(machine.Received(self.conn, frame, UUID(int=next(self.stage.ids))))
+            self.stage._broker(machine.FrameReceived(self.conn, frame, UUID(int=next(self.stage.ids))))
 
     def reply(self, frame: bytes) -> None:
         number = int.from_bytes(frame[:4], "big")
@@ -259,14 +259,14 @@ class Member:
     def drop(self) -> None:
         """Its connections with group traffic break."""
         for wire in [one for one in self.wires.values() if one.group]:
-            self.stage._broker(machine.Disconnected(wire.conn))
+            self.stage._broker(machine.ClientDisconnected(wire.conn))
             wire.broken("connection reset by peer")
 
     def kill(self) -> None:
         self.alive = False
         for wire in list(self.wires.values()):
             self.stage.conns.pop(wire.conn, None)
-            self.stage._broker(machine.Disconnected(wire.conn))
+            self.stage._broker(machine.ClientDisconnected(wire.conn))
 
     # ---- the machine
 
@@ -293,7 +293,7 @@ class Member:
                 self.wires[to].send(action)
             case c.CloseConnection(address=address):
                 if (wire := self.wires.get(address)) is not None:
-                    self.stage._broker(machine.Disconnected(wire.conn))
+                    self.stage._broker(machine.ClientDisconnected(wire.conn))
                     wire.broken(HUNG_UP)
             case c.FinishPoll(records=records, error=error):
                 self.waiting = False

@@ -38,5 +38,8 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 
 
 def has_unknown(*enum_values: int) -> bool:
-    """Return whether one of the values is UNKNOWN (0); Kafka does parse numbers that it does not know."""
+    """Return whether one of the values is UNKNOWN (0).
+
+    Kafka does parse numbers that it does not know.
+    """
     return _UNKNOWN in enum_values

@@ -1,4 +1,4 @@
-"""The entry of one API in the broker's table: its versions, handler, authorization and refusal."""
+"""The entry of one API in the broker's table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class Api:
         )
 
     def authorize(self, broker: Broker, call: Call) -> Authorized:
-        """Narrow a call to what its caller may do; returns its response if nothing is left to execute."""
+        """Narrow a call to what its caller may do.
+
+        Returns its response if nothing is left to execute.
+        """
         if self.authorization is None or (broker.acls is None and call.injected_error is None):
             return call
         return self.authorization.narrow(Access(broker, call), call.request)

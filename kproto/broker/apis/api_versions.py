@@ -64,7 +64,10 @@ def _transaction_version(broker: Broker) -> int:
 
 
 def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
-    """Answer an unknown version of ApiVersions, in version 0; the client then retries (KIP-511)."""
+    """Answer an unknown version of ApiVersions, in version 0.
+
+    The client then retries (KIP-511).
+    """
     own = [broker.apis[API_VERSIONS]]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 

@@ -1,4 +1,4 @@
-"""Authorization of requests: which permissions an API requires, and how a request is narrowed to them.
+"""Authorization: the permissions that an API requires, and requests narrowed to them.
 
 Each API declares an `Authorization` in its entry of the table; `authorize` applies it before the handler
 runs. `Authorization.requirements` is the readable half: operation, resource and error.
@@ -97,7 +97,10 @@ class Access:
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
-        """Return the call with these request fields replaced; `amend` changes its response in place."""
+        """Return the call with these request fields replaced.
+
+        `amend` changes its response in place.
+        """
 
         def amend_response(response: Message) -> Message:
             amend(response)
@@ -120,7 +123,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The permissions that the requests of one API need, and the function that narrows a request to them."""
+    """The permissions that an API requires, and the function that narrows a request to them."""
 
     requirements: tuple[Requirement, ...]
     narrow: Callable[[Access, Any], Authorized]
@@ -167,7 +170,10 @@ def on_cluster(operation: Operation) -> Authorization:
 
 
 def on_group(operation: Operation) -> Authorization:
-    """Require a permission on the group of the request; without it the whole request is refused."""
+    """Require a permission on the group of the request.
+
+    Without it the whole request is refused.
+    """
 
     def narrow(access: Access, request: Any) -> Authorized:
         if access.allows_group(operation, request.group_id):
@@ -178,7 +184,7 @@ def on_group(operation: Operation) -> Authorization:
 
 
 def on_transactional_id(operation: Operation) -> Authorization:
-    """Require a permission on the transactional id of the request, or refuse the whole request."""
+    """Require a permission on the transactional id, or refuse the whole request."""
 
     def narrow(access: Access, request: Any) -> Authorized:
         if access.allows_transactional_id(operation, request.transactional_id):
@@ -218,7 +224,7 @@ def narrow_topics(
     refuse_topic: Callable[[Any], Any],
     topic_responses: Callable[[Any], list[Any]] = lambda response: response.topics,
 ) -> Call:
-    """Narrow the call to the permitted topics, and add the refusals of the denied ones to its response."""
+    """Narrow the call to the permitted topics, and refuse the denied ones in its response."""
     if not denied:
         return access.call
 
@@ -229,7 +235,10 @@ def narrow_topics(
 
 
 def restrict_cluster_operations(access: Access, response: Any) -> None:
-    """Clear the bits of cluster operations that the caller may not perform; all of them without DESCRIBE."""
+    """Clear the bits of cluster operations that the caller may not perform.
+
+    All of them without DESCRIBE.
+    """
     supported = response.cluster_authorized_operations
     if supported != OPERATIONS_NOT_REQUESTED and not access.allows_cluster(Operation.DESCRIBE):
         supported = 0

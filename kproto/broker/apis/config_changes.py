@@ -31,9 +31,10 @@ class ChangeType(IntEnum):
 def alter_resources(
     broker: Broker, resources: Sequence[AlterConfigsResource], *, validate_only: bool
 ) -> list[Outcome]:
-    """Apply the changes of each resource, unless they are only to be validated; returns an outcome for each.
+    """Apply the changes of each resource, unless they are only to be validated.
 
-    An unknown type of change fails all resources that passed the first checks, as in Kafka's controller.
+    Returns an outcome for each. An unknown type of change fails all resources that passed the first checks,
+    as in Kafka's controller.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]
@@ -73,7 +74,7 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the resources that a broker refuses without its controller (ConfigAdminManager.preprocess)."""
+    """Return what a broker refuses without its controller (ConfigAdminManager.preprocess)."""
     times = Counter(map(_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:
@@ -97,7 +98,10 @@ def _faults_before_controller(
 
 
 def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
-    """Alter a topic; checks in Kafka's order: lists, the name, the values, the topic's existence."""
+    """Alter a topic.
+
+    Checks in Kafka's order: lists, the name, the values, the topic's existence.
+    """
     name = resource.resource_name
     topic = broker.topics.named(name)
     configs = dict(topic.configs) if topic is not None else {}
@@ -123,7 +127,7 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
-    """Return the new value of a config, or None if the change is for lists and the config is not one."""
+    """Return the new value of a config, or None for a list operation on another type."""
     if change.config_operation == ChangeType.SET:
         return change.value
     config = TOPIC_CONFIGS.get(change.name)

@@ -1,4 +1,4 @@
-"""What the config APIs share: resource types, and the configs of topics and brokers with their synonyms."""
+"""What the config APIs share: resource types, and configs with their synonyms."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
 
 
 def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """Describe the configs of a broker by its id, or those that are set for all brokers (no name)."""
+    """Describe the configs of a broker by its id, or with no name those of all brokers."""
     if name == ALL:
         defaults = broker.cluster.dynamic.values(ALL)
         return [_describe_broker_config(broker, config, defaults[config], ALL) for config in sorted(defaults)]
@@ -124,7 +124,7 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:
-    """Return Kafka's message if `name` is not the id of this broker (or empty, for all), or None."""
+    """Return Kafka's message if `name` is neither this broker's id nor empty, or None."""
     if name in (ALL, str(broker.node.id)):
         return None
     if not name.lstrip("-").isdigit():
@@ -150,7 +150,7 @@ def config_requirements(operation: Operation) -> tuple[Requirement, ...]:
 
 
 def config_error(access: Access, operation: Operation, resource: Any) -> ErrorCode | None:
-    """Return the error if the caller may not perform `operation` on the configs of a resource, or None."""
+    """Return the error if the caller may not access the configs of a resource, or None."""
     if resource.resource_type not in _PERMISSIONS:
         return None
     acl_resource, error = _PERMISSIONS[resource.resource_type]

@@ -17,7 +17,10 @@ _ANY: Final = 1  # of ResourceType, AclOperation and AclPermissionType
 
 
 def handle_create_acls(broker: Broker, call: Call) -> Result:
-    """Create ACLs; each is refused on its own, except that a filter value fails the whole request."""
+    """Create ACLs.
+
+    Each is refused on its own, except that a filter value fails the whole request.
+    """
     request = call.request
     assert isinstance(request, CreateAclsRequest)
     if any(map(_is_unparsable, request.creations)):
@@ -64,7 +67,10 @@ def _is_unparsable(creation: AclCreation) -> bool:
 
 
 def _has_filter_value(creation: AclCreation) -> bool:
-    """Return whether an ACL has ANY or MATCH, which are for filters; Kafka then creates none of the ACLs."""
+    """Return whether an ACL has ANY or MATCH, which are for filters.
+
+    Kafka then creates none of the ACLs.
+    """
     if creation.resource_pattern_type in (Pattern.ANY, Pattern.MATCH):
         return True
     return _ANY in (creation.resource_type, creation.operation, creation.permission_type)

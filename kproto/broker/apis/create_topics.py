@@ -191,7 +191,10 @@ def _assignment_fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
 
 
 def _authorize(access: Access, request: CreateTopicsRequest) -> Authorized:
-    """Require CREATE on the cluster or on each topic; configs are shown with DESCRIBE_CONFIGS only."""
+    """Require CREATE on the cluster or on each topic.
+
+    Configs are shown with DESCRIBE_CONFIGS only.
+    """
     any_topic = access.allows_cluster(Operation.CREATE)
     times = Counter(topic.name for topic in request.topics)
     denied = {

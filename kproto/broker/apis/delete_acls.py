@@ -19,7 +19,10 @@ from .authorization import AUTHORIZATION_FAILED, on_cluster
 
 
 def handle_delete_acls(broker: Broker, call: Call) -> Result:
-    """Delete the ACLs that match the filters; an ACL is reported by every filter that matches it."""
+    """Delete the ACLs that match the filters.
+
+    An ACL is reported by every filter that matches it.
+    """
     request = call.request
     assert isinstance(request, DeleteAclsRequest)
     if any(map(is_unparsable_filter, request.filters)):
@@ -71,7 +74,10 @@ def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
 
 
 def _fault(requested: DeleteAclsFilter) -> str | None:
-    """Return Kafka's message for a filter with unknown numbers, or None; DescribeAcls accepts them."""
+    """Return Kafka's message for a filter with unknown numbers, or None.
+
+    DescribeAcls accepts them.
+    """
     if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {*Pattern}:
         return "Unknown patternFilter."
     known = requested.operation in {*Operation} and requested.permission_type in {*Permission}

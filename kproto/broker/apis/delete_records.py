@@ -24,7 +24,10 @@ HIGH_WATERMARK: Final = -1  # as an offset: delete all records
 
 
 def handle_delete_records(broker: Broker, call: Call) -> Result:
-    """Delete the records before an offset; of a partition that is named twice the last offset counts."""
+    """Delete the records before an offset.
+
+    Of a partition that is named twice the last offset counts.
+    """
     request = call.request
     assert isinstance(request, DeleteRecordsRequest)
     topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
@@ -58,7 +61,7 @@ def _delete(
     if not 0 <= offset <= log.end_offset:
         return _refuse_partition(index, ErrorCode.OFFSET_OUT_OF_RANGE)
     partition.delete_before(offset)
-    broker.wake([partition])
+    broker.on_partitions_changed([partition])
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)
 
 

@@ -59,7 +59,10 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
 
 
 def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
-    """Return each name and each id once; entries with both or neither are all kept, as in Kafka."""
+    """Return each name and each id once.
+
+    Entries with both or neither are all kept, as in Kafka.
+    """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):
         invalid = (state.name is None) == (state.topic_id == NO_ID)

@@ -26,7 +26,10 @@ LOG_DIR: Final = "memory"
 
 
 def handle_describe_log_dirs(broker: Broker, call: Call) -> Result:
-    """Return the sizes of the partitions that have a replica on this broker; others are omitted."""
+    """Return the sizes of the partitions that have a replica on this broker.
+
+    Others are omitted.
+    """
     request = call.request
     assert isinstance(request, DescribeLogDirsRequest)
     requested: set[tuple[str, int]] | None = None

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the idempotent producers of a partition and their ongoing transactions."""
+"""DescribeProducers (key 61): idempotent producers and their ongoing transactions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _describe_partition(broker: Broker, topic_name: str, index: int) -> Partitio
                 producer_id=producer_id,
                 producer_epoch=state.epoch,
                 last_sequence=state.last_sequence,
-                last_timestamp=state.seen_at,
+                last_timestamp=state.last_timestamp,
                 coordinator_epoch=state.coordinator_epoch,
                 current_txn_start_offset=-1 if start is None else start,
             )

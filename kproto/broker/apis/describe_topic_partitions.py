@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): topics in the order of their names, page by page (KIP-966)."""
+"""DescribeTopicPartitions (key 75): topics by name, page by page (KIP-966)."""
 
 from __future__ import annotations
 

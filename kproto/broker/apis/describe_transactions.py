@@ -21,7 +21,10 @@ from .transaction_coordinator import send_to_coordinator
 
 
 def handle_describe_transactions(broker: Broker, call: Call) -> Result:
-    """Pass the request to the transaction coordinator; ids of other nodes are answered NOT_COORDINATOR."""
+    """Pass the request to the transaction coordinator.
+
+    Ids of other nodes are answered NOT_COORDINATOR.
+    """
     cluster, node_id = broker.cluster, broker.node.id
     if len(cluster.brokers) > 1:
 

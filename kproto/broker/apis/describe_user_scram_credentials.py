@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): users with SCRAM credentials, and their iterations."""
+"""DescribeUserScramCredentials (key 50): SCRAM mechanisms and iterations of users."""
 
 from __future__ import annotations
 

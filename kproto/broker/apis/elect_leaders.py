@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): preferred and unclean elections, as in QuorumController.electLeaders."""
+"""ElectLeaders (key 43): preferred and unclean elections, as in QuorumController."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _NOT_NEEDED: Final = "Leader election not needed for topic partition."
 
 
 def handle_elect_leaders(broker: Broker, call: Call) -> Result:
-    """Hold elections; a request for all partitions is answered with those whose leader changed or failed."""
+    """Hold elections.
+
+    A request for all partitions is answered with those whose leader changed or failed.
+    """
     request = call.request
     assert isinstance(request, ElectLeadersRequest)
     if request.topic_partitions == []:  # Kafka checks nothing else of an empty request
@@ -95,7 +98,10 @@ def _elect(broker: Broker, topic_name: str, index: int, *, unclean: bool) -> Par
 
 
 def _elect_leader(broker: Broker, partition: Partition, index: int, *, unclean: bool) -> ErrorCode:
-    """Elect the preferred replica; an `unclean` election takes any live replica if there is no leader."""
+    """Elect the preferred replica.
+
+    An `unclean` election takes any live replica if there is no leader.
+    """
     cluster = broker.cluster
     leader = cluster.leader(partition, index)
     replicas = cluster.replicas_of(partition, index)
@@ -107,8 +113,8 @@ def _elect_leader(broker: Broker, partition: Partition, index: int, *, unclean: 
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         )
     cluster.leaders[partition] = candidates[0]
-    partition.log.elect()
-    broker.wake([partition])
+    partition.log.start_leader_epoch()
+    broker.on_partitions_changed([partition])
     return ErrorCode.NONE
 
 

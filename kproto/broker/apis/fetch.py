@@ -56,7 +56,7 @@ MOST_UNSENT: Final = 1 << 28
 
 @dataclass(slots=True)
 class DelayedFetch:
-    """A fetch that is retried when something that it waits for changes, and completed at `deadline`."""
+    """A fetch that is retried when a partition changes, and completed at `deadline`."""
 
     broker: Broker
     call: Call
@@ -108,7 +108,10 @@ class DelayedFetch:
         return self.context.changed_partitions(results)
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
-        """Read the partitions that may have something to send; returns them and their size in bytes."""
+        """Read the partitions that may have something to send.
+
+        Returns them and their size in bytes.
+        """
         self.waits_for.clear()
         if self.context.session is not None:
             self.waits_for.add(self.context.session)
@@ -266,7 +269,7 @@ def _aborted_transactions(partition: Partition, offset: int, batches: int) -> li
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
-    """Return where this log diverged from what the client read last (KIP-595), or None if it did not."""
+    """Return where the last fetched epoch of a client diverged (KIP-595), or None."""
     if requested.last_fetched_epoch < 0:
         return None
     end = log.epoch_end(requested.last_fetched_epoch)

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): the node that coordinates a group or the transactions of an id (R7, R170)."""
+"""FindCoordinator (key 10): the node of a group or a transactional id (R7, R170)."""
 
 from __future__ import annotations
 

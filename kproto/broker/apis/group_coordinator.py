@@ -1,4 +1,4 @@
-"""Requests to the group coordinator, which answers them itself unless the group belongs to another node.
+"""Requests to the group coordinator; groups of other nodes are refused here.
 
 Rules, as in Kafka's GroupCoordinatorService on a cluster:
 
@@ -49,7 +49,7 @@ def handle_group_request(broker: Broker, call: Call) -> Result:
 
 
 def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-    """Return the groups that this node does not coordinate, each with the error to answer for it."""
+    """Return the groups that this node does not coordinate, with the error for each."""
     if not broker.cluster.needs_routing:
         return {}
     errors = {
@@ -60,7 +60,10 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 
 
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
-    """Pass a request to the group coordinator; it responds at once, or when a rebalance completes."""
+    """Pass a request to the group coordinator.
+
+    It responds at once, or when a rebalance completes.
+    """
     event = RequestReceived(
         token=call.conn,
         request=call.request,

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): a node lists the groups that it coordinates, and none while it is loading some."""
+"""ListGroups (key 16): a node lists its own groups, and none while it loads some."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .group_coordinator import send_to_coordinator
 
 
 def handle_list_groups(broker: Broker, call: Call) -> Result:
-    """Pass the request to the group coordinator; groups of other nodes are removed from its response."""
+    """Pass the request to the group coordinator.
+
+    Groups of other nodes are removed from its response.
+    """
     cluster, node_id = broker.cluster, broker.node.id
     if cluster.needs_routing:
         loading = [group_id for group_id, until in cluster.loading.items() if until > call.now]
@@ -30,7 +33,10 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
-    """List all groups to a caller that may DESCRIBE the cluster; to others, groups that they may DESCRIBE."""
+    """List all groups to a caller that may DESCRIBE the cluster.
+
+    To others, groups that they may DESCRIBE.
+    """
     if access.allows_cluster(Operation.DESCRIBE):
         return access.call
 

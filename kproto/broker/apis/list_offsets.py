@@ -20,7 +20,7 @@ from ...messages.list_offsets import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..log import Found
+from ..log import TimestampOffset
 from ..security.acls import Operation
 from ..topics import Partition
 from .api import Api
@@ -49,7 +49,10 @@ _LEADER_EPOCH_SINCE: Final = 4  # KIP-320; the field is not ignorable before
 
 
 def handle_list_offsets(broker: Broker, call: Call) -> Result:
-    """Look up one offset in each partition; a partition that is requested twice is refused, once."""
+    """Look up one offset in each partition.
+
+    A partition that is requested twice is refused, once.
+    """
     request = call.request
     assert isinstance(request, ListOffsetsRequest)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -75,7 +78,7 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
             return _refuse_partition(index, error)
         end = partition.stable_offset if committed else partition.log.end_offset
         try:
-            record = _search(partition, timestamp, end) or Found(-1, -1, -1)
+            record = _search(partition, timestamp, end) or TimestampOffset(-1, -1, -1)
         except MissingExtra:
             return _refuse_partition(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         except RecordError:
@@ -106,12 +109,12 @@ def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListO
     return ListOffsetsResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
 
 
-def _search(partition: Partition, timestamp: int, end: int) -> Found | None:
+def _search(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
     log = partition.log
     if timestamp == LATEST:
-        return Found(end, -1, log.leader_epoch)
+        return TimestampOffset(end, -1, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Found(log.start_offset, -1, log.epoch_at(log.start_offset))
+        return TimestampOffset(log.start_offset, -1, log.epoch_at(log.start_offset))
     if timestamp == MAX_TIMESTAMP:
         return _before(end, log.latest_timestamp())
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # this broker has no remote storage
@@ -119,7 +122,7 @@ def _search(partition: Partition, timestamp: int, end: int) -> Found | None:
     return _before(end, log.first_at(timestamp))
 
 
-def _before(end: int, record: Found | None) -> Found | None:
+def _before(end: int, record: TimestampOffset | None) -> TimestampOffset | None:
     return None if record is None or record.offset >= end else record
 
 

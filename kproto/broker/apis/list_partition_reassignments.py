@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): replicas move at once on this broker, so the list is always empty."""
+"""ListPartitionReassignments (key 46): always empty, because replicas move at once."""
 
 from __future__ import annotations
 

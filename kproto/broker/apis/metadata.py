@@ -38,10 +38,10 @@ BY_ID_SINCE: Final = 12  # KIP-516; v10 and v11 have the field, but brokers refu
 
 
 def handle_metadata(broker: Broker, call: Call) -> Result:
-    """Describe the cluster and the requested topics; a topic that is requested by name may be auto-created.
+    """Describe the cluster and the requested topics.
 
-    Kafka creates it in the background and answers UNKNOWN_TOPIC_OR_PARTITION first; this broker creates it
-    before it responds.
+    A topic that is requested by name may be auto-created. Kafka creates it in the background and answers
+    UNKNOWN_TOPIC_OR_PARTITION first; this broker creates it before it responds.
     """
     request = call.request
     assert isinstance(request, MetadataRequest)
@@ -74,18 +74,24 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
 
 
 def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
-    """Return whether all topics are requested: with null, or in v0, which has no null, with no topics."""
+    """Return whether all topics are requested: by null, or by an empty list in v0."""
     return request.topics is None or (version == 0 and not request.topics)
 
 
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
-    """Return whether a version that cannot use topic ids contains one; Kafka refuses the whole request."""
+    """Return whether a version that cannot use topic ids contains one.
+
+    Kafka refuses the whole request.
+    """
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)
 
 
 def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """Return each requested topic once; if one is requested by id, those requested by name are ignored."""
+    """Return each requested topic once.
+
+    If one is requested by id, those requested by name are ignored.
+    """
     by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != NO_ID}
     return list(by_id.values()) or list({topic.name: topic for topic in topics}.values())
 
@@ -162,7 +168,7 @@ def _refuse_topic(topic: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 def _authorize(access: Access, request: MetadataRequest) -> Authorized:
-    """Require DESCRIBE on each topic, and CREATE on the cluster or the topic for auto-creation."""
+    """Require DESCRIBE on each topic, and CREATE for auto-creation."""
     if _uses_ids_too_early(request, access.call.version):
         return access.call
     all_topics = _requests_all_topics(request, access.call.version)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that clients detect truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended (KIP-320)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ def find_partition(topics: Topics, name: str, index: int) -> Partition | None:
 
 
 def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
-    """Compare the leader epoch that a client knows with the log's; -1 skips the check (KIP-320)."""
+    """Compare the leader epoch that a client knows with the log's.
+
+    -1 skips the check (KIP-320).
+    """
     if current_leader_epoch == -1 or current_leader_epoch == log.leader_epoch:
         return ErrorCode.NONE
     if current_leader_epoch < log.leader_epoch:

@@ -36,7 +36,7 @@ from ...records import Batch, assign_offsets, batches
 from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, CloseConnection, Result
-from ..producer_state import Stored, last_sequence
+from ..producer_state import StoredBatch, last_sequence
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
 from .api import Api
@@ -106,7 +106,7 @@ def handle_produce(broker: Broker, call: Call) -> Result:
         responses.append(
             TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=results)
         )
-    broker.wake(changed)
+    broker.on_partitions_changed(changed)
     if request.acks != 0:
         leaders = [
             result.current_leader.leader_id
@@ -166,7 +166,7 @@ def _is_transactional(records: bytes | None) -> bool:
 
 
 def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
-    """Return whether the request has no transactional batch, or an id under which its client may write."""
+    """Return whether the client may write the transactional batches of its request, if any."""
     if not any(
         _is_transactional(part.records) for data in request.topic_data for part in data.partition_data
     ):
@@ -178,7 +178,7 @@ def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest)
 
 
 def _is_unreadable(records: bytes) -> bool:
-    """Return whether Kafka fails to parse the header of the first batch (ByteBufferLogInputStream)."""
+    """Return whether Kafka cannot parse the first batch's header (ByteBufferLogInputStream)."""
     if len(records) < _SIZE_END:
         return False
     size = int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
@@ -264,7 +264,9 @@ def _transaction_errors(
     adds = call.version >= ADDS_SINCE
     for partition, sequence in new_partitions:
         producer_id, epoch = next(iter(producers))
-        partition.producers.tries(producer_id, epoch, sequence, broker.wall_clock, from_zero=adds)
+        partition.producers.start_verification(
+            producer_id, epoch, sequence, broker.wall_clock, starts_at_zero=adds
+        )
     if not to_verify:
         return {}
     errors = verify_partitions(
@@ -325,7 +327,7 @@ def _append(
         corrupt = error.field in ("crc", "size")
         code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
         return _refuse_partition(data.index, code, str(error), -1 if corrupt else start)
-    stored = Stored(
+    stored = StoredBatch(
         batch.base_sequence,
         last_sequence(batch.base_sequence, batch.count),
         log.end_offset,
@@ -337,10 +339,10 @@ def _append(
             batch.producer_epoch,
             batch.base_sequence,
             batch.count,
-            begins=batch.is_transactional
+            starts_transaction=batch.is_transactional
             and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
-        if isinstance(verdict, Stored):
+        if isinstance(verdict, StoredBatch):
             # Kafka answers a duplicate with the stored timestamp, with CreateTime as well.
             return _accept_partition(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
@@ -348,9 +350,9 @@ def _append(
         if not batch.is_transactional and partition.transactions.start_of(batch.producer_id) is not None:
             message = "the producer has a transaction open here"
             return _refuse_partition(data.index, ErrorCode.INVALID_TXN_STATE, message, start)
-        partition.producers.remember(batch.producer_id, batch.producer_epoch, stored)
+        partition.producers.on_batch_appended(batch.producer_id, batch.producer_epoch, stored)
         if batch.is_transactional:
-            partition.transactions.wrote(batch.producer_id, stored.base_offset)
+            partition.transactions.on_batch_appended(batch.producer_id, stored.base_offset)
     log.append(stamped, batch.count, stored.max_timestamp, topic.limits(settings))
     return _accept_partition(
         data.index, stored.base_offset, -1 if append_time is None else append_time, start
@@ -360,7 +362,10 @@ def _append(
 def _header_fault(
     parsed: list[Batch], size: int, max_size: int, version: int
 ) -> tuple[ErrorCode, str] | None:
-    """Check the headers of the batches for one partition; returns an error and a message, or None."""
+    """Check the headers of the batches for one partition.
+
+    Returns an error and a message, or None.
+    """
     if len(parsed) != 1:
         return ErrorCode.INVALID_RECORD, f"a partition takes exactly one batch per request, not {len(parsed)}"
     batch = parsed[0]

@@ -1,4 +1,7 @@
-"""SaslAuthenticate (key 36): one message of the SASL mechanism; see `security.authenticator`."""
+"""SaslAuthenticate (key 36): one message of the SASL mechanism.
+
+See `security.authenticator`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from .api import Api
 
 
 def handle_sasl_authenticate(broker: Broker, call: Call) -> Result:
-    """Pass the message to the mechanism; a failed login is answered after a delay, then closed."""
+    """Pass the message to the mechanism.
+
+    A failed login is answered after a delay, then closed.
+    """
     request = call.request
     assert isinstance(request, SaslAuthenticateRequest)
     authenticator = broker.connections[call.conn].authenticator

@@ -12,7 +12,10 @@ from .api import Api
 
 
 def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
-    """Select the mechanism; a second handshake re-authenticates, which only sessions that expire allow."""
+    """Select the mechanism.
+
+    A second handshake re-authenticates, which only sessions that expire allow.
+    """
     request = call.request
     assert isinstance(request, SaslHandshakeRequest)
     authenticator = broker.connections[call.conn].authenticator

@@ -1,4 +1,4 @@
-"""The table of all APIs that the broker serves: one entry for each, declared in the module of that name."""
+"""The table of all APIs that the broker serves, one module for each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Requests to the transaction coordinator, which answers them itself; and the questions of those that write.
+"""Requests to the transaction coordinator, which answers them itself.
 
-Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
+And the questions of those that write. Rules, as in Kafka's AddPartitionsToTxnManager and
+ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
   Newer clients add a partition by writing to it, older ones with AddPartitionsToTxn. After the first record

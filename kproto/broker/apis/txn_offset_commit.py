@@ -35,7 +35,7 @@ KNOWS_ABORTABLE_SINCE: Final = 4  # KIP-890: clients know TRANSACTION_ABORTABLE
 
 
 def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
-    """Verify that the transaction contains the group, then let the group coordinator store the offsets."""
+    """Verify that the transaction contains the group, then store the offsets."""
     request = call.request
     assert isinstance(request, TxnOffsetCommitRequest)
     partitions = [
@@ -70,7 +70,7 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
 def _refuse_partitions(
     unknown: list[tuple[str, int]], known: list[tuple[str, int]], error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    """Answer unknown partitions first, with one entry for each topic (TxnOffsetCommitResponse.Builder)."""
+    """Refuse partitions, the unknown ones first, as Kafka's TxnOffsetCommitResponse.Builder."""
     topics: dict[str, TxnOffsetCommitResponseTopic] = {}
     errors = [
         *((partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in unknown),

@@ -1,5 +1,5 @@
-"""Who may come in (listeners, SASL, users) and what they may do then (ACLs), for the embedded broker.
+"""Security of the embedded broker: listeners, TLS, SASL, users and ACLs.
 
-Authentication is a state of a connection in the machine, as every other state; TLS is the server's, which
-says in `Connected` whom a certificate names.
+Authentication is part of a connection's state in the machine. TLS belongs to the socket; `ClientConnected`
+reports the principal of a client certificate.
 """

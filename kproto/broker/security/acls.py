@@ -1,15 +1,15 @@
-"""Access rules and who may do what by them, as Kafka's StandardAuthorizer.
+"""Access control lists, as in Kafka's StandardAuthorizer.
 
-    rule = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
-    acls.add(rule)
+    acl = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    acls.add(acl)
     acls.allows("User:alice", "10.0.0.7", Operation.DESCRIBE, Resource.TOPIC, "t") -> True
 
-Rules that hold here:
+Rules:
 
-* A rule is about a name, about all that begin with one (PREFIXED), or about all (LITERAL with *).
-* One that forbids wins over all that allow. Who may READ, WRITE, DELETE or ALTER may DESCRIBE, too, and who
-  may ALTER_CONFIGS may DESCRIBE_CONFIGS; forbidding implies nothing.
-* Super users may do everything. Where no rule is about the resource at all, nobody else may, unless
+* An ACL covers one name (LITERAL), all names with a prefix (PREFIXED), or all names (LITERAL with *).
+* A DENY has precedence over every ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, and one
+  of ALTER_CONFIGS implies DESCRIBE_CONFIGS. A DENY implies nothing.
+* Super users may do everything. If no ACL covers the resource, other users may do nothing, or everything with
   `allow.everyone.if.no.acl.found`.
 """
 
@@ -21,11 +21,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 CLUSTER_NAME: Final = "kafka-cluster"
-ANYBODY: Final = "User:*"
+ALL_USERS: Final = "User:*"
 
 
 class Resource(IntEnum):
-    """ResourceType."""
+    """Kafka's ResourceType; ANY is for filters only."""
 
     ANY = 1
     TOPIC = 2
@@ -37,7 +37,7 @@ class Resource(IntEnum):
 
 
 class Pattern(IntEnum):
-    """PatternType; ANY and MATCH are for filters only."""
+    """Kafka's PatternType; ANY and MATCH are for filters only."""
 
     ANY = 1
     MATCH = 2
@@ -46,7 +46,7 @@ class Pattern(IntEnum):
 
 
 class Operation(IntEnum):
-    """AclOperation."""
+    """Kafka's AclOperation; ANY is for filters only."""
 
     ANY = 1
     ALL = 2
@@ -66,7 +66,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """AclPermissionType."""
+    """Kafka's AclPermissionType; ANY is for filters only."""
 
     ANY = 1
     DENY = 2
@@ -80,7 +80,7 @@ _IMPLIED_BY: Final = {
 
 
 class Acl(NamedTuple):
-    """One rule; the numbers are those of the enums above."""
+    """One ACL; its numbers are values of the enums above."""
 
     resource: int
     name: str
@@ -91,19 +91,20 @@ class Acl(NamedTuple):
     permission: int
 
     def covers(self, resource: int, name: str) -> bool:
-        """Is it about this resource?"""
+        """Return whether the ACL covers this resource."""
         if self.resource != resource:
             return False
         if self.pattern == Pattern.PREFIXED:
             return name.startswith(self.name)
-        # StandardAuthorizer's search takes * for a prefix of what begins so, and passes it over.
+        # StandardAuthorizer's search treats * as a prefix of names that begin with it, and skips it there.
         return self.name == name or (self.name == "*" and not name.startswith("*"))
 
-    def about(self, principal: str, host: str) -> bool:
-        return self.principal in (ANYBODY, principal) and self.host in ("*", host)
+    def applies_to(self, principal: str, host: str) -> bool:
+        """Return whether the ACL applies to this principal on this host."""
+        return self.principal in (ALL_USERS, principal) and self.host in ("*", host)
 
     def decides(self, operation: int) -> bool:
-        """Does it say something about this operation?"""
+        """Return whether the ACL allows or denies this operation."""
         if self.operation in (Operation.ALL, operation):
             return True
         implying = _IMPLIED_BY.get(Operation(operation), set[Operation]())
@@ -112,7 +113,10 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which rules are meant; None and ANY match all, and MATCH all that are about the name."""
+    """A filter of ACLs.
+
+    None and ANY match everything, MATCH matches every ACL that covers the name.
+    """
 
     resource: int
     name: str | None
@@ -123,16 +127,17 @@ class AclFilter:
     permission: int
 
     def matches(self, acl: Acl) -> bool:
+        """Return whether an ACL passes the filter."""
         return (
             self.resource in (Resource.ANY, acl.resource)
             and self.operation in (Operation.ANY, acl.operation)
             and self.permission in (Permission.ANY, acl.permission)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
-            and self._names(acl)
+            and self._matches_name(acl)
         )
 
-    def _names(self, acl: Acl) -> bool:
+    def _matches_name(self, acl: Acl) -> bool:
         if self.pattern not in (Pattern.ANY, Pattern.MATCH, acl.pattern):
             return False
         if self.name is None or self.name == acl.name:
@@ -143,56 +148,64 @@ class AclFilter:
 
 
 class Acls:
-    """All rules of a broker."""
+    """All ACLs of a broker, and the decisions by them."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
-        self._rules: dict[Acl, None] = {}
+        self._acls: dict[Acl, None] = {}
         self.version = 0
-        """Grows with each change."""
+        """Increases with each change."""
 
     def add(self, acl: Acl) -> None:
+        """Add an ACL."""
         self.version += 1
-        self._rules[acl] = None
+        self._acls[acl] = None
 
-    def matching(self, wanted: AclFilter) -> list[Acl]:
-        return [acl for acl in self._rules if wanted.matches(acl)]
+    def matching(self, acl_filter: AclFilter) -> list[Acl]:
+        """Return the ACLs that pass the filter."""
+        return [acl for acl in self._acls if acl_filter.matches(acl)]
 
     def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove these ACLs; unknown ones are ignored."""
         self.version += 1
         for acl in acls:
-            self._rules.pop(acl, None)
+            self._acls.pop(acl, None)
 
     def allows(self, principal: str, host: str, operation: int, resource: int, name: str) -> bool:
-        """May `principal`, who comes from `host`, do this?"""
+        """Return whether `principal` on `host` may perform an operation on a resource."""
         if principal in self._super_users:
             return True
-        covering = [acl for acl in self._rules if acl.covers(resource, name)]
+        covering = [acl for acl in self._acls if acl.covers(resource, name)]
         if not covering:
             return self._allow_everyone
-        found = {acl.permission for acl in covering if acl.about(principal, host) and acl.decides(operation)}
-        return Permission.ALLOW in found and Permission.DENY not in found
+        permissions = {
+            acl.permission for acl in covering if acl.applies_to(principal, host) and acl.decides(operation)
+        }
+        return Permission.ALLOW in permissions and Permission.DENY not in permissions
 
     def allows_any(self, principal: str, host: str, operation: int, resource: int) -> bool:
-        """Is there any resource of this type with which `principal` may do this?"""
+        """Return whether `principal` may perform an operation on at least one resource of a type."""
         if principal in self._super_users:
             return True
-        known = [acl for acl in self._rules if acl.resource == resource and acl.about(principal, host)]
-        known = [acl for acl in known if acl.decides(operation)]
-        denied = [acl for acl in known if acl.permission == Permission.DENY]
+        deciding = [
+            acl
+            for acl in self._acls
+            if acl.resource == resource and acl.applies_to(principal, host) and acl.decides(operation)
+        ]
+        denied = [acl for acl in deciding if acl.permission == Permission.DENY]
         if any(acl.pattern == Pattern.LITERAL and acl.name == "*" for acl in denied):
             return False
         if self._allow_everyone:
             return True
         return any(
             acl.permission == Permission.ALLOW and not any(_dominates(deny, acl) for deny in denied)
-            for acl in known
+            for acl in deciding
         )
 
 
 def _dominates(deny: Acl, allow: Acl) -> bool:
-    """Does the one leave nothing of the other?"""
+    """Return whether a DENY covers every name that an ALLOW covers."""
     if deny.pattern == Pattern.PREFIXED:
         return allow.name.startswith(deny.name) and allow.name != "*"
     return allow.pattern == Pattern.LITERAL and allow.name == deny.name

@@ -1,17 +1,17 @@
-"""SASL on one of a broker's connections, as Kafka's SaslServerAuthenticator.
+"""SASL authentication of one connection, as in Kafka's SaslServerAuthenticator.
 
-Rules that hold here:
+Rules:
 
-* Before somebody is let in, only ApiVersions, SaslHandshake and, behind that, SaslAuthenticate are served;
-  anything else closes the connection, and so does who asks for the versions again. ApiVersions and
-  SaslHandshake in the middle of a login are told ILLEGAL_SASL_STATE before.
-* SaslHandshake v0 is followed by frames without a header (before KIP-152).
-* Who is refused is told so after `connection.failed.authentication.delay.ms`, and the connection is closed: a
-  guess costs time, and no timer of ours grows with the guesses, as one connection has one.
-* With `connections.max.reauth.ms` a session ends (KIP-368), and with the token whatever that says: another
-  handshake begins a new one, of the same mechanism and for the same principal; anything else closes: at once
-  for a mechanism that there is not, behind an answer without an error for one that is not the session's.
-  Nobody renews twice within a second.
+* Before the login is complete, only ApiVersions, SaslHandshake and then SaslAuthenticate are served. Any
+  other request closes the connection, and so does a second ApiVersions. ApiVersions and SaslHandshake in the
+  middle of a login are answered ILLEGAL_SASL_STATE first.
+* SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
+* A failed login is answered after `connection.failed.authentication.delay.ms`, then the connection is closed.
+  Each guess of a password costs that time.
+* With `connections.max.reauth.ms` a session expires (KIP-368); the expiry of a token also ends it. Another
+  handshake re-authenticates, with the same mechanism and for the same principal. A mechanism that is not
+  enabled closes the connection at once; another enabled one is answered without an error first. A client may
+  re-authenticate once per second.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 ANONYMOUS: Final = "User:ANONYMOUS"
-# sasl.server.max.receive.size: the largest message of a client that nobody knows yet.
-MOST_OUTSIDE: Final = 524_288
-# KafkaChannel's MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS: from one renewal's handshake to the next one's.
-RENEWAL_INTERVAL_MS: Final = 1_000
+# 512 KiB, Kafka's default of sasl.server.max.receive.size: the largest message before the login is complete.
+MAX_UNAUTHENTICATED_SIZE: Final = 524_288
+# KafkaChannel's MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS, between the handshakes of two re-authentications.
+MIN_REAUTH_INTERVAL_MS: Final = 1_000
 
 
 class SaslState(Enum):
@@ -48,46 +48,51 @@ class SaslState(Enum):
 
 @dataclass(slots=True)
 class SaslAuthenticator:
-    """One connection's login, on a listener that wants SASL."""
+    """The login of one connection on a listener with SASL, and the session that follows."""
 
     users: Users
     mechanisms: Sequence[str]
     max_reauth_ms: int
     state: SaslState = SaslState.INITIAL
+    # Whether the next frame is a SASL message without a request header.
     raw: bool = False
     principal: str = ANONYMOUS
     mechanism: str = ""
-    expires_at: int | None = None  # when the session ends
-    reauthenticated_at: int | None = None  # when it was last begun anew
+    # When the session expires, in ms; None without a limit.
+    expires_at: int | None = None
+    # The time of the last handshake that re-authenticates.
+    reauthenticated_at: int | None = None
+    # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    refusal: str = ""  # why nothing more is served
+    # Why every further request closes the connection.
+    failure: str = ""
 
     def rejection_reason(self, api_key: int, now: int) -> str | None:
-        """Why a request closes the connection; None when it is served."""
+        """Return why a request closes the connection, or None if it is served."""
         if self.state is SaslState.COMPLETE:
-            ended = self.expires_at is not None and now >= self.expires_at
-            if ended and not (api_key == HANDSHAKE and self.is_handshake_allowed(now)):
-                return f"the session of {self.principal} has ended, and was not renewed"
+            expired = self.expires_at is not None and now >= self.expires_at
+            if expired and not (api_key == HANDSHAKE and self.is_handshake_allowed(now)):
+                return f"the session of {self.principal} has expired without re-authentication"
             return None
         if self.state is SaslState.INITIAL and api_key == API_VERSIONS and self.versions_requested:
-            return "a client that asks for the versions twice before it logs in"
+            return "a second ApiVersions request before the login"
         if self.state is SaslState.INITIAL and api_key in (API_VERSIONS, HANDSHAKE):
             return None
         if self.state is SaslState.AUTHENTICATE and api_key in (API_VERSIONS, HANDSHAKE, AUTHENTICATE):
             return None
-        return self.refusal or "a request before the client was authenticated"
+        return self.failure or "a request before the client was authenticated"
 
     def is_handshake_allowed(self, now: int) -> bool:
-        """May a handshake begin now? Inside only where sessions end, and not at once again."""
+        """Return whether a handshake may start: the first one, or one that re-authenticates."""
         if self.state is not SaslState.COMPLETE:
             return self.state is SaslState.INITIAL
         if self.expires_at is None:
             return False
-        return self.reauthenticated_at is None or now - self.reauthenticated_at >= RENEWAL_INTERVAL_MS
+        return self.reauthenticated_at is None or now - self.reauthenticated_at >= MIN_REAUTH_INTERVAL_MS
 
     def select_mechanism(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
-        """The client wants this mechanism; False where there is none such."""
+        """Start a login with this mechanism; returns False if it is not enabled."""
         if self.state is SaslState.COMPLETE:
             self.reauthenticated_at = now
         if mechanism not in self.mechanisms:
@@ -95,7 +100,7 @@ class SaslAuthenticator:
             return False
         if self.mechanism not in ("", mechanism):
             self.state = SaslState.FAILED
-            self.refusal = f"{mechanism} for a session that {self.mechanism} began"
+            self.failure = f"re-authentication with {mechanism} of a session that began with {self.mechanism}"
             return True
         self.mechanism = mechanism
         self.raw = raw
@@ -115,34 +120,37 @@ class SaslAuthenticator:
             self.server = OAuthBearerServer(self.users.tokens)
         return True
 
-    def authenticate(self, response: bytes, now: int, ahead: int) -> Challenge | Accepted | Rejected:
-        """What becomes of a message of the mechanism. `ahead`: the time of day, which tokens speak of, is so
-        far ahead of `now`.
+    def authenticate(
+        self, message: bytes, now: int, wall_clock_offset: int
+    ) -> Challenge | Accepted | Rejected:
+        """Apply a SASL message of the client.
+
+        `wall_clock_offset` is the time of day, which the expiry of tokens refers to, minus `now`.
         """
         assert self.server is not None
-        step = self.server.evaluate_response(response)
+        step = self.server.evaluate_response(message)
         if isinstance(step, Accepted):
-            return self._complete(step, now, ahead)
+            return self._complete(step, now, wall_clock_offset)
         if isinstance(step, Rejected):
             self.state = SaslState.FAILED
         return step
 
     def session_lifetime_ms(self, now: int) -> int:
-        """How long the session lasts from now on; 0 for ever."""
+        """Return the remaining time of the session; 0 without a limit."""
         return 0 if self.expires_at is None else max(0, self.expires_at - now)
 
-    def _complete(self, step: Accepted, now: int, ahead: int) -> Accepted | Rejected:
+    def _complete(self, step: Accepted, now: int, wall_clock_offset: int) -> Accepted | Rejected:
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
             self.state = SaslState.FAILED
             names = f"{self.principal}: {principal}".replace("User:", "User.")
-            told = f"Cannot change principals during re-authentication from {names}"
-            return Rejected(told, told)
+            message = f"Cannot change principals during re-authentication from {names}"
+            return Rejected(message, message)
         self.principal = principal
-        ends = [] if step.until_ms is None else [step.until_ms - ahead]
+        expirations = [] if step.until_ms is None else [step.until_ms - wall_clock_offset]
         if self.max_reauth_ms > 0:
-            ends.append(now + self.max_reauth_ms)
-        self.expires_at = min(ends, default=None)
+            expirations.append(now + self.max_reauth_ms)
+        self.expires_at = min(expirations, default=None)
         self.state = SaslState.COMPLETE
         self.server = None
         self.raw = False

@@ -1,6 +1,6 @@
-"""Where a broker listens, and what a client must do to be heard there.
+"""The listeners of a broker: security protocol, host and port.
 
-listener = Listener.read("SASL_SSL://127.0.0.1:9093")
+listener = Listener.parse("SASL_SSL://127.0.0.1:9093")
 """
 
 from __future__ import annotations
@@ -12,50 +12,52 @@ from typing import Final
 from ...errors import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_ALLOWED: Final = f"PROTOCOL://HOST:PORT, with one of {', '.join(PROTOCOLS)}; port 0: any"
+_ALLOWED: Final = f"allowed: PROTOCOL://HOST:PORT with one of {', '.join(PROTOCOLS)}; port 0 is any free port"
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One place; `port` 0 means any free one."""
+    """One listener; `port` 0 is any free port."""
 
     protocol: str
     host: str
     port: int
 
     @classmethod
-    def read(cls, text: str) -> Listener:
-        """From PROTOCOL://HOST:PORT; without a protocol it is PLAINTEXT. Raises ConfigError."""
-        protocol, found, place = text.rpartition("://")
-        host, colon, port = place.rpartition(":")
-        protocol = protocol.upper() if found else "PLAINTEXT"
+    def parse(cls, text: str) -> Listener:
+        """Parse PROTOCOL://HOST:PORT; the protocol defaults to PLAINTEXT. Raises ConfigError."""
+        protocol, separator, address = text.rpartition("://")
+        host, colon, port = address.rpartition(":")
+        protocol = protocol.upper() if separator else "PLAINTEXT"
         if port.isdecimal() and int(port) > 65535:
-            raise ConfigError("listen", text, "a port up to 65535; 0: any")
-        several = "," in host or (":" in host and not (host.startswith("[") and host.endswith("]")))
-        if protocol not in PROTOCOLS or not colon or not port.isdecimal() or several:
+            raise ConfigError("listen", text, "allowed: a port up to 65535; 0 is any free port")
+        ambiguous = "," in host or (":" in host and not (host.startswith("[") and host.endswith("]")))
+        if protocol not in PROTOCOLS or not colon or not port.isdecimal() or ambiguous:
             raise ConfigError("listen", text, _ALLOWED)
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
 
     @property
     def text(self) -> str:
-        """What `read` reads."""
+        """The form that `parse` accepts."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.protocol}://{host}:{self.port}"
 
     @property
     def tls(self) -> bool:
+        """Whether its connections use TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def sasl(self) -> bool:
+        """Whether it authenticates clients with SASL."""
         return self.protocol.startswith("SASL")
 
 
-def not_listening(error: OSError) -> str:
-    """What is allowed, where an address can't be listened on."""
+def allowed_addresses(error: OSError) -> str:
+    """Return which addresses are allowed, after listening failed with `error`."""
     if error.errno == errno.EADDRINUSE:
-        return "somebody listens there already; 127.0.0.1:0 takes any free port"
-    unknown = error.errno is not None and error.errno < 0  # a code of getaddrinfo's
-    if error.errno == errno.EADDRNOTAVAIL or unknown:
-        return "an address of this machine, such as 127.0.0.1:9092 or, for all of its addresses, 0.0.0.0:9092"
-    return f"an address that can be listened on ({error.strerror or error})"
+        return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
+    unknown_host = error.errno is not None and error.errno < 0  # a code of getaddrinfo
+    if error.errno == errno.EADDRNOTAVAIL or unknown_host:
+        return "allowed: an address of this machine, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all of them"
+    return f"allowed: an address that this machine can listen on ({error.strerror or error})"

@@ -1,4 +1,4 @@
-"""Whom a certificate names, as Kafka's default ssl.principal.mapping.rules say it."""
+"""The principal of a client certificate, as Kafka's default mapping rules define it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from .authenticator import ANONYMOUS
 
-# RFC 2253: the short names of a subject's parts, and what is escaped in their values.
-_SHORT: Final = {
+# RFC 2253: the short names of a subject's attributes, and the characters that are escaped in their values.
+_SHORT_NAMES: Final = {
     "commonName": "CN",
     "organizationName": "O",
     "organizationalUnitName": "OU",
@@ -25,13 +25,13 @@ _ESCAPED: Final = r"\\\g<0>"
 
 
 def principal(certificate: Mapping[str, Any] | None) -> str:
-    """Whom a client's certificate names: its subject as RFC 2253 writes it, as Kafka does."""
+    """Return the principal of a certificate: "User:" and its subject as RFC 2253 writes it."""
     subject: tuple[tuple[tuple[str, str], ...], ...] = (certificate or {}).get("subject", ())
     if not subject:
         return ANONYMOUS
-    names = [
-        f"{_SHORT.get(name, name)}={re.sub(_SPECIAL, _ESCAPED, value)}"
+    attributes = [
+        f"{_SHORT_NAMES.get(name, name)}={re.sub(_SPECIAL, _ESCAPED, value)}"
         for part in reversed(subject)
         for name, value in part
     ]
-    return "User:" + ",".join(names)
+    return "User:" + ",".join(attributes)

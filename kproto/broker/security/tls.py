@@ -1,15 +1,16 @@
-"""A listener's half of TLS, without its socket: `ssl` over memory.
+"""TLS of a listener without its socket: `ssl` over memory buffers.
 
-    pipe = Pipe(context)
-    plain = pipe.feed(received); send(pipe.outgoing()); pipe.secured
-    send(pipe.seal(answer))
+    tls = ServerTls(context)
+    plaintext = tls.feed(received); send(tls.outgoing()); tls.is_handshake_complete
+    send(tls.encrypt(response))
 
-Rules that hold here:
+Rules:
 
-* What is wrong raises TlsBroken with the reason, for the log; `outgoing` has the alert for the client then.
-  Who closes at once takes care that it arrives: in TLS 1.3 a client has already sent its first request.
-* `context` is what the listener speaks; a scanner (sslyze) finds nothing weak in it.
-* Nothing is sealed, and nothing of the client's comes out, before the handshake is over.
+* A failed handshake or a corrupt stream raises TlsError with the reason for the log; `outgoing` then returns
+  the alert. The caller must give the client time to read it: in TLS 1.3 the client has already sent its first
+  request.
+* Nothing is encrypted or decrypted before the handshake is complete.
+* `server_context` accepts no weak protocol or cipher; the scanner sslyze finds none.
 """
 
 from __future__ import annotations
@@ -19,97 +20,103 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Bytes that are taken out at a time; TLS itself has at most 16 KiB in a record.
-_ROOM: Final = 1 << 18
-# What a client without TLS is sent, as by Java: a fatal alert, "unexpected message". OpenSSL sends none.
+# 256 KiB of plaintext per read; a TLS record has at most 16 KiB.
+_READ_SIZE: Final = 1 << 18
+# The answer to a client without TLS, as Java sends it: a fatal alert, "unexpected message". OpenSSL sends
+# none.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
-# What OpenSSL calls bytes that are no TLS.
+# OpenSSL's reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
 
-# Keys of the moment, and ciphers that vouch for themselves (AEAD), as Mozilla's "intermediate" has it. For
-# TLS 1.2; those of 1.3 are all like that.
+# For TLS 1.2: ephemeral keys and authenticated ciphers (AEAD), as Mozilla's "intermediate" recommendation.
+# All ciphers of TLS 1.3 are of this kind.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:!aNULL:!aDSS"
 
 
-def context(certificate: str, client_auth: str = "none", ca: str | None = None) -> ssl.SSLContext:
-    """What a listener speaks. `certificate`: a file of PEM, with its key; `client_auth`: none, requested or
-    required, as Kafka's ssl.client.auth, where the file `ca` says who vouches for clients. Raises OSError."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.set_ciphers(_CIPHERS)
-    made.load_cert_chain(certificate)
+def server_context(certificate: str, client_auth: str = "none", ca: str | None = None) -> ssl.SSLContext:
+    """Return the SSL context of a listener. Raises OSError if a file cannot be read.
+
+    `certificate` is a PEM file with a certificate and its key. `client_auth` is none, requested or required,
+    as Kafka's ssl.client.auth. The PEM file `ca` has the certificates that client certificates are verified
+    with.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.load_cert_chain(certificate)
     if client_auth != "none":
-        made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whoever signed those in there, as in Kafka
-        made.load_verify_locations(ca)
-        made.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
-    return made
+        # As in Kafka an intermediate certificate in `ca` is enough.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(ca)
+        context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
+    return context
 
 
-class TlsBroken(Exception):
-    """The handshake or the stream can't go on; the text is for the broker's log."""
+class TlsError(Exception):
+    """The handshake failed or the stream is corrupt; the text is for the broker's log."""
 
 
-class Pipe:
-    """One connection's TLS. `ended` is when the client has said that nothing more comes."""
+class ServerTls:
+    """The TLS state of one connection."""
 
-    __slots__ = ("_in", "_out", "_ssl", "ended", "secured")
+    __slots__ = ("_in", "_out", "_ssl", "is_closed_by_client", "is_handshake_complete")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._in, self._out, server_side=True)
-        self.secured = False
-        self.ended = False
+        self.is_handshake_complete = False
+        self.is_closed_by_client = False
 
     @property
-    def certificate(self) -> Mapping[str, Any] | None:
-        """The client's, as `ssl` reads it; None where it showed none."""
+    def client_certificate(self) -> Mapping[str, Any] | None:
+        """The client's certificate as `ssl` parses it, or None."""
         return self._ssl.getpeercert()
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes came: what they say. Raises TlsBroken."""
+        """Decrypt received bytes and return the plaintext. Raises TlsError."""
         self._in.write(data)
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         try:
-            if not self.secured:
+            if not self.is_handshake_complete:
                 self._ssl.do_handshake()
-                self.secured = True
-            while piece := self._ssl.read(_ROOM):
-                found.append(piece)
-            self.ended = True
+                self.is_handshake_complete = True
+            while piece := self._ssl.read(_READ_SIZE):
+                pieces.append(piece)
+            self.is_closed_by_client = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            self.ended = True
+            self.is_closed_by_client = True
         except ssl.SSLError as error:
             if error.reason in _NO_TLS and not self._out.pending:
                 self._out.write(_ALERT)
-            raise TlsBroken(_why(error)) from None
-        return b"".join(found)
+            raise TlsError(_reason(error)) from None
+        return b"".join(pieces)
 
     def outgoing(self) -> bytes:
-        """What is to be sent now; it may be there when TlsBroken was raised, too."""
+        """Return the bytes to send now; after a TlsError these may be an alert."""
         return self._out.read()
 
-    def seal(self, data: bytes) -> bytes:
-        """`data` as it travels. Raises TlsBroken."""
-        rest = memoryview(data)
+    def encrypt(self, data: bytes) -> bytes:
+        """Return the encrypted `data`. Raises TlsError."""
+        remaining = memoryview(data)
         try:
-            while rest:
-                rest = rest[self._ssl.write(rest) :]
+            while remaining:
+                remaining = remaining[self._ssl.write(remaining) :]
         except ssl.SSLError as error:
-            raise TlsBroken(_why(error)) from None
+            raise TlsError(_reason(error)) from None
         return self._out.read()
 
     def close(self) -> bytes:
-        """The last bytes to send, so that the client knows that nothing was cut off."""
-        if self.secured:
+        """Return the last bytes to send, from which the client learns that nothing was truncated."""
+        if self.is_handshake_complete:
             with contextlib.suppress(ssl.SSLError):
                 self._ssl.unwrap()
         return self._out.read()
 
 
-def _why(error: ssl.SSLError) -> str:
+def _reason(error: ssl.SSLError) -> str:
     reason = error.reason or ""
     if reason in _NO_TLS:
         return "the client speaks no TLS, and this listener does"

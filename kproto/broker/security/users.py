@@ -1,13 +1,13 @@
-"""Whom a broker knows: passwords for PLAIN, credentials for SCRAM, and how a token is looked at.
+"""The users of a broker: passwords, SCRAM credentials, and the check of tokens.
 
-Rules that hold here:
+Rules:
 
-* A user has one password: PLAIN looks at it, and SCRAM's credentials are made from it when it is set, not
-  when somebody asks: that takes milliseconds, which a stranger's name would not. What
-  AlterUserScramCredentials changes is SCRAM's alone, as in Kafka.
-* Salts, and what strangers are asked about, come from one secret of the broker: nothing here is random, and a
-  stranger's name gets the same answer each time, as a user's does.
-* No repr has a password.
+* A user has one password. PLAIN compares it, and the SCRAM credentials are derived from it when it is set.
+  Deriving them at a login would take milliseconds, which reveals that the name exists.
+  AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
+* Salts, and the decoys for unknown names, are derived from a secret of the broker. Nothing is random: an
+  unknown name gets the same salt at every login, as a user's name does.
+* No repr contains a password.
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ from typing import Final
 from ...security.oauthbearer import Check
 from ...security.scram import HASHES, LEAST_ITERATIONS, Credential, credential, salted
 
-# ScramMechanism's numbers in AlterUserScramCredentials, and the iterations that Kafka allows.
+# ScramMechanism's numbers in AlterUserScramCredentials.
 NUMBERS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+# ScramMechanism's limit.
 MOST_ITERATIONS: Final = 16_384
 
 
 class Users:
-    """`passwords` by name; `secret` is the broker's own, and says nothing to anybody else."""
+    """The users of one broker. `passwords` are by name.
+
+    Salts and decoys are derived from `secret`.
+    """
 
     def __init__(
         self, passwords: Mapping[str, str] | None = None, secret: bytes = b"", tokens: Check | None = None
     ) -> None:
         self.tokens = tokens
+        """Checks OAUTHBEARER tokens; None: the mechanism is not enabled."""
         self._secret = secret
         self._passwords: dict[str, str] = {}
-        self._scram: dict[str, dict[str, Credential]] = {name: {} for name in HASHES}
+        self._credentials: dict[str, dict[str, Credential]] = {name: {} for name in HASHES}
         for name, password in (passwords or {}).items():
             self.set(name, password)
 
@@ -42,47 +47,48 @@ class Users:
         return f"Users({', '.join(sorted(self._passwords))})"
 
     def set(self, name: str, password: str) -> None:
-        """Lets a user in by this password from now on, and by no other one."""
+        """Add a user, or replace the user's password and SCRAM credentials."""
         self._passwords[name] = password
-        for mechanism, known in self._scram.items():
-            known[name] = self._made(mechanism, name, password)
+        for mechanism, credentials in self._credentials.items():
+            credentials[name] = self._derive(mechanism, name, password)
 
     def remove(self, name: str) -> None:
-        """Lets a user in no more."""
+        """Remove a user; open connections stay authenticated."""
         self._passwords.pop(name, None)
-        for known in self._scram.values():
-            known.pop(name, None)
+        for credentials in self._credentials.values():
+            credentials.pop(name, None)
 
     def password(self, name: str) -> str | None:
+        """Return the password of a user, or None."""
         return self._passwords.get(name)
 
     def credential(self, mechanism: str, name: str) -> Credential | None:
-        return self._scram[mechanism].get(name)
+        """Return the SCRAM credential of a user, or None."""
+        return self._credentials[mechanism].get(name)
 
     def decoy(self, mechanism: str, name: str) -> Credential:
-        """What a stranger is asked about: nobody knows its password."""
+        """Return a credential for an unknown name, which no password matches."""
         salt = self._salt(mechanism, name)
         key = hmac.digest(self._secret, b"decoy" + salt, "sha512")[
             : hashlib.new(HASHES[mechanism]).digest_size
         ]
         return Credential(salt, LEAST_ITERATIONS, key, key)
 
-    def alter(self, mechanism: str, name: str, made: Credential | None) -> None:
-        """Sets SCRAM's credential, or takes it away."""
-        if made is None:
-            self._scram[mechanism].pop(name, None)
+    def alter(self, mechanism: str, name: str, new: Credential | None) -> None:
+        """Replace the SCRAM credential of a user; None deletes it."""
+        if new is None:
+            self._credentials[mechanism].pop(name, None)
         else:
-            self._scram[mechanism][name] = made
+            self._credentials[mechanism][name] = new
 
     def known(self) -> list[str]:
-        """All who have a credential for SCRAM."""
-        return sorted({name for known in self._scram.values() for name in known})
+        """Return all names with a SCRAM credential, sorted."""
+        return sorted({name for credentials in self._credentials.values() for name in credentials})
 
     def _salt(self, mechanism: str, name: str) -> bytes:
         return hmac.digest(self._secret, f"{mechanism}\0{name}".encode(), "sha256")[:20]
 
-    def _made(self, mechanism: str, name: str, password: str) -> Credential:
+    def _derive(self, mechanism: str, name: str, password: str) -> Credential:
         salt = self._salt(mechanism, name)
-        return credential(
-            mechanism, salted(mechanism, password, salt, LEAST_ITERATIONS), salt, LEAST_ITERATIONS
-        )
+        salted_password = salted(mechanism, password, salt, LEAST_ITERATIONS)
+        return credential(mechanism, salted_password, salt, LEAST_ITERATIONS)

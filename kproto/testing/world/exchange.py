@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 from ...broker import machine
 from ...broker.broker import (
     Action,
-    Close,
+    Disconnect,
     GroupCoordinatorStep,
     LogsCleaned,
-    Reply,
+    SendFrame,
     TransactionCoordinatorStep,
 )
 from ...error_codes import ErrorCode
@@ -53,7 +53,7 @@ class Exchange:
         wire = Wire(client, key, node, next(world.ids))
         world.network.wires[wire.conn] = wire
         client.wires[key] = wire
-        self.step(node, machine.Connected(wire.conn, "client"))
+        self.step(node, machine.ClientConnected(wire.conn, "client"))
         client.guarded(self._opened, client, wire)
 
     def _opened(self, client: Client, wire: Wire) -> None:
@@ -83,7 +83,7 @@ class Exchange:
             wire.known = False
             del world.network.wires[wire.conn]
             if wire.node in world.brokers:
-                self.step(wire.node, machine.Disconnected(wire.conn))
+                self.step(wire.node, machine.ClientDisconnected(wire.conn))
 
     def end(self, wire: Wire, why: str) -> None:
         """The client learns that a connection is over."""
@@ -116,7 +116,7 @@ class Exchange:
                 said = encode_response(answer, version, envelope.header.correlation_id)
                 self._reply(wire, said)
         if answer is None:
-            self.step(wire.node, machine.Received(wire.conn, body, world.random_id()))
+            self.step(wire.node, machine.FrameReceived(wire.conn, body, world.random_id()))
 
     def fenced(self, wire: Wire, code: int, said: tuple[str, int]) -> None:
         """A client is about to read that it is no member; of an older self it may hear that without harm. So
@@ -152,14 +152,14 @@ class Exchange:
     def _act(self, node: int, action: Action) -> None:
         world = self._world
         match action:
-            case Reply(conn=conn, frame=body):
+            case SendFrame(conn=conn, frame=body):
                 wire = world.network.wires.get(conn)
                 if conn in world.answers:
                     world.answers[conn] = body
                 if wire is not None:
                     self._reply(wire, body)
-                    self._take(wire.node, machine.Sent(conn))
-            case Close(conn=conn, reason=reason):
+                    self._take(wire.node, machine.ResponseSent(conn))
+            case Disconnect(conn=conn, reason=reason):
                 wire = world.network.wires.pop(conn, None)
                 if wire is not None:
                     wire.known = False

@@ -115,7 +115,7 @@ class Operator:
         """
         node = self._leader(TopicPartition(topic, partition))
         self._world.disturbed.add(TopicPartition(topic, partition))
-        self._world.step(node, machine.Truncate(topic, partition, offset))
+        self._world.step(node, machine.TruncateLog(topic, partition, offset))
 
     @kept
     def spoil(self, topic: str, partition: int, *, batch: int) -> None:
@@ -126,7 +126,7 @@ class Operator:
         if not 0 <= batch < there:
             raise ConfigError("batch", batch, f"{where} has {there}, and 0 is the first")
         self._world.disturbed.add(where)
-        log.spoil(batch)
+        log.corrupt(batch)
 
     @kept
     def mark(self, topic: str, partition: int) -> None:
@@ -138,7 +138,7 @@ class Operator:
         world.markers.add((where, log.end_offset))
         log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
         if world.brokers:
-            world.step(self._leader(where), machine.Changed(topic, partition))
+            world.step(self._leader(where), machine.LogChanged(topic, partition))
 
     @checked
     def operator(self, request: Message, version: int) -> None:
@@ -331,10 +331,10 @@ class Operator:
         world = self._world
         conn = next(world.ids)
         world.answers[conn] = None
-        world.step(node, machine.Connected(conn, "operator"))
+        world.step(node, machine.ClientConnected(conn, "operator"))
         body = encode_request(request, version, 1, "operator")
-        world.step(node, machine.Received(conn, body, world.random_id()))
-        world.step(node, machine.Disconnected(conn))
+        world.step(node, machine.FrameReceived(conn, body, world.random_id()))
+        world.step(node, machine.ClientDisconnected(conn))
         told = world.answers.pop(conn)
         if told is None or request.__api_key__ is None:
             return None

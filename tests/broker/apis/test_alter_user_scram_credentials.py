@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.machine import Connected
+from kproto.broker.machine import ClientConnected
 from kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -26,7 +26,7 @@ def test_scram_credentials_are_changed_without_passwords() -> None:
     request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted])
     answer: AlterUserScramCredentialsResponse = stage.ask(request, 0)
     assert [result.error_code for result in answer.results] == [0]
-    stage.step(Connected(1, "10.0.0.7", "SASL_SSL"))
+    stage.step(ClientConnected(1, "10.0.0.7", "SASL_SSL"))
     assert stage.log_in(ScramClient("SCRAM-SHA-256", "carol", "carol's", "n")).error_code == 0
 
 

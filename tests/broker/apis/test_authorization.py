@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.machine import Connected, CreateTopic
+from kproto.broker.machine import ClientConnected, CreateTopic
 from kproto.broker.security.acls import Acl, Pattern, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
 from kproto.machine import RequestReceived
@@ -52,7 +52,7 @@ def stage_of(*rules: Acl) -> LoginStage:
     assert stage.broker.acls is not None
     for one in rules:
         stage.broker.acls.add(one)
-    stage.step(Connected(1, HOST, "SSL", BOB))
+    stage.step(ClientConnected(1, HOST, "SSL", BOB))
     return stage
 
 

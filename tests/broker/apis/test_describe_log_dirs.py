@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.machine import ElectLeader, Truncate
+from kproto.broker.machine import ElectLeader, TruncateLog
 from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -60,7 +60,7 @@ def test_what_is_lost_by_an_unclean_election_does_not_count() -> None:
     one = batch_of(b"a")
     for _ in range(3):
         stage.client().produce(one)
-    stage.step(Truncate("t", 0, 2))
+    stage.step(TruncateLog("t", 0, 2))
     assert sizes(stage) == {"t": {0: 2 * len(one)}}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import ElectLeader, GrowTopic, Sent, Truncate
+from kproto.broker.machine import ElectLeader, GrowTopic, ResponseSent, TruncateLog
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -245,7 +245,7 @@ def test_a_client_that_read_beyond_an_epochs_end_is_told_where_it_diverged(
 def test_a_position_behind_a_cut_is_out_of_range(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
-    stage.step(Truncate("t", 0, 2))
+    stage.step(TruncateLog("t", 0, 2))
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(3))))
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -256,7 +256,7 @@ def test_a_position_behind_a_cut_is_told_where_it_diverged_when_it_says_its_epoc
     """Partition.readRecords looks at the epochs before it looks at the end of the log."""
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
-    stage.step(Truncate("t", 0, 2))
+    stage.step(TruncateLog("t", 0, 2))
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(3, fetched_epoch=0))))
     assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 2)
 
@@ -264,7 +264,7 @@ def test_a_position_behind_a_cut_is_told_where_it_diverged_when_it_says_its_epoc
 def test_a_cut_ends_the_wait_of_a_fetch(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     client.send(fetch_request(fetch_topic(1), wait=10_000), 12)
-    stage.step(Truncate("t", 0, 0))
+    stage.step(TruncateLog("t", 0, 0))
     assert [d.error_code for d in partitions_of(client.answer())] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
@@ -283,7 +283,7 @@ def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
     assert batches == [4, 1, 1]
     held = stage.broker.cluster.unsent
     assert 6000 < held < 7000
-    stage.step(Sent(lazy[0].conn))
+    stage.step(ResponseSent(lazy[0].conn))
     assert stage.broker.cluster.unsent < 3000
     assert len(values_of(partitions_of(producer.fetch(fetch_request(fetch_topic())))[0])) > 1
     for one in lazy:

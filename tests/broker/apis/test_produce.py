@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import CreateTopic, Truncate
+from kproto.broker.machine import CreateTopic, TruncateLog
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
@@ -246,7 +246,7 @@ def test_produce_by_id_reaches_only_the_topic_with_that_id(stage: Stage, client:
 def test_batches_that_were_cut_off_may_be_sent_again(stage: Stage, client: Client) -> None:
     client.produce(from_producer(0))
     client.produce(from_producer(1))
-    stage.step(Truncate("t", 0, 1))
+    stage.step(TruncateLog("t", 0, 1))
     assert [(client.produce(from_producer(1)).base_offset, stage.log("t").end_offset)] == [(1, 2)]
 
 
@@ -254,7 +254,7 @@ def test_a_log_is_cut_only_where_it_is(stage: Stage, client: Client) -> None:
     client.produce(from_producer(0))
     for topic, partition, offset in (("t", 0, 2), ("t", 0, -1), ("t", 9, 0), ("none", 0, 0)):
         with pytest.raises(ConfigError):
-            stage.step(Truncate(topic, partition, offset))
+            stage.step(TruncateLog(topic, partition, offset))
     assert stage.log("t").leader_epoch == 0
 
 
@@ -264,7 +264,7 @@ def test_of_what_an_unclean_election_left_the_last_five_batches_are_known(
     """However many were lost behind them: the log says whose they are."""
     for sequence in range(12):
         client.produce(from_producer(sequence))
-    stage.step(Truncate("t", 0, 3))
+    stage.step(TruncateLog("t", 0, 3))
     assert client.produce(from_producer(12)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     again = [client.produce(from_producer(sequence)) for sequence in range(4)]
     assert [(answer.error_code, answer.base_offset) for answer in again] == [(0, 0), (0, 1), (0, 2), (0, 3)]
@@ -274,7 +274,7 @@ def test_of_what_an_unclean_election_left_the_last_five_batches_are_known(
 def test_an_unclean_election_takes_the_epoch_that_it_lost(stage: Stage, client: Client) -> None:
     client.produce(from_producer(0))
     client.produce(from_producer(0, epoch=1))
-    stage.step(Truncate("t", 0, 1))
+    stage.step(TruncateLog("t", 0, 1))
     assert client.produce(from_producer(0)).base_offset == 0
     assert client.produce(from_producer(1)).error_code == 0
 
@@ -287,6 +287,6 @@ def test_who_has_nothing_in_the_log_any_more_is_remembered_by_what_went_before_t
     one = DeleteRecordsPartition(partition_index=0, offset=1)
     topics = [DeleteRecordsTopic(name="t", partitions=[one])]
     client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
-    stage.step(Truncate("t", 0, 1))
+    stage.step(TruncateLog("t", 0, 1))
     assert client.produce(from_producer(2)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert client.produce(from_producer(1)).error_code == 0

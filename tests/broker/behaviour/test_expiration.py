@@ -54,7 +54,7 @@ def test_what_came_and_went_is_forgotten() -> None:
     assert broker.transactions.transactions == broker.cluster.classic_coordinator.groups == {}
     assert partition.producers.active() == []
     assert broker.cluster.classic_coordinator.pending_groups == {}
-    assert partition.transactions.first_open() is None
+    assert partition.transactions.first_unstable_offset() is None
     assert broker.connections == broker.pending_closes == {}
     assert len(broker.purgatory) == len(broker.close_deadlines) == len(broker.muted) == 0
 
@@ -85,11 +85,11 @@ def test_a_partition_forgets_who_has_not_written_for_a_day() -> None:
 def test_a_partition_does_not_forget_who_has_a_transaction_open() -> None:
     stage = Stage({"t": 1}, producer_id_expiration_ms=HOUR, producer_id_expiration_check_interval_ms=HOUR)
     partition = stage.topic("t").partitions[0]
-    partition.transactions.wrote(7, 0)
+    partition.transactions.on_batch_appended(7, 0)
     client = stage.client()
     for producer_id in (7, 8):
         idempotent(client, producer_id, 0)
-        partition.producers.marked(producer_id, 0, 0, stage.now)
+        partition.producers.on_marker_appended(producer_id, 0, 0, stage.now)
     stage.wait(3 * HOUR)
     client.list_offsets(-1)
     assert [producer_id for producer_id, _ in partition.producers.active()] == [7]

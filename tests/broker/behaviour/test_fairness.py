@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any
 
-from kproto.broker.connection import TURN
 from kproto.broker.server import running
+from kproto.broker.socket_connection import REQUESTS_PER_TURN
 from kproto.messages.headers import encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -51,7 +51,7 @@ def test_another_client_waits_for_one_turn_and_not_for_all_that_came_in_one_piec
             free.set()
             assert done.wait(PATIENCE)
             before = heard[: heard.index("other")].count("flood")
-            assert before <= 2 * TURN
+            assert before <= 2 * REQUESTS_PER_TURN
 
 
 def end_of(client: Socket) -> int:
@@ -70,9 +70,9 @@ def silent_produce() -> bytes:
 def test_what_a_client_wrote_before_it_closed_is_there() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as other:
         with connected(server.bootstrap) as client:
-            client.socket.sendall(silent_produce() * 10 * TURN)
+            client.socket.sendall(silent_produce() * 10 * REQUESTS_PER_TURN)
         end = time.monotonic() + PATIENCE
-        while end_of(other) < 10 * TURN:
+        while end_of(other) < 10 * REQUESTS_PER_TURN:
             assert time.monotonic() < end, end_of(other)
 
 
@@ -80,11 +80,16 @@ def test_what_came_behind_a_request_that_waited_is_served() -> None:
     """More than a turn of them, and an answer in between that nobody waits for."""
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
-        pieces = [fetch, silent_produce() * 3 * TURN, fetch, silent_produce() * 3 * TURN]
+        pieces = [
+            fetch,
+            silent_produce() * 3 * REQUESTS_PER_TURN,
+            fetch,
+            silent_produce() * 3 * REQUESTS_PER_TURN,
+        ]
         client.socket.sendall(b"".join(pieces))
         for _ in range(2):
             client.receive(int.from_bytes(client.receive(4), "big"))
-        assert end_of(client) == 6 * TURN
+        assert end_of(client) == 6 * REQUESTS_PER_TURN
 
 
 def test_a_quiet_connection_goes_on_where_it_was() -> None:
@@ -92,7 +97,7 @@ def test_a_quiet_connection_goes_on_where_it_was() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)
         metadata = frame(encode_request(MetadataRequest(topics=[]), 12, 1, "me"))
-        client.socket.sendall(metadata + silent_produce() * 3 * TURN)
+        client.socket.sendall(metadata + silent_produce() * 3 * REQUESTS_PER_TURN)
         client.receive(int.from_bytes(client.receive(4), "big"))
         server.throttle("Metadata", 0)
-        assert end_of(client) == 3 * TURN
+        assert end_of(client) == 3 * REQUESTS_PER_TURN

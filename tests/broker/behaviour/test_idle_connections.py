@@ -28,14 +28,14 @@ def grown_older(server: Server) -> None:
     """All that was said was said more than ten minutes ago."""
 
     def older(shell: Shell) -> None:
-        for client in shell._clients.values():
+        for client in shell._connections.values():
             client.used_at -= 601
 
     server._operate(older)
 
 
 def looked(server: Server) -> None:
-    server._operate(Shell.close_idle)
+    server._operate(Shell.close_idle_connections)
 
 
 def test_who_says_nothing_is_let_go_of() -> None:
@@ -59,7 +59,7 @@ def test_who_waits_for_an_answer_stays(slow: bool) -> None:
             server.slow(0.1)
         client.send(fetch_request(fetch_topic(), wait=0 if slow else 100), 12)
         end = time.monotonic() + PATIENCE
-        while not (server._shell and server._shell._held if slow else server.broker.purgatory):
+        while not (server._shell and server._shell._delayed if slow else server.broker.purgatory):
             assert time.monotonic() < end
         grown_older(server)
         looked(server)

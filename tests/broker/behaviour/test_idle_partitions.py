@@ -10,7 +10,7 @@ import pytest
 
 from kproto.broker.apis.fetch import DelayedFetch
 from kproto.broker.fetch_sessions import FetchContext, FetchSession
-from kproto.broker.machine import ElectLeader, Truncate
+from kproto.broker.machine import ElectLeader, TruncateLog
 from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permission, Resource
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest
@@ -79,7 +79,7 @@ def told(seed: int) -> list[bytes]:
     def truncated() -> None:
         at = random.randrange(PARTITIONS)
         log = stage.log("t", at)
-        stage.step(Truncate("t", at, random.randint(log.start_offset, log.end_offset)))
+        stage.step(TruncateLog("t", at, random.randint(log.start_offset, log.end_offset)))
 
     def transacted() -> None:
         at = random.randrange(PARTITIONS)

@@ -37,10 +37,10 @@ LISTENERS = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MOST_OPEN = 100
 # What a connection is made of, on the broker's side.
 PARTS = (
-    "Client",
+    "SocketConnection",
     "Connection",
     "SaslAuthenticator",
-    "Pipe",
+    "ServerTls",
     "SSLObject",
     "ScramServer",
     "PlainServer",

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from kproto.broker import topics
 from kproto.broker.apis import produce, txn_offset_commit
 from kproto.broker.broker import Broker
-from kproto.broker.producer_state import Producers
-from kproto.broker.transaction_index import Transactions
+from kproto.broker.producer_state import PartitionProducers
+from kproto.broker.transaction_index import PartitionTransactions
 from kproto.error_codes import ErrorCode as E
 from kproto.group.classic import coordinator
 from kproto.transactions import (
@@ -364,17 +364,17 @@ def _any_epoch(txn: Any, producer_id: int, epoch: int) -> E:
     return E.NONE if producer_id == txn.producer_id else E.INVALID_PRODUCER_ID_MAPPING
 
 
-def _forgets_older(self: Transactions, start: int, end: int) -> Any:
+def _forgets_older(self: PartitionTransactions, start: int, end: int) -> Any:
     return [one for one in _ABORTED(self, start, end) if one.first_offset >= start]
 
 
-def _never_a_duplicate(self: Producers, *args: Any, **kwargs: Any) -> Any:
+def _never_a_duplicate(self: PartitionProducers, *args: Any, **kwargs: Any) -> Any:
     verdict = _CHECK(self, *args, **kwargs)
     return verdict if isinstance(verdict, E) else E.NONE
 
 
-def _last_open(self: Transactions) -> int | None:
-    return max(self._open.values(), default=None)
+def _last_open(self: PartitionTransactions) -> int | None:
+    return max(self._ongoing.values(), default=None)
 
 
 def _end(self: topics.Partition) -> int:
@@ -385,27 +385,31 @@ def _nothing(context: TransactionContext, txn: Any, event: None) -> None:
     txn.deadline = 1 << 62
 
 
-def _repeats_from_the_beginning(self: Transactions, producer_id: int, offset: int) -> None:
-    self._open[producer_id] = offset
+def _repeats_from_the_beginning(self: PartitionTransactions, producer_id: int, offset: int) -> None:
+    self._ongoing[producer_id] = offset
 
 
 _MARK, _COORDINATE, _CHECK, _ABORTED = (
-    Broker._mark,
+    Broker._write_markers,
     Broker.step_group_coordinator,
-    Producers.check,
-    Transactions.aborted,
+    PartitionProducers.check,
+    PartitionTransactions.aborted,
 )
 
 MUTANTS: dict[str, Change] = {
     "open records are seen": _set(
         topics.Partition, "stable_offset", property(lambda self: self.log.end_offset)
     ),
-    "the last open transaction bounds what is read": _set(Transactions, "first_open", _last_open),
-    "a transaction begins with its last record": _set(Transactions, "wrote", _repeats_from_the_beginning),
-    "aborted records are seen": _set(Transactions, "aborted", lambda self, start, end: []),
-    "aborted records are seen by who comes late": _set(Transactions, "aborted", _forgets_older),
-    "one partition is marked": _set(Broker, "_mark", _marks_one_partition_only),
-    "offsets are never decided": _set(Broker, "_mark", _marks_no_offsets),
+    "the last open transaction bounds what is read": _set(
+        PartitionTransactions, "first_unstable_offset", _last_open
+    ),
+    "a transaction begins with its last record": _set(
+        PartitionTransactions, "on_batch_appended", _repeats_from_the_beginning
+    ),
+    "aborted records are seen": _set(PartitionTransactions, "aborted", lambda self, start, end: []),
+    "aborted records are seen by who comes late": _set(PartitionTransactions, "aborted", _forgets_older),
+    "one partition is marked": _set(Broker, "_write_markers", _marks_one_partition_only),
+    "offsets are never decided": _set(Broker, "_write_markers", _marks_no_offsets),
     "offsets of aborted transactions are committed": _set(
         Broker, "step_group_coordinator", _commits_all_offsets
     ),
@@ -421,7 +425,7 @@ MUTANTS: dict[str, Change] = {
     "offsets are taken without a transaction": _set(
         txn_offset_commit, "verify_partitions", _takes_part_always
     ),
-    "a repeated batch is stored again": _set(Producers, "check", _never_a_duplicate),
+    "a repeated batch is stored again": _set(PartitionProducers, "check", _never_a_duplicate),
 }
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kproto.broker.machine import CleanLogs, Connected
+from kproto.broker.machine import CleanLogs, ClientConnected
 from kproto.broker.server import running
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import rows
@@ -96,7 +96,7 @@ def test_a_token_lasts_by_the_day() -> None:
     login = LoginStage()
     login.broker.cluster.wall_clock_offset = NIGHT
     login.users.tokens = unsecured(lambda: login.now + NIGHT)
-    login.step(Connected(1, "10.0.0.7", "SASL_SSL"))
+    login.step(ClientConnected(1, "10.0.0.7", "SASL_SSL"))
     token = unsecured_token("alice", login.now + NIGHT, 60_000)
     answer = login.log_in(OAuthBearerClient(token))
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)

@@ -10,7 +10,7 @@ from kproto.broker.apis.table import REFUSABLE, served
 from kproto.broker.broker import Broker, TransactionCoordinatorStep
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
-from kproto.broker.machine import CreateTopic, Fail, Truncate
+from kproto.broker.machine import CreateTopic, FailRequests, TruncateLog
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode as E
@@ -130,9 +130,9 @@ def test_an_unclean_election_that_loses_a_marker_opens_the_transaction_again(
     client.produce(batch_of(b"plain"))
     producer.write(b"a")
     producer.end(committed=False)
-    stage.step(Truncate("t", 0, 2))
+    stage.step(TruncateLog("t", 0, 2))
     assert (read_partition(client, isolation=0).last_stable_offset, stage.log("t").end_offset) == (1, 2)
-    stage.step(Truncate("t", 0, 1))
+    stage.step(TruncateLog("t", 0, 1))
     assert read_partition(client, isolation=0).last_stable_offset == 1
     assert read_partition(client).aborted_transactions == []
 
@@ -143,7 +143,7 @@ def test_an_unclean_election_keeps_what_was_aborted_before(
     producer.write(b"a")
     producer.end(committed=False)
     producer.write(b"b")
-    producer.stage.step(Truncate("t", 0, 2))
+    producer.stage.step(TruncateLog("t", 0, 2))
     assert read_committed(client) == []
     assert len(read_partition(client).aborted_transactions) == 1
 
@@ -352,7 +352,7 @@ def test_an_end_fails_when_the_operator_says_so(
     stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
-    stage.step(Fail(26, E.COORDINATOR_LOAD_IN_PROGRESS, 1))
+    stage.step(FailRequests(26, E.COORDINATOR_LOAD_IN_PROGRESS, 1))
     assert producer.end() == E.COORDINATOR_LOAD_IN_PROGRESS
     assert read_committed(client) == []
     assert producer.end() == 0

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from kproto.broker.apis.table import served
-from kproto.broker.broker import Broker, Close, Reply
+from kproto.broker.broker import Broker, Disconnect, SendFrame
 from kproto.broker.call import Node
-from kproto.broker.machine import Connected, Received, Sent, step
+from kproto.broker.machine import ClientConnected, FrameReceived, ResponseSent, step
 from kproto.broker.security.users import Users
 from kproto.broker.settings import Settings
 from kproto.messages.headers import decode_response, encode_request
@@ -34,23 +34,23 @@ class LoginStage:
         self.broker = Broker(Settings.from_properties(properties), NODE, served(), users=self.users)
         self.now = 1_000
         self.closed: str | None = None
-        self.step(Connected(1, "10.0.0.7", listener))
+        self.step(ClientConnected(1, "10.0.0.7", listener))
 
     def step(self, event: Any) -> list[bytes]:
         answers: list[bytes] = []
         events = [event]
         while events:
             for action in step(self.broker, events.pop(0), self.now):
-                if isinstance(action, Reply):
+                if isinstance(action, SendFrame):
                     answers.append(action.frame)
-                    events.append(Sent(1))
-                elif isinstance(action, Close):
+                    events.append(ResponseSent(1))
+                elif isinstance(action, Disconnect):
                     self.closed = action.reason
         return answers
 
     def ask(self, request: Message, version: int) -> Any:
         """The answer; None while there is none."""
-        answers = self.step(Received(1, encode_request(request, version, 5, "test"), RANDOM))
+        answers = self.step(FrameReceived(1, encode_request(request, version, 5, "test"), RANDOM))
         return self.read(request, version, answers)
 
     @staticmethod

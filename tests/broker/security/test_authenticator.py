@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.broker.machine import Received, Tick, next_deadline
+from kproto.broker.machine import FrameReceived, Tick, next_deadline
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
@@ -72,7 +72,10 @@ def test_a_session_is_renewed_by_its_own_mechanism() -> None:
     assert not stage.alice().error_code
     assert stage.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     assert stage.ask(SaslAuthenticateRequest(auth_bytes=PlainClient("alice", PASSWORD).begin()), 2) is None
-    assert stage.closed == "PLAIN for a session that SCRAM-SHA-256 began (client.id 'test')"
+    assert (
+        stage.closed
+        == "re-authentication with PLAIN of a session that began with SCRAM-SHA-256 (client.id 'test')"
+    )
 
 
 def test_a_session_that_nothing_renews_is_closed_without_a_word() -> None:
@@ -99,10 +102,10 @@ def test_the_messages_of_version_0_have_no_headers() -> None:
     stage = LoginStage()
     client = ScramClient("SCRAM-SHA-256", "alice", PASSWORD, "n")
     assert stage.ask(SaslHandshakeRequest(mechanism=client.mechanism), 0).error_code == 0
-    [challenge] = stage.step(Received(1, client.begin(), RANDOM))
+    [challenge] = stage.step(FrameReceived(1, client.begin(), RANDOM))
     answer = client.answer(challenge)
     assert answer is not None
-    [last] = stage.step(Received(1, answer, RANDOM))
+    [last] = stage.step(FrameReceived(1, answer, RANDOM))
     assert client.answer(last) is None
     assert stage.metadata().brokers
 
@@ -116,7 +119,9 @@ def test_a_session_ends_unless_it_is_renewed() -> None:
     assert stage.metadata().brokers
     stage.now += 1_000
     assert stage.metadata() is None
-    assert stage.closed == "the session of User:alice has ended, and was not renewed (client.id 'test')"
+    assert (
+        stage.closed == "the session of User:alice has expired without re-authentication (client.id 'test')"
+    )
 
 
 def test_nobody_renews_twice_within_a_second() -> None:
@@ -138,7 +143,9 @@ def test_a_session_that_has_ended_is_closed_by_a_renewal_that_comes_too_soon() -
     assert stage.alice().error_code == 0
     stage.now += 600
     assert stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1) is None
-    assert stage.closed == "the session of User:alice has ended, and was not renewed (client.id 'test')"
+    assert (
+        stage.closed == "the session of User:alice has expired without re-authentication (client.id 'test')"
+    )
 
 
 def test_a_renewal_that_is_refused_is_called_one() -> None:
@@ -173,7 +180,7 @@ def test_whatever_is_said_nobody_gets_in_without_a_password(
     stage.ask(SaslHandshakeRequest(mechanism=mechanism), 0 if raw else 1)
     for data in said:
         if raw:
-            stage.step(Received(1, data, RANDOM))
+            stage.step(FrameReceived(1, data, RANDOM))
         else:
             stage.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
     assert stage.metadata() is None
@@ -183,13 +190,13 @@ def test_whatever_is_said_nobody_gets_in_without_a_password(
 @given(st.binary(max_size=200))
 def test_no_frame_of_a_stranger_breaks_the_broker(frame: bytes) -> None:
     stage = LoginStage()
-    stage.step(Received(1, frame, RANDOM))
+    stage.step(FrameReceived(1, frame, RANDOM))
     assert stage.broker.connections.keys() <= {1}
 
 
 def test_a_large_message_of_a_stranger_is_not_even_looked_at() -> None:
     stage = LoginStage()
-    stage.step(Received(1, bytes(600_000), RANDOM))
+    stage.step(FrameReceived(1, bytes(600_000), RANDOM))
     assert stage.closed == "600000 bytes from a client that was not authenticated"
 
 

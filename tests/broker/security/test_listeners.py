@@ -37,7 +37,7 @@ from tests.broker.security.stage import PASSWORD
 )
 def test_wrong_listeners_are_refused(text: str, allowed: str) -> None:
     with pytest.raises(ConfigError, match=allowed):
-        Listener.read(text)
+        Listener.parse(text)
 
 
 def test_a_certificate_names_a_principal_as_kafka_writes_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from consumer.security.failures import TlsFailed
 from consumer.security.options import security_options
-from kproto.broker.security.tls import Pipe, TlsBroken
+from kproto.broker.security.tls import ServerTls, TlsError
 from tests.consumer.security.authority import FOR_CLIENTS, FOR_SERVERS, HOST, Named, form, hashes, named, x509
 
 YESTERDAY, TOMORROW = (-9, -1), (1, 9)
@@ -45,19 +45,19 @@ def shaken(
         there.load_verify_locations(cadata=trusts.pem)
     tls = security_options(given).tls
     assert tls is not None
-    client, server = tls.pipe(host), Pipe(there)
+    client, server = tls.pipe(host), ServerTls(there)
     data, broken = client.begin(), False
     for _ in range(4):
         try:
             if not broken:
                 server.feed(data)
-        except TlsBroken:
+        except TlsError:
             broken = True
         client.feed(server.outgoing())
         client.read_into(memoryview(bytearray(100)))
         data = client.outgoing()
     assert client.secured
-    assert server.secured
+    assert server.is_handshake_complete
 
 
 @pytest.mark.parametrize(

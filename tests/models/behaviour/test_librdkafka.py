@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kproto.broker.machine import Fail
+from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchRequest
@@ -603,7 +603,7 @@ def test_who_may_not_read_asks_ten_times_as_seldom_and_errors_of_the_leader_are_
     a = world.join("a", librdkafka, topics=["t"], group_id="g", reset="earliest", fetch_wait_ms=1)
     assert world.run(until=lambda: bool(a.owned))
     world.run(2_000)
-    world.step(1, Fail(FetchRequest.__api_key__ or 0, code, 10**6))
+    world.step(1, FailRequests(FetchRequest.__api_key__ or 0, code, 10**6))
     world.run(100)
     before = len(world.asked(a, FetchRequest))
     world.run(20_000)

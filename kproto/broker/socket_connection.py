@@ -1,0 +1,274 @@
+"""One client connection on a socket: bytes to requests, and responses to bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from typing import Any, Final, Protocol, cast
+
+from ..errors import FrameError
+from ..wire.frame import Frames, frame
+from .broker import Broker
+from .machine import Event, FrameReceived, ResponseSent
+from .security.authenticator import MAX_UNAUTHENTICATED_SIZE
+from .security.tls import ServerTls, TlsError
+
+log: Final = logging.getLogger("kproto.broker")
+
+# With 1 MiB of waiting requests a connection is not read.
+MAX_BACKLOG: Final = 1 << 20
+# So many requests of one connection are served before other connections get their turn. One read may contain
+# thousands of requests.
+REQUESTS_PER_TURN: Final = 32
+# The time in seconds for a TLS handshake.
+HANDSHAKE_TIMEOUT: Final = 15.0
+# The time in seconds for a client to read the alert of a failed handshake. If a socket is closed with unread
+# bytes, the kernel discards what was sent.
+ALERT_TIMEOUT: Final = 1.0
+# The first bytes of a TLS handshake, as a client without SASL would send them in place of a frame size.
+_TLS_HELLO: Final = 0x1603
+_HANDSHAKE_FAILED: Final = -1
+
+
+class ConnectionOwner(Protocol):
+    """What a connection uses of the shell that accepted it."""
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that serves the requests."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the broker."""
+
+    @property
+    def handshaking(self) -> set[SocketConnection]:
+        """Connections whose TLS handshake is in progress."""
+
+    @property
+    def waiting(self) -> set[SocketConnection]:
+        """Connections with requests that the broker has not accepted yet."""
+
+    def connection_step(self, connection: SocketConnection, event: Event) -> None:
+        """Step the broker for a connection; if the step fails, only this connection is closed."""
+
+    def on_connected(self, connection: SocketConnection, host: str) -> None:
+        """Register a connection, after its TLS handshake."""
+
+    def on_disconnected(self, connection: SocketConnection) -> None:
+        """Remove a connection."""
+
+    def close_connection(self, conn: int, reason: str) -> None:
+        """Close a connection and log the reason."""
+
+
+class SocketConnection(asyncio.Protocol):
+    """One connection.
+
+    `conn` is its number: 0 before it is registered, and -1 after a failed handshake.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, owner: ConnectionOwner, listener: str, tls: ServerTls | None) -> None:
+        self._owner = owner
+        self.listener = listener
+        self.tls = tls
+        # Aborts a TLS handshake that takes too long, or the wait for a client to read its alert.
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        # Before its login a client may only send small requests.
+        self._limits_size = listener.startswith("SASL")
+        self._frames = Frames(
+            MAX_UNAUTHENTICATED_SIZE if self._limits_size else owner.broker.settings.socket_request_max_bytes
+        )
+        # The socket accepts no more bytes, because the client reads too slowly.
+        self._is_full = False
+        # A response was written while the socket was full: `ResponseSent` is due when it is not.
+        self._sent_is_due = False
+        # Requests that the broker has not accepted yet. It gets the next one after it took the one before.
+        self._bodies: deque[bytes] = deque()
+        self._body_bytes = 0
+        self._is_feeding = False
+        self._next_turn: asyncio.Handle | None = None
+        # Why the connection is closed after these requests.
+        self._frame_error: str | None = None
+        # The client has closed its half: no request follows.
+        self._is_half_closed = False
+        self.conn = 0
+        self.peer = "?"
+        # The loop's time of the last traffic.
+        self.used_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection, or start its TLS handshake."""
+        self.transport = cast(asyncio.Transport, transport)
+        peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
+        self._host = str(peer[0])
+        self.peer = f"{peer[0]}:{peer[1]}"
+        if self.tls is None:
+            self._owner.on_connected(self, self._host)
+            return
+        self._owner.handshaking.add(self)
+        self._handshake_timer = self._owner.loop.call_later(HANDSHAKE_TIMEOUT, self.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Decrypt bytes and split them into requests."""
+        self.used_at = self._owner.loop.time()
+        if self.tls is None:
+            self._plaintext_received(data)
+            return
+        try:
+            plaintext = self.tls.feed(data)
+        except TlsError as error:
+            self._on_tls_error(str(error))
+            return
+        if encrypted := self.tls.outgoing():
+            self.transport.write(encrypted)
+        if self.tls.is_handshake_complete and not self.conn:
+            self._cancel_handshake_timer()
+            self._owner.handshaking.discard(self)
+            self._owner.on_connected(self, self._host)
+        if plaintext:
+            self._plaintext_received(plaintext)
+        if self.tls.is_closed_by_client:
+            self.close()
+
+    def _on_tls_error(self, reason: str) -> None:
+        """Close the connection; after a failed handshake the client first receives the alert."""
+        assert self.tls is not None
+        if self.transport.is_closing() or self.conn == _HANDSHAKE_FAILED:
+            return
+        log.warning("connection %s (%s) closed: %s", self.conn or "-", self.peer, reason)
+        if self.conn:
+            self.transport.abort()
+            return
+        self.conn = _HANDSHAKE_FAILED
+        self._cancel_handshake_timer()
+        self.transport.write(self.tls.outgoing())
+        self.transport.write_eof()
+        self._handshake_timer = self._owner.loop.call_later(ALERT_TIMEOUT, self.transport.abort)
+
+    def _cancel_handshake_timer(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+
+    def close(self) -> None:
+        """Send what is buffered, then close."""
+        if self.tls is not None and not self.transport.is_closing():
+            self.transport.write(self.tls.close())
+        self.transport.close()
+
+    def _plaintext_received(self, data: bytes) -> None:
+        if self._limits_size and self._owner.broker.is_authenticated(self.conn):
+            self._limits_size = False
+            self._frames.max_size = self._owner.broker.settings.socket_request_max_bytes
+        try:
+            for body in self._frames.feed(data):
+                self._bodies.append(body)
+                self._body_bytes += len(body)
+        except FrameError as error:
+            self._frame_error = _frame_error_reason(error)
+        self.feed()
+
+    def feed(self) -> None:
+        """Pass requests to the broker, as many as it accepts in this connection's turn."""
+        if self._next_turn is not None or self._is_feeding:
+            return
+        broker, remaining = self._owner.broker, REQUESTS_PER_TURN
+        self._is_feeding = True
+        while self._bodies and not self.transport.is_closing() and not broker.backlog(self.conn):
+            if not remaining:
+                self._next_turn = self._owner.loop.call_soon(self._start_turn)
+                break
+            remaining -= 1
+            body = self._bodies.popleft()
+            self._body_bytes -= len(body)
+            self._owner.connection_step(self, FrameReceived(self.conn, body, uuid.uuid4()))
+        self._is_feeding = False
+        if self._bodies:
+            self._owner.waiting.add(self)
+        else:
+            self._owner.waiting.discard(self)
+            if self._frame_error is not None:
+                self._owner.close_connection(self.conn, self._frame_error)
+            elif self._is_half_closed and not broker.backlog(self.conn):
+                self.close()
+        self._pause_or_resume_reading()
+
+    def eof_received(self) -> bool:
+        """Serve what has arrived: a producer with acks=0 may close right after sending."""
+        self._is_half_closed = bool(self._bodies) and self.tls is None
+        return self._is_half_closed
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for a response of the broker."""
+        if self._is_full:  # there is a response, and the client does not read it
+            return False
+        return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
+
+    @property
+    def backlog(self) -> int:
+        """The bytes of requests that arrived and are not served."""
+        return self._body_bytes + self._owner.broker.backlog(self.conn)
+
+    def _start_turn(self) -> None:
+        self._next_turn = None
+        self.feed()
+
+    def _pause_or_resume_reading(self) -> None:
+        if self.transport.is_closing() or self._is_half_closed:
+            return
+        if self.backlog > MAX_BACKLOG or self._frame_error is not None:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def send(self, body: bytes) -> bool:
+        """Send a response. Returns whether the broker may send the next one at once."""
+        if self.transport.is_closing():
+            return False
+        self.used_at = self._owner.loop.time()
+        data = frame(body)
+        self.transport.write(data if self.tls is None else self.tls.encrypt(data))
+        if self._is_full:
+            self._sent_is_due = True
+            return False
+        if not self._is_feeding and (self._bodies or self._owner.broker.backlog(self.conn)):
+            # More requests of this connection wait; other connections get their turn first.
+            self._owner.loop.call_soon(self._report_sent)
+            return False
+        return True
+
+    def pause_writing(self) -> None:
+        """Wait until the client reads: the socket's buffer is full."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Continue: the client has read enough."""
+        self.used_at = self._owner.loop.time()
+        self._is_full = False
+        if self._sent_is_due:
+            self._sent_is_due = False
+            self._report_sent()
+
+    def _report_sent(self) -> None:
+        if self.transport.is_closing():
+            return
+        self._owner.connection_step(self, ResponseSent(self.conn))
+        self.feed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection."""
+        self._cancel_handshake_timer()
+        self._bodies.clear()
+        self._owner.on_disconnected(self)
+
+
+def _frame_error_reason(error: FrameError) -> str:
+    if error.size is not None and error.size >> 16 == _TLS_HELLO:
+        return "the client speaks TLS, and this listener does not"
+    return str(error)
