@@ -1,8 +1,8 @@
-"""sarama's way of programming a group, on our engine: a handler, sessions, and a claim for each partition.
+"""sarama's ConsumerGroup for asyncio: a handler, sessions, and a claim for each partition.
 
     class Print:
         def setup(self, session): ...
-        def consume_claim(self, session, claim):           # one at a time for each partition, all at once
+        def consume_claim(self, session, claim):           # runs for all partitions at the same time
             for record in claim:
                 print(record.value)
                 session.mark_message(record)
@@ -12,28 +12,27 @@
         while True:
             group.consume(["flights"], Print())
 
-`AsyncConsumerGroup`, here, is the same for asyncio: `await group.consume(...)`, `async for record in claim`;
+This module has `AsyncConsumerGroup`: `await group.consume(...)`, `async for record in claim`.
 `ConsumerGroup`, for threads, is in `group_threads`.
 
-Rules that hold here (sarama's consumer_group.go, where nothing else is said):
+Rules (those of sarama's consumer_group.go, unless another rule is stated):
 
-* `consume` is one session: from the assignment to the rebalance that takes everything (an eager one), the
-  return of a claim's handler, an error, or `close`. Call it in a loop: the next call begins the next session.
-* With "cooperative-sticky" alone, a session goes on through rebalances: only the claims that are taken away
-  end, and new ones begin; what a rebalance leaves alone is not even interrupted.
-* A claim that ends hands out nothing more, its handler is waited for (at most `max_poll_interval_ms`), and
-  only then what was marked is committed and the partition given back. sarama goes on handing out what it has
-  buffered. Partitions that were lost are not committed.
-* Marked is what counts: `mark_message` says that everything up to a record is done, and only marks are
-  committed, every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`. What was read
-  and not marked is read again by the next session. With enable_auto_commit=False only `session.commit()`
-  commits, and what was marked behind its last call is read again, too.
-* What a handler raises in `consume_claim` is told by `errors()`, also when its claim had ended, and ends the
-  session. What `setup` raises is raised by `consume`; what `cleanup` raises is told and raised, but for
-  kproto's own errors, as of a commit behind a loss: these are told only.
-* Errors that don't end a session are told by `errors()`; those of a group that can't be joined are raised by
-  `consume`. What fails again and again in the same way is told again after growing gaps only.
-* A partition that is paused stays so, in the next sessions, too, until it is resumed.
+* `consume` runs one session: from the assignment to an eager rebalance, the return of a claim's handler, an
+  error, or `close`. Call it in a loop: the next call runs the next session.
+* With "cooperative-sticky" alone, a session continues through rebalances. Only the claims of revoked
+  partitions end, and new claims begin; retained claims are not interrupted.
+* A claim that ends returns no more records. Its handler is waited for (at most `max_poll_interval_ms`);
+  then the marks are committed, and the partition is released. sarama continues to return buffered records.
+  Lost partitions are not committed.
+* Only marks are committed: every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`.
+  The next session reads again what was not marked. With enable_auto_commit=False only `session.commit()`
+  commits, and marks after its last call are dropped.
+* What a handler raises in `consume_claim` is reported by `errors()`, also after the end of its claim, and
+  ends the session. What `setup` raises is raised by `consume`. What `cleanup` raises is reported and
+  raised, except kproto's own errors, as of a commit after a loss: these are only reported.
+* Errors that don't end a session are reported by `errors()`; errors of a group that can't be joined are
+  raised by `consume`. An error that is repeated is reported after growing intervals only.
+* A paused partition stays paused in the next sessions, until it is resumed.
 """
 
 from __future__ import annotations
@@ -55,13 +54,14 @@ from ..logs import log
 from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
-from .error_queue import News, Outlet
+from .channel import Channel, ErrorThrottle
 from .marks import Marks
 from .session import Claim, Handler, Session, check_handler
 
-POLL_S = 0.1  # how soon a session notices that it shall end
+POLL_S = 0.1  # how soon a session notices that it has to end
 ERROR_PAUSE_S = 0.3
-LAST_S = 2.0  # of close's time: for the last commit and for leaving, where handlers don't end by themselves
+# Reserved of the timeout of close, for the last commit and LeaveGroup, if handlers don't end by themselves.
+LEAVE_S = 2.0
 
 
 class AsyncConsumerGroup(AsyncBlock):
@@ -71,42 +71,41 @@ class AsyncConsumerGroup(AsyncBlock):
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a text: a handler's records are shared out in a group")
-        self._auto = config.get("enable_auto_commit", True)
-        config["enable_auto_commit"] = False  # not what was handed out, but what was marked
+        self._auto_commit = config.get("enable_auto_commit", True)
+        config["enable_auto_commit"] = False  # marks are committed, and not what was returned
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
-        self._interval_s = self.consumer.options.auto_commit_interval_ms / 1000
-        self._patience_s = self.consumer.options.max_poll_interval_ms / 1000
-        self._cooperative = is_cooperative(
-            resolve_assignors(self.consumer.options.partition_assignment_strategy)
-        )
+        options = self.consumer.options
+        self._commit_interval_s = options.auto_commit_interval_ms / 1000
+        self._handler_timeout_s = options.max_poll_interval_ms / 1000
+        self._cooperative = is_cooperative(resolve_assignors(options.partition_assignment_strategy))
         self._listener = _Listener(self)
         self._handler: Handler[Session, Claim] | None = None
         self._topics: frozenset[str] = frozenset()
         self._session: Session | None = None
-        self._next: Session | None = None
+        self._next_session: Session | None = None
         self._marks = Marks()
         self._paused: set[TopicPartition] = set()
-        # Assigned to us, as far as the callbacks told: the consumer's assignment is ahead of them.
-        self._told_of: set[TopicPartition] = set()
+        # Assigned according to the callbacks; the consumer's own assignment is ahead of them.
+        self._assigned: set[TopicPartition] = set()
         self._committed_at = 0.0
-        self._committing: asyncio.Task[None] | None = None  # in time, beside the claims
-        self._failure: Exception | None = None  # of a cleanup
-        self._inside: set[asyncio.Task[Any] | None] = set()  # tasks in which a handler works now
-        self._at_work: set[asyncio.Task[None]] = set()  # those of claims
-        self.told: Outlet[Exception] = Outlet()
-        self._news = News()
-        self._exit = False
+        self._auto_commit_task: asyncio.Task[None] | None = None
+        self._cleanup_error: Exception | None = None
+        self._handler_tasks: set[asyncio.Task[Any] | None] = set()  # in which a handler's method runs now
+        self._claim_tasks: set[asyncio.Task[None]] = set()
+        self.error_channel: Channel[Exception] = Channel()
+        self._throttle = ErrorThrottle()
+        self._session_ends = False
         self._closing = False
         self._closed = False
-        self._idle = asyncio.Event()
+        self._idle = asyncio.Event()  # set while consume is not running
         self._idle.set()
 
-    # ---- what one calls
+    # ---- public methods
 
     async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
-        """One session with these topics: see the rules of this module. Returns when it is over.
+        """Run one session with these topics, and return at its end; see the rules of this module.
 
-        Raises IllegalState when the group was closed, what setup or cleanup raised, and what keeps this
+        Raises IllegalState if the group was closed, what setup or cleanup raised, and errors that keep this
         member out of the group.
         """
         names = frozenset(check.subscribed_topics("topics", topics))
@@ -116,353 +115,370 @@ class AsyncConsumerGroup(AsyncBlock):
         if not self._idle.is_set():
             raise IllegalState("consume() is running already; one at a time")
         self._idle.clear()
-        self._handler, self._exit, self._failure = handler, False, None
-        stays = True  # what this member has, over a change of its topics
+        self._handler, self._session_ends, self._cleanup_error = handler, False, None
+        keeps_partitions = True  # if its topics change
         try:
-            if names != self._topics or not names:  # which subscribe() refuses
+            if names != self._topics or not names:  # subscribe() rejects an empty list
                 self.consumer.subscribe(names, self._listener)
-                stays, self._topics = self._cooperative, names
-            if (
-                self._next is None
-                and stays
-                and (kept := [one for one in self._told_of if one.topic in names])
-            ):
-                self._next = Session(self)
-                for place in kept:
-                    self._next.by_partition[place] = self._claim(place)
+                keeps_partitions, self._topics = self._cooperative, names
+            if self._next_session is None and keeps_partitions:
+                retained = [partition for partition in self._assigned if partition.topic in names]
+                if retained:
+                    self._next_session = Session(self)
+                    for partition in retained:
+                        self._next_session.by_partition[partition] = self._new_claim(partition)
             await self._run()
         finally:
             self._idle.set()
-        if self._failure is not None:
-            raise self._failure
+        if self._cleanup_error is not None:
+            raise self._cleanup_error
 
     def errors(self) -> AsyncIterator[Exception]:
-        """What went wrong beside; ends when the group is closed. The last 256 are kept for who comes late."""
-        return aiter(self.told)
+        """Return the errors that end no session; ends when the group is closed. The last 256 are kept."""
+        return aiter(self.error_channel)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetches nothing more of these until `resume`; the session goes on, and what waits already is handed
-        out. Those that this member doesn't have are left out, as in sarama.
+        """Fetch nothing more of these until `resume`.
+
+        The session continues, and queued records are still returned. Partitions that this member does not
+        own are ignored, as in sarama.
         """
-        self._pause(self._told_of.intersection(check.one_or_more_partitions("partitions", partitions)))
+        self._pause(self._assigned.intersection(check.one_or_more_partitions("partitions", partitions)))
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Goes on with these."""
+        """Fetch these again."""
         self._resume(self._paused.intersection(check.one_or_more_partitions("partitions", partitions)))
 
     def pause_all(self) -> None:
-        """`pause` for all that this member has now."""
-        self._pause(set(self._told_of))
+        """Pause all partitions that this member owns now."""
+        self._pause(set(self._assigned))
 
     def resume_all(self) -> None:
-        """Goes on with all that were paused."""
+        """Resume all partitions that were paused."""
         self._resume(set(self._paused))
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
-        IllegalState in a handler, which it would wait for. Handlers that don't end in time are cancelled; all
-        are where close itself is cancelled, which leaves the group within 2 s then.
+        """End the session, commit what is marked, and leave the group.
+
+        Raises the error of the commit, and IllegalState in a handler, as it would wait for that handler.
+        Handlers that don't end in time are cancelled. If close itself is cancelled, it cancels all
+        handlers, and leaves the group within 2 s.
         """
         timeout = check.seconds("timeout", timeout)
-        if asyncio.current_task() in self._inside:
-            raise in_a_handler()
+        if asyncio.current_task() in self._handler_tasks:
+            raise close_in_handler()
         if self._closed:
             return
         self._closing = True
         end = asyncio.get_running_loop().time() + timeout
         try:
-            failure = await self._last_commit(timeout)
+            failure = await self._finish_session(timeout)
         except asyncio.CancelledError:
-            end = min(end, asyncio.get_running_loop().time() + LAST_S)
-            self._cancel_handlers()
+            end = min(end, asyncio.get_running_loop().time() + LEAVE_S)
+            self._cancel_claims()
             raise
         finally:
             try:
                 await self.consumer.close(timeout=max(0.0, end - asyncio.get_running_loop().time()))
             finally:
                 self._closed = True
-                self.told.end()
-                self._cancel_handlers()
+                self.error_channel.close()
+                self._cancel_claims()
         if failure is not None:
             raise failure
 
-    def _cancel_handlers(self) -> None:
-        for task in self._at_work:  # consume waits for these
+    def _cancel_claims(self) -> None:
+        for task in self._claim_tasks:  # consume waits for these
             task.cancel()
 
-    async def _last_commit(self, timeout: float) -> KprotoError | None:
-        """The session's own, or where it doesn't end, and so can't, the one here; returns its failure."""
-        patience = timeout - min(LAST_S, timeout / 4)
+    async def _finish_session(self, timeout: float) -> KprotoError | None:
+        """Wait for the end of the session. If it does not end, commit here, and return the error of that."""
+        patience = timeout - min(LEAVE_S, timeout / 4)
         try:
             async with asyncio.timeout(patience):
                 await self._idle.wait()
         except TimeoutError:
-            who = "the handlers" if self._inside else "the last commit"
-            log.error("%s of %s did not end within %g s", who, sorted(self._topics), patience)
-            if self._auto:
+            late = "the handlers" if self._handler_tasks else "the last commit"
+            log.error("%s of %s did not end within %g s", late, sorted(self._topics), patience)
+            if self._auto_commit:
                 try:
                     await self.commit(None, timeout - patience)
                 except KprotoError as error:
                     return error
         return None
 
-    # ---- a session's life
+    # ---- a session
 
     async def _run(self) -> None:
         try:
-            while not self._closing and not self._exit:
-                if self._session is None and self._next is not None:
-                    await self._begin(self._next)
-                if self._session is not None and self._session.over:
+            while not self._closing and not self._session_ends:
+                if self._session is None and self._next_session is not None:
+                    await self._begin(self._next_session)
+                if self._session is not None and self._session.ended:
                     break
                 try:
                     records = await self.consumer.poll(POLL_S)
                 except KprotoError as error:
                     if self._session is None:
                         raise
-                    if self._news.told(error):
-                        self._tell(error)
+                    if self._throttle.passes(error):
+                        self._report(error)
                     await asyncio.sleep(ERROR_PAUSE_S)
                 else:
-                    self._spread(records)
-                self._commit_in_time()
+                    self._distribute(records)
+                self._auto_commit_if_due()
         finally:
-            await _whole(asyncio.ensure_future(self._end()))
+            await _finish_uncancelled(asyncio.ensure_future(self._end_session()))
 
     async def _begin(self, session: Session) -> None:
-        self._session, self._next = session, None
-        await self._call("setup", session)
-        await self._settle()
-        has = self.consumer.assignment()
-        for place, claim in session.by_partition.items():
-            if place not in has:  # lost in setup: the next poll tells
+        self._session, self._next_session = session, None
+        await self._call_handler("setup", session)
+        await self._verify_marks()
+        assignment = self.consumer.assignment()
+        for partition, claim in session.by_partition.items():
+            if partition not in assignment:  # lost during setup: the next poll reports it
                 continue
-            marked = self._marks.offset(place)
+            marked = self._marks.offset(partition)
             if marked is not None:  # by setup: the claim begins there
-                claim.forget()
-                self.consumer.seek(place, marked)
-            self._start(session, claim)
+                claim.discard()
+                self.consumer.seek(partition, marked)
+            self._start_claim(session, claim)
 
-    def _start(self, session: Session, claim: Claim) -> None:
-        claim.task = asyncio.ensure_future(self._handle(session, claim))
-        self._at_work.add(claim.task)
-        claim.task.add_done_callback(self._at_work.discard)
+    def _start_claim(self, session: Session, claim: Claim) -> None:
+        claim.task = asyncio.ensure_future(self._run_claim(session, claim))
+        self._claim_tasks.add(claim.task)
+        claim.task.add_done_callback(self._claim_tasks.discard)
 
-    async def _handle(self, session: Session, claim: Claim) -> None:
+    async def _run_claim(self, session: Session, claim: Claim) -> None:
         try:
-            if await self._placed(claim):
-                await self._call("consume_claim", session, claim)
+            if await self._find_start(claim):
+                await self._call_handler("consume_claim", session, claim)
         except Exception as error:
-            self._tell(error, f"consume_claim of {claim.place}")
+            self._report(error, f"consume_claim of {claim.topic_partition}")
         finally:
             if not claim.ended:
-                self._exit = True  # sarama's rule: a handler that returns ends the session
+                self._session_ends = True  # sarama's rule: a handler that returns ends the session
 
-    async def _placed(self, claim: Claim) -> bool:
-        """Whether it could be found out where the claim begins."""
+    async def _find_start(self, claim: Claim) -> bool:
+        """Find where a claim begins; False if that failed."""
         try:
-            position = await self.consumer.position(claim.place)
+            position = await self.consumer.position(claim.topic_partition)
         except KprotoError as error:
             if not claim.ended:
-                self._tell(error)
+                self._report(error)
             return False
-        first = claim.first()
-        claim.start = claim.initial_offset = claim.known_end = position if first is None else first
+        first = claim.first_offset()
+        start = position if first is None else first
+        claim.start = claim.initial_offset = claim.initial_high_water_mark = start
         return True
 
-    async def _end(self) -> None:
-        """The session is over, and this member still has its partitions: what isn't marked is read again."""
+    async def _end_session(self) -> None:
+        """End a session whose partitions this member keeps: what is not marked is read again."""
         session, self._session = self._session, None
-        if session is None or session.over:
+        if session is None or session.ended:
             return
-        await self._release(session, list(session.by_partition), last=True, commit=True)
-        if self._committing is not None:  # asked for before the last one, so it ends with it
-            await self._committing
-        for place, claim in session.by_partition.items():
-            done = self._marks.offset(place) if self._auto else self._marks.kept(place)
-            if not self._closing and place in self.consumer.assignment():
-                start = claim.start if done is None else done
-                if start is not None:  # else nothing was taken of it
-                    self.consumer.seek(place, start)
-                if place not in self._paused:
-                    self.consumer.resume(place)
-        if not self._auto:
-            self._marks.forget(session.by_partition)
-        session.over = True
+        await self._end_claims(session, list(session.by_partition), last=True, commit=True)
+        if self._auto_commit_task is not None:  # it was started before the last commit, and ends with it
+            await self._auto_commit_task
+        for partition, claim in session.by_partition.items():
+            find_offset = self._marks.offset if self._auto_commit else self._marks.committed_offset
+            next_offset = find_offset(partition)
+            if not self._closing and partition in self.consumer.assignment():
+                start = claim.start if next_offset is None else next_offset
+                if start is not None:  # else no record of it was fetched
+                    self.consumer.seek(partition, start)
+                if partition not in self._paused:
+                    self.consumer.resume(partition)
+        if not self._auto_commit:
+            self._marks.remove(session.by_partition)
+        session.ended = True
 
-    async def _release(
-        self, session: Session, places: Sequence[TopicPartition], *, last: bool, commit: bool
+    async def _end_claims(
+        self, session: Session, partitions: Sequence[TopicPartition], *, last: bool, commit: bool
     ) -> None:
-        """Ends claims and waits for their handlers; then commits what they marked, with auto commit."""
-        ending = [session.by_partition[place] for place in places if place in session.by_partition]
+        """End claims and wait for their handlers; then commit what they marked, with auto commit.
+
+        `last`: the session has no other claims, and ends.
+        """
+        claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
             session.end()
-        for claim in ending:
-            claim.start = claim.first() if claim.start is None else claim.start
+        for claim in claims:
+            claim.start = claim.first_offset() if claim.start is None else claim.start
             claim.end()
-        tasks = [claim.task for claim in ending if claim.task is not None]
+        tasks = [claim.task for claim in claims if claim.task is not None]
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._patience_s)
+            _, late = await asyncio.wait(tasks, timeout=self._handler_timeout_s)
             for task in late:
                 task.cancel()
             if late:
-                names = ", ".join(str(claim.place) for claim in ending if claim.task in late)
-                limit = int(self._patience_s * 1000)
-                self._tell(RequestTimedOut("consume_claim", limit, f"{names}: the handler did not return"))
-        if last and session is not self._next:
+                names = ", ".join(str(claim.topic_partition) for claim in claims if claim.task in late)
+                limit = int(self._handler_timeout_s * 1000)
+                detail = f"{names}: the handler did not return"
+                self._report(RequestTimedOut("consume_claim", limit, detail))
+        if last and session is not self._next_session:
             try:
-                await self._call("cleanup", session)
+                await self._call_handler("cleanup", session)
             except Exception as error:
-                if not isinstance(error, KprotoError):  # as of a commit behind a loss
-                    self._failure = error
-                self._tell(error, "cleanup")
-        if commit and self._auto and not self._closed:
+                if not isinstance(error, KprotoError):  # as of a commit after a loss
+                    self._cleanup_error = error
+                self._report(error, "cleanup")
+        if commit and self._auto_commit and not self._closed:
             try:
-                await self.commit(set(places))
+                await self.commit(set(partitions))
             except KprotoError as error:
-                self._tell(error)
+                self._report(error)
 
-    # ---- the rebalance's side
+    # ---- rebalances
 
-    async def assigned(self, places: Sequence[TopicPartition]) -> None:
-        """New claims: of the session that goes on, or of the next one."""
+    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Add claims: to the session that continues, or to the next one."""
         session = self._session
-        if session is None or session.over:
-            session = self._next = self._next or Session(self)
-        self._told_of.update(places)
-        self._marks.forget(places)
-        for place in places:
-            session.by_partition[place] = claim = self._claim(place)
+        if session is None or session.ended:
+            session = self._next_session = self._next_session or Session(self)
+        self._assigned.update(partitions)
+        self._marks.remove(partitions)
+        for partition in partitions:
+            session.by_partition[partition] = claim = self._new_claim(partition)
             if session is self._session:
-                self._start(session, claim)
+                self._start_claim(session, claim)
 
-    async def gone(self, places: Sequence[TopicPartition], *, commit: bool) -> None:
-        """Claims that are taken away; with the last of them the session ends."""
-        self._told_of.difference_update(places)
-        for session in (self._session, self._next):
-            if session is None or session.over:
+    async def on_removed(self, partitions: Sequence[TopicPartition], *, commit: bool) -> None:
+        """End the claims of partitions that were revoked or lost; the session ends with its last claim."""
+        self._assigned.difference_update(partitions)
+        for session in (self._session, self._next_session):
+            if session is None or session.ended:
                 continue
-            last = session.by_partition.keys() <= set(places)
-            await self._release(session, places, last=last, commit=commit)
-            for place in places:
-                session.by_partition.pop(place, None)
-            if last and session is self._next:
-                self._next = None
+            last = session.by_partition.keys() <= set(partitions)
+            await self._end_claims(session, partitions, last=last, commit=commit)
+            for partition in partitions:
+                session.by_partition.pop(partition, None)
+            if last and session is self._next_session:
+                self._next_session = None
             elif last:
-                session.over = True
-        self._marks.forget(places)
+                session.ended = True
+        self._marks.remove(partitions)
 
-    def _claim(self, place: TopicPartition) -> Claim:
-        claim = Claim(self.consumer, place)
-        if place in self._paused:
-            claim.hold()
+    def _new_claim(self, partition: TopicPartition) -> Claim:
+        claim = Claim(self.consumer, partition)
+        if partition in self._paused:
+            claim.pause()
         return claim
 
-    def _spread(self, records: list[ConsumerRecord]) -> None:
-        by_place: dict[TopicPartition, list[ConsumerRecord]] = {}
+    def _distribute(self, records: list[ConsumerRecord]) -> None:
+        """Add records to the queues of their claims."""
+        by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
-            by_place.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        for place, found in by_place.items():
-            for session in (self._session, self._next):
-                if session is not None and not session.over and place in session.by_partition:
-                    session.by_partition[place].put(found)
+            by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for partition, queued in by_partition.items():
+            for session in (self._session, self._next_session):
+                if session is not None and not session.ended and partition in session.by_partition:
+                    session.by_partition[partition].put(queued)
                     break
 
     # ---- marks and commits
 
     def mark(
-        self, session: Session, place: TopicPartition, offset: int, metadata: str, *, back: bool
+        self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """What a session's mark_offset and reset_offset do. A mark that can't be committed is refused, or
-        left out: it would take the others' commits down.
+        """Mark an offset for a session. A mark that can't be committed would make all marks fail.
+
+        Such a mark raises ConfigError, or is ignored if the session does not claim the partition.
         """
         check.offset("offset", offset)
         check.any_text("metadata", metadata)
-        claim = session.by_partition.get(place)
-        if claim is None or session.over:
-            check.partition("partition", place)
+        claim = session.by_partition.get(partition)
+        if claim is None or session.ended:
+            check.partition("partition", partition)
             return
-        self._marks.mark(place, claim.start, offset, metadata, back=back)
+        self._marks.mark(partition, claim.start, offset, metadata, reset=reset)
 
-    async def commit(self, places: set[TopicPartition] | None, timeout: float | None = None) -> None:
-        """Commits what is marked of these partitions, or of all."""
-        await self._settle()
-        dirty = self._marks.dirty(places)
-        if dirty:
-            await self.consumer.commit(dirty, timeout)
-            self._marks.committed(dirty)
+    async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
+        """Commit the marks of these partitions, or of all."""
+        await self._verify_marks()
+        offsets = self._marks.uncommitted(partitions)
+        if offsets:
+            await self.consumer.commit(offsets, timeout)
+            self._marks.on_committed(offsets)
 
-    async def _settle(self) -> None:
-        """Of marks that setup made only those count that don't go back."""
-        in_doubt = self._marks.in_doubt()
-        if in_doubt:
-            self._marks.settle(await self.consumer.committed(in_doubt))
+    async def _verify_marks(self) -> None:
+        """Drop marks of `setup` that are not above the committed offsets."""
+        unverified = self._marks.unverified()
+        if unverified:
+            self._marks.verify(await self.consumer.committed(unverified))
 
-    def _commit_in_time(self) -> None:
-        """Beside the claims, which a coordinator that is slow, or isn't there, doesn't hold up."""
+    def _auto_commit_if_due(self) -> None:
+        """Start an auto commit in a task: a slow or missing coordinator does not delay the claims."""
         now = asyncio.get_running_loop().time()
-        open_still = self._committing is not None and not self._committing.done()
-        if self._auto and not open_still and now - self._committed_at >= self._interval_s:
+        running = self._auto_commit_task is not None and not self._auto_commit_task.done()
+        if self._auto_commit and not running and now - self._committed_at >= self._commit_interval_s:
             self._committed_at = now
-            if self._marks.dirty(None):
-                self._committing = asyncio.ensure_future(self._commit_and_tell())
+            if self._marks.uncommitted(None):
+                self._auto_commit_task = asyncio.ensure_future(self._commit_and_report())
 
-    async def _commit_and_tell(self) -> None:
+    async def _commit_and_report(self) -> None:
         try:
             await self.commit(None)
         except KprotoError as error:
-            if self._news.told(error):
-                self._tell(error)
+            if self._throttle.passes(error):
+                self._report(error)
 
     # ---- inside
 
-    async def _call(self, name: str, *arguments: Any) -> None:
+    async def _call_handler(self, method: str, *arguments: Any) -> None:
         task = asyncio.current_task()
-        self._inside.add(task)
+        self._handler_tasks.add(task)
         try:
-            answer = getattr(self._handler, name)(*arguments)
+            answer = getattr(self._handler, method)(*arguments)
             if inspect.isawaitable(answer):
                 await answer
         finally:
-            self._inside.discard(task)
+            self._handler_tasks.discard(task)
 
-    def _pause(self, places: set[TopicPartition]) -> None:
-        self._paused |= places
-        for claim in self._claims_of(places):
-            claim.hold()
+    def _pause(self, partitions: set[TopicPartition]) -> None:
+        self._paused |= partitions
+        for claim in self._claims_of(partitions):
+            claim.pause()
 
-    def _resume(self, places: set[TopicPartition]) -> None:
-        self._paused -= places
-        for claim in self._claims_of(places):
-            claim.go_on()
+    def _resume(self, partitions: set[TopicPartition]) -> None:
+        self._paused -= partitions
+        for claim in self._claims_of(partitions):
+            claim.resume()
 
-    def _claims_of(self, places: set[TopicPartition]) -> list[Claim]:
-        sessions = [one for one in (self._session, self._next) if one is not None and not one.over]
-        return [one.by_partition[place] for one in sessions for place in places & one.by_partition.keys()]
+    def _claims_of(self, partitions: set[TopicPartition]) -> list[Claim]:
+        return [
+            session.by_partition[partition]
+            for session in (self._session, self._next_session)
+            if session is not None and not session.ended
+            for partition in partitions & session.by_partition.keys()
+        ]
 
-    def _tell(self, error: Exception, whose: str = "") -> None:
-        """An error, and which of the handler's methods raised it, if one did."""
-        if whose and whose not in getattr(error, "__notes__", ()):
-            error.add_note(whose)
-        last = self.told.last()
-        if last is not None and _words(last) == _words(error):
+    def _report(self, error: Exception, source: str = "") -> None:
+        """Report an error to `errors()` and the log. `source`: the method of the handler that raised it."""
+        if source and source not in getattr(error, "__notes__", ()):
+            error.add_note(source)
+        last = self.error_channel.last()
+        if last is not None and _texts(last) == _texts(error):
             return
-        if whose:
-            log.error("%s: %s: %s", self.consumer.options.client_id, whose, error, exc_info=error)
+        if source:
+            log.error("%s: %s: %s", self.consumer.options.client_id, source, error, exc_info=error)
         else:
             log.warning("%s: %s", self.consumer.options.client_id, error)
-        self.told.put(error)
+        self.error_channel.put(error)
 
 
-def in_a_handler() -> IllegalState:
-    """What close says to a handler."""
+def close_in_handler() -> IllegalState:
+    """Return the error of a close in a handler."""
     return IllegalState(
         "close() in a handler would wait for that handler: return from it, and close elsewhere"
     )
 
 
-async def _whole(task: asyncio.Task[None]) -> None:
-    """Waits for it to its end, however often who waits is cancelled meanwhile; he is, behind it."""
+async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
+    """Wait for a task to end, even if the task that waits is cancelled meanwhile;
+
+    then raise CancelledError.
+    """
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -474,7 +490,7 @@ async def _whole(task: asyncio.Task[None]) -> None:
         raise cancelled
 
 
-def _words(error: Exception) -> tuple[str, ...]:
+def _texts(error: Exception) -> tuple[str, ...]:
     return (str(error), *getattr(error, "__notes__", ()))
 
 
@@ -483,10 +499,10 @@ class _Listener(RebalanceListener):
         self._group = group
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None]:
-        return self._group.assigned(partitions)
+        return self._group.on_assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None]:
-        return self._group.gone(partitions, commit=True)
+        return self._group.on_removed(partitions, commit=True)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None]:
-        return self._group.gone(partitions, commit=False)
+        return self._group.on_removed(partitions, commit=False)

@@ -1,7 +1,7 @@
-"""A group's handler in threads: `ConsumerGroup`; `group` says how sessions and claims live.
+"""sarama's ConsumerGroup for threads; `group` has the rules of sessions and claims.
 
-The group lives in an event loop in a thread of its own, so that heartbeats go on whatever the handlers do;
-each claim's handler has a thread of its own, too.
+The group lives in an event loop in a thread of its own, so heartbeats continue whatever the handlers do.
+The handler of each claim has a thread of its own as well.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from ..validation import seconds
-from .group import AsyncConsumerGroup, in_a_handler
+from .group import AsyncConsumerGroup, close_in_handler
 from .loop_thread import LoopThread
-from .record_queue import DOUBT_S
-from .session import Claim, Handler, Session, check_handler, check_plain
+from .record_queue import RECHECK_S
+from .session import Claim, Handler, Session, check_blocking_handler, check_handler
 
 
 class ThreadClaim:
@@ -32,99 +32,139 @@ class ThreadClaim:
     def __init__(self, claim: Claim, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._claim = claim
         self._wait = wait
+        self.topic = claim.topic
+        self.partition = claim.partition
 
     def __repr__(self) -> str:
         return repr(self._claim)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._claim, name)
+    @property
+    def initial_offset(self) -> int:
+        """The offset at which the claim began."""
+        return self._claim.initial_offset
+
+    @property
+    def high_water_mark(self) -> int:
+        """The offset after the partition's last record, as of the last fetch; before it, `initial_offset`."""
+        return self._claim.high_water_mark
+
+    @property
+    def ended(self) -> bool:
+        """Whether the claim has ended."""
+        return self._claim.ended
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """The claim's records, under sarama's name."""
+        """Return the claim's records, under sarama's name."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        while records := self._wait(self._claim.take()):
+        while records := self._wait(self._claim.take_all()):
             for record in records:
-                while self._claim.in_doubt():
-                    time.sleep(DOUBT_S)
+                while self._claim.may_be_lost():
+                    time.sleep(RECHECK_S)
                 if self._claim.ended:
                     return
                 yield record
 
 
 class ThreadSession:
-    """A session for handlers in threads: the same calls, which block where they wait."""
+    """A session for handlers in threads: the methods of `Session`; `commit` blocks.
+
+    `done` is set when the session ends, for handlers that wait for something else than records.
+    """
 
     def __init__(self, session: Session, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._session = session
         self._wait = wait
         self.done = session.thread_done
-        """Set when the session ends: for handlers that wait for something else than records."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
+    @property
+    def claims(self) -> dict[str, list[int]]:
+        """Topic -> the partitions that are claimed now, in order."""
+        return self._session.claims
+
+    @property
+    def member_id(self) -> str:
+        """This member's id; after the session, the id that it had."""
+        return self._session.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """The group's generation; a cooperative session spans several."""
+        return self._session.generation_id
+
+    def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
+        """Mark everything up to this record as processed; see `Session.mark_message`."""
+        self._session.mark_message(record, metadata)
+
+    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Mark `offset` as the next record to read; see `Session.mark_offset`."""
+        self._session.mark_offset(topic, partition, offset, metadata)
+
+    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Mark an offset that may be lower than the last mark; see `Session.reset_offset`."""
+        self._session.reset_offset(topic, partition, offset, metadata)
 
     def commit(self) -> None:
-        """Commits what is marked now. Raises what the commit raises."""
+        """Commit what is marked now; raises what the commit raises."""
         self._wait(self._session.commit())
 
 
-class _Threads:
-    """Runs a blocking handler's methods in threads: each claim has one of its own."""
+class _ThreadedHandler:
+    """Runs the methods of a blocking handler in threads: each claim has one of its own."""
 
     def __init__(
         self,
         handler: Handler[ThreadSession, ThreadClaim],
         loop: LoopThread[AsyncConsumerGroup],
-        inside: set[int],
+        handler_threads: set[int],
     ) -> None:
         self._handler = handler
-        self._wait = loop.do
-        self._inside = inside
-        self._shown: tuple[Session, ThreadSession] | None = None
+        self._wait = loop.run
+        self._handler_threads = handler_threads
+        self._sessions: tuple[Session, ThreadSession] | None = None
 
     async def setup(self, session: Session) -> None:
-        await self._run("setup", self._show(session))
+        await self._run("setup", self._thread_session(session))
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        await self._run("consume_claim", self._show(session), ThreadClaim(claim, self._wait))
+        await self._run("consume_claim", self._thread_session(session), ThreadClaim(claim, self._wait))
 
     async def cleanup(self, session: Session) -> None:
-        await self._run("cleanup", self._show(session))
+        await self._run("cleanup", self._thread_session(session))
 
-    def _show(self, session: Session) -> ThreadSession:
-        """The same one for each method of a session."""
-        if self._shown is None or self._shown[0] is not session:
-            self._shown = session, ThreadSession(session, self._wait)
-        return self._shown[1]
+    def _thread_session(self, session: Session) -> ThreadSession:
+        """Return the same object for each method of a session."""
+        if self._sessions is None or self._sessions[0] is not session:
+            self._sessions = session, ThreadSession(session, self._wait)
+        return self._sessions[1]
 
-    async def _run(self, name: str, *arguments: Any) -> None:
+    async def _run(self, method: str, *arguments: Any) -> None:
         future: Future[BaseException | None] = Future()
-        future.set_running_or_notify_cancel()  # a thread can't be stopped: it may end when nobody waits
+        future.set_running_or_notify_cancel()  # a thread can't be cancelled: it may end when no task waits
 
         def work() -> None:
-            raised: BaseException | None = None
-            self._inside.add(threading.get_ident())
+            failure: BaseException | None = None
+            self._handler_threads.add(threading.get_ident())
             try:
-                getattr(self._handler, name)(*arguments)
+                getattr(self._handler, method)(*arguments)
             except BaseException as error:
-                raised = error
+                failure = error
             finally:
-                self._inside.discard(threading.get_ident())
-                future.set_result(raised)
+                self._handler_threads.discard(threading.get_ident())
+                future.set_result(failure)
 
-        threading.Thread(target=work, name=f"kproto-{name}", daemon=True).start()
-        raised = await asyncio.wrap_future(future)
-        if raised is None:
+        threading.Thread(target=work, name=f"kproto-{method}", daemon=True).start()
+        failure = await asyncio.wrap_future(future)
+        if failure is None:
             return
-        if isinstance(raised, _OF_THE_LOOP) or not isinstance(raised, Exception):
-            raise RuntimeError(f"{name} raised {raised!r}") from raised
-        raise raised
+        if isinstance(failure, _LOOP_ERRORS) or not isinstance(failure, Exception):
+            raise RuntimeError(f"{method} raised {failure!r}") from failure
+        raise failure
 
 
-_OF_THE_LOOP = (StopIteration, StopAsyncIteration, CancelledError)
-"""These mean something else where an event loop or a coroutine raises them, as SystemExit does."""
+# These mean something else if an event loop or a coroutine raises them, like SystemExit.
+_LOOP_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):
@@ -133,48 +173,54 @@ class ConsumerGroup(Block):
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         self._loop = LoopThread("kproto-group", lambda: AsyncConsumerGroup(bootstrap_servers, **config))
-        self._group = self._loop.made
-        self._inside: set[int] = set()  # threads in which a handler works now
+        self._group = self._loop.client
+        self._handler_threads: set[int] = set()
 
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
-        """One session with these topics, in this thread's time. Call it in a loop.
+        """Run one session with these topics, and return at its end. Call it in a loop.
 
-        Raises IllegalState when the group was closed, what setup or cleanup raised, and what keeps this
+        Raises IllegalState if the group was closed, what setup or cleanup raised, and errors that keep this
         member out of the group.
         """
-        self._loop.usable("this group was closed; make a new one")
+        self._loop.check_usable("this group was closed; make a new one")
         check_handler(handler)
-        check_plain(handler)
-        self._loop.do(self._group.consume(topics, _Threads(handler, self._loop, self._inside)))
+        check_blocking_handler(handler)
+        threaded = _ThreadedHandler(handler, self._loop, self._handler_threads)
+        self._loop.run(self._group.consume(topics, threaded))
 
     def errors(self) -> Iterator[Exception]:
-        """What went wrong beside; ends when the group is closed. For a thread of its own; the last 256 are
-        kept for who comes late."""
-        return self._loop.iterate(self._group.told)
+        """Return the errors that end no session; ends when the group is closed. For a thread of its own.
+
+        The last 256 are kept.
+        """
+        return self._loop.iterate(self._group.error_channel)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetches nothing more of these until `resume`; the session goes on, and what waits already is handed
-        out. Those that this member doesn't have are left out, as in sarama.
+        """Fetch nothing more of these until `resume`.
+
+        The session continues, and queued records are still returned. Partitions that this member does not
+        own are ignored, as in sarama.
         """
-        self._loop.there(lambda: self._group.pause(partitions))
+        self._loop.call(lambda: self._group.pause(partitions))
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Goes on with these."""
-        self._loop.there(lambda: self._group.resume(partitions))
+        """Fetch these again."""
+        self._loop.call(lambda: self._group.resume(partitions))
 
     def pause_all(self) -> None:
-        """`pause` for all that this member has now."""
-        self._loop.there(self._group.pause_all)
+        """Pause all partitions that this member owns now."""
+        self._loop.call(self._group.pause_all)
 
     def resume_all(self) -> None:
-        """Goes on with all that were paused."""
-        self._loop.there(self._group.resume_all)
+        """Resume all partitions that were paused."""
+        self._loop.call(self._group.resume_all)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
-        IllegalState in a handler, which it would wait for.
+        """End the session, commit what is marked, and leave the group.
+
+        Raises the error of the commit, and IllegalState in a handler, as it would wait for that handler.
         """
         timeout = seconds("timeout", timeout)
-        if threading.get_ident() in self._inside:
-            raise in_a_handler()
+        if threading.get_ident() in self._handler_threads:
+            raise close_in_handler()
         self._loop.close(self._group.close(timeout))

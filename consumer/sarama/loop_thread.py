@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for what lives there and is called from other threads."""
+"""An event loop in a thread of its own, for a client that other threads call."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from ..blocking.signals import Held
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Seconds in which iterators end by themselves.
 END_S = 0.05
-"""In which iterators come to their end by themselves."""
-LOOK_S = 1.0
-"""How often who waits for an item looks whether the loop is still there."""
+# Seconds between two checks of a waiting thread whether the loop still runs.
+CHECK_S = 1.0
 
 
 class Source(Protocol[R]):
-    """What is told there, for `LoopThread.iterate`."""
+    """What `LoopThread.iterate` reads: a `Channel` or a `RecordQueue`."""
 
-    kept: deque[R]
+    items: deque[R]
 
     async def ready(self) -> bool:
-        """Waits until something is kept. False: nothing more comes."""
+        """Wait for an item; False if there are no more."""
         ...
 
 
 class LoopThread(Generic[T]):
-    """Runs until `close`. `made` is what `make` returned in there; when it raises, that is raised here.
+    """Runs an event loop until `close`. `client` is what `make` returned in it; what `make` raises is
+    raised here.
 
-    The child of a fork has no such thread: there every call raises IllegalState, and closing does nothing.
+    The child of a fork has no such thread: every call raises IllegalState there, and closing does nothing.
 
-    Ctrl-C ends any wait here and loses nothing. What both threads lock is locked where signals are held: a
-    Condition that Ctrl-C interrupts may stay locked, and the loop's thread would stand in it for ever.
+    Ctrl-C ends any wait, and loses nothing. What both threads lock is locked while signals are held: a
+    Condition that Ctrl-C interrupts may stay locked, and the loop's thread would wait for it for ever.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
         self._loop = asyncio.new_event_loop()
         self._stopping: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True)
+        self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         self._forked = False
         lifecycle.opened(self)
@@ -56,48 +57,49 @@ class LoopThread(Generic[T]):
             return make()
 
         try:
-            self.made = self.do(made())
+            self.client = self.run(made())
         except BaseException:
             self._stop()
             raise
 
     @property
     def ended(self) -> bool:
+        """Whether the loop runs no more."""
         return self._forked or self._loop.is_closed()
 
-    def usable(self, otherwise: str = "this client is closed; make a new one") -> None:
-        """Raises IllegalState when nothing runs there any more."""
+    def check_usable(self, closed: str = "this client is closed; make a new one") -> None:
+        """Raise IllegalState if the loop runs no more."""
         if self._forked:
             raise IllegalState(
                 "this client was opened before the process forked and belongs to the parent; "
                 "make a new one in the child"
             )
         if self._loop.is_closed():
-            raise IllegalState(otherwise)
+            raise IllegalState(closed)
 
-    def do(self, work: Coroutine[Any, Any, R]) -> R:
-        """Lets it run there and waits for it. Raises IllegalState when the loop has ended."""
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine in the loop, and wait for its result. Raises IllegalState if the loop has ended."""
         try:
-            self.usable()
+            self.check_usable()
         except IllegalState:
             work.close()
             raise
         try:
-            return self._done(work)
+            return self._run(work)
         except CancelledError:
             raise IllegalState("this client was closed meanwhile") from None
 
-    def _done(self, work: Coroutine[Any, Any, R]) -> R:
-        """Raises CancelledError when the loop ends before it does."""
-        over = threading.Lock()
-        over.acquire()
+    def _run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine; raise CancelledError if the loop ends before it does."""
+        done = threading.Lock()
+        done.acquire()
         future: Future[R] | None = None
         try:
             with Held():
-                future = self._begun(work)
-                future.add_done_callback(lambda _: over.release())
-            # A loop that has stopped, and isn't closed yet, takes work that it never does.
-            while not over.acquire(timeout=LOOK_S) and not self.ended:
+                future = self._start(work)
+                future.add_done_callback(lambda _: done.release())
+            # A loop that has stopped, and isn't closed yet, accepts work that it never does.
+            while not done.acquire(timeout=CHECK_S) and not self.ended:
                 pass
             with Held():
                 if future.done():
@@ -107,7 +109,7 @@ class LoopThread(Generic[T]):
                 raise CancelledError
         except CancelledError:
             raise
-        except BaseException:  # Ctrl-C: it ends behind our back, and close() waits for it
+        except BaseException:  # Ctrl-C: it ends in the background, and close() waits for it
             with Held():
                 if future is None:
                     work.close()
@@ -115,92 +117,98 @@ class LoopThread(Generic[T]):
                     future.cancel()
             raise
 
-    def _begun(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+    def _start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # it ended just now
+        except RuntimeError:  # the loop ended just now
             work.close()
             raise CancelledError from None
 
-    def there(self, what: Callable[[], R]) -> R:
-        """Calls it there."""
+    def call(self, function: Callable[[], R]) -> R:
+        """Call a function in the loop, and return its result."""
 
         async def work() -> R:
-            return what()
+            return function()
 
-        return self.do(work())
+        return self.run(work())
 
     def iterate(self, source: Source[R]) -> Iterator[R]:
-        """What comes there, here; ends when that does, or the loop."""
+        """Yield the items of `source` in this thread, until it ends or the loop does."""
         if self._forked:
-            self.usable()
+            self.check_usable()
         more = True
         while not self._forked:
-            taken = _taken(source.kept)
+            taken = _take_first(source.items)
             if not taken and not more:
                 return
             yield from taken
             if not taken:
                 try:
-                    more = self.do(source.ready())
-                except IllegalState:  # what it has told before its end is still there
+                    more = self.run(source.ready())
+                except IllegalState:  # its last items are still there
                     more = False
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
-        """Lets the last thing run there, and ends the thread. Whoever else closes meanwhile, or again behind
-        Ctrl-C, waits for the same end.
+        """Run a last coroutine, and end the thread.
+
+        Another call meanwhile, or again after Ctrl-C, waits for the same end.
         """
         if self.ended:
             work.close()
             return
         try:
-            self._done(work)
-        except CancelledError:  # somebody else was quicker
+            self._run(work)
+        except CancelledError:  # another thread closed it first
             pass
         finally:
             self._stop()
 
     def on_fork(self) -> None:
+        """Refuse all calls: this is the child of a fork."""
         self._forked = True
 
     def on_exit(self) -> str:
-        return ""  # what lives there says it
+        """Return nothing: the client in the loop reports what it loses."""
+        return ""
 
     def _stop(self) -> None:
-        """Asks for the end, and waits for it: the thread itself closes its loop, whoever waits."""
+        """Stop the loop, and wait for its thread.
+
+        The thread itself closes the loop, whichever thread waits.
+        """
         lifecycle.ended(self)
 
         async def stop() -> None:
             await asyncio.sleep(END_S)
-            rest = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in rest:  # who waits for one would wait for ever
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:  # a thread that waits for one would wait for ever
                 task.cancel()
-            if rest:
-                await asyncio.wait(rest, timeout=LOOK_S)
+            if tasks:
+                await asyncio.wait(tasks, timeout=CHECK_S)
             self._loop.stop()
 
-        def asked() -> None:
+        def start_to_stop() -> None:
             self._stopping = self._stopping or self._loop.create_task(stop())
 
-        with Held(), contextlib.suppress(RuntimeError):  # it ended just now
-            self._loop.call_soon_threadsafe(asked)
+        with Held(), contextlib.suppress(RuntimeError):  # the loop ended just now
+            self._loop.call_soon_threadsafe(start_to_stop)
         self._thread.join()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
         loop.close()
 
 
-def _taken(kept: deque[R]) -> list[R]:
-    """The first one, if there is one. What Ctrl-C keeps from its caller is for whoever asks next."""
+def _take_first(items: deque[R]) -> list[R]:
+    """Take the first item, if there is one. If Ctrl-C interrupts the caller, the item is put back."""
     taken: list[R] = []
     try:
-        with Held(), contextlib.suppress(IndexError):  # there is none, or another thread was quicker
-            taken.append(kept.popleft())
+        with Held(), contextlib.suppress(IndexError):  # it is empty, or another thread took the item
+            taken.append(items.popleft())
     except BaseException:
-        kept.extendleft(taken)
+        items.extendleft(taken)
         raise
     return taken

@@ -1,9 +1,9 @@
-"""What a member's handlers have marked as done, and what of it is committed.
+"""The offsets that the handlers of a member have marked, and which of them are committed.
 
-* A mark never goes back but by a reset. One that setup makes is measured by what the group has committed,
-  which has to be asked for first: until then it is in doubt.
-* What was marked while a commit was on its way is still to be committed.
-* Safe for threads: handlers mark in theirs, commits go out in the event loop.
+* A mark is never lowered, except by a reset. A mark that `setup` makes is compared with the group's
+  committed offset, which has to be fetched first: until then the mark is unverified.
+* A mark that was made while a commit was in flight is still to be committed.
+* Thread-safe: handlers mark in their threads, commits are sent in the event loop.
 """
 
 from __future__ import annotations
@@ -17,85 +17,87 @@ from kproto.group.subscription import TopicPartition
 
 from ..engine.requests import CommittedOffset
 
-Sent = dict[TopicPartition, tuple[int, str]]
+Offsets = dict[TopicPartition, tuple[int, str]]
 
 
 class _Mark(msgspec.Struct):
     offset: int
     metadata: str
-    in_doubt: bool
-    kept: int | None
-    """The last offset that was committed of this partition by this session."""
+    unverified: bool
+    committed: int | None  # the last offset of the partition that this session has committed
     dirty: bool = True
 
 
 class Marks:
-    """The marks of the partitions that are claimed."""
+    """The marks of the claimed partitions."""
 
     def __init__(self) -> None:
         self._marks: dict[TopicPartition, _Mark] = {}
         self._lock = threading.Lock()
 
     def mark(
-        self, place: TopicPartition, start: int | None, offset: int, metadata: str, *, back: bool
+        self, partition: TopicPartition, start: int | None, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """`start` is where the claim began; None: it hasn't, which is so in setup."""
-        with self._lock:
-            mark = self._marks.get(place)
-            least = start if mark is None else mark.offset
-            if back or least is None or offset > least:
-                in_doubt = not back and (least is None if mark is None else mark.in_doubt)
-                kept = None if mark is None else mark.kept
-                self._marks[place] = _Mark(offset, metadata, in_doubt, kept)
+        """Mark `offset`. `start` is where the claim began; None in `setup`, before it begins.
 
-    def offset(self, place: TopicPartition) -> int | None:
-        """Where the partition was marked; None: nowhere."""
-        mark = self._marks.get(place)
+        `reset`: the mark may be lower than the one before.
+        """
+        with self._lock:
+            mark = self._marks.get(partition)
+            least = start if mark is None else mark.offset
+            if reset or least is None or offset > least:
+                unverified = not reset and (least is None if mark is None else mark.unverified)
+                committed = None if mark is None else mark.committed
+                self._marks[partition] = _Mark(offset, metadata, unverified, committed)
+
+    def offset(self, partition: TopicPartition) -> int | None:
+        """Return the mark of a partition; None if it has none."""
+        mark = self._marks.get(partition)
         return None if mark is None else mark.offset
 
-    def kept(self, place: TopicPartition) -> int | None:
-        """What was committed of it; None: nothing by this session."""
-        mark = self._marks.get(place)
-        return None if mark is None else mark.kept
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """Return what this session has committed of a partition; None for nothing."""
+        mark = self._marks.get(partition)
+        return None if mark is None else mark.committed
 
-    def in_doubt(self) -> set[TopicPartition]:
-        """Whose commit has to be known before their marks count."""
+    def unverified(self) -> set[TopicPartition]:
+        """Return the partitions whose committed offset has to be known before their marks count."""
         with self._lock:
-            return {place for place, mark in self._marks.items() if mark.in_doubt}
+            return {partition for partition, mark in self._marks.items() if mark.unverified}
 
-    def settle(self, committed: Mapping[TopicPartition, CommittedOffset | None]) -> None:
-        """Drops the marks that would go back behind these."""
+    def verify(self, committed: Mapping[TopicPartition, CommittedOffset | None]) -> None:
+        """Drop the unverified marks that are not above these committed offsets."""
         with self._lock:
-            for place, found in committed.items():
-                mark = self._marks.get(place)
-                if mark is None or not mark.in_doubt:
+            for partition, offset in committed.items():
+                mark = self._marks.get(partition)
+                if mark is None or not mark.unverified:
                     continue
-                mark.in_doubt = False
-                if found is not None and mark.offset <= found.offset:
-                    del self._marks[place]
+                mark.unverified = False
+                if offset is not None and mark.offset <= offset.offset:
+                    del self._marks[partition]
 
-    def dirty(self, places: Collection[TopicPartition] | None) -> Sent:
-        """What is to be committed of these, or of all."""
+    def uncommitted(self, partitions: Collection[TopicPartition] | None) -> Offsets:
+        """Return the marks of these partitions, or of all, that are to be committed."""
         with self._lock:
             return {
-                place: (mark.offset, mark.metadata)
-                for place, mark in self._marks.items()
-                if mark.dirty and (places is None or place in places)
+                partition: (mark.offset, mark.metadata)
+                for partition, mark in self._marks.items()
+                if mark.dirty and (partitions is None or partition in partitions)
             }
 
-    def committed(self, sent: Sent) -> None:
-        """These have been committed."""
+    def on_committed(self, offsets: Offsets) -> None:
+        """These offsets were committed."""
         with self._lock:
-            for place, (offset, metadata) in sent.items():
-                mark = self._marks.get(place)
+            for partition, (offset, metadata) in offsets.items():
+                mark = self._marks.get(partition)
                 if mark is None:
                     continue
-                mark.kept = offset
-                if (mark.offset, mark.metadata) == (offset, metadata):  # else marked again meanwhile
+                mark.committed = offset
+                if (mark.offset, mark.metadata) == (offset, metadata):  # else it was marked again meanwhile
                     mark.dirty = False
 
-    def forget(self, places: Collection[TopicPartition]) -> None:
-        """They are somebody else's now, or begin anew."""
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove the marks of partitions that were revoked, or that start over."""
         with self._lock:
-            for place in places:
-                self._marks.pop(place, None)
+            for partition in partitions:
+                self._marks.pop(partition, None)

@@ -1,4 +1,4 @@
-"""What sarama's producers send, and how they tell what became of it."""
+"""The messages of sarama's producers, and the errors of those that were not sent."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 from ..delivery import Delivery
 from ..validation import Buffer, Headers, optional, seconds
 
-UNREAD = 10_000
-"""How many outcomes of a producer may wait for who reads them."""
+# Outcomes of a producer that may wait for a reader.
+MAX_UNREAD = 10_000
 
 
 class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
-    """One message. `partition`, `offset` and `timestamp` (ms) say where it is once it was sent.
+    """One message. After it was sent, `partition`, `offset` and `timestamp` (ms) say where it is.
 
-    A partition that is given is where it goes; `offset` stays None with acks=0, where nobody says. `metadata`
-    is the application's own and isn't sent.
+    A given `partition` decides where it goes. With acks=0 the broker reports no offset, and `offset` stays
+    None. `metadata` belongs to the application, and is not sent.
     """
 
     topic: str
@@ -33,10 +33,10 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     metadata: Any = None
     offset: int | None = None
 
-    def placed(self, delivery: Delivery) -> ProducerMessage:
-        """Says where it is; the delivery has to have ended well."""
-        where = delivery.result()
-        self.partition, self.offset, self.timestamp = where.partition, where.offset, where.timestamp
+    def set_place(self, delivery: Delivery) -> ProducerMessage:
+        """Note where the message is; the delivery has succeeded."""
+        record = delivery.result()
+        self.partition, self.offset, self.timestamp = record.partition, record.offset, record.timestamp
         return self
 
 
@@ -63,57 +63,57 @@ class ProducerErrors(KprotoError):
         return f"{len(self.errors)} messages were not sent; the first: {self.errors[0].error}"
 
 
-def parts(message: object) -> tuple[Any, ...]:
-    """A message as `Producer.send` takes it. Raises ConfigError for what is none."""
+def send_arguments(message: object) -> tuple[Any, ...]:
+    """Return a message as the arguments of `Producer.send`. Raises ConfigError for another object."""
     if not isinstance(message, ProducerMessage):
         raise ConfigError("message", message, "a ProducerMessage")
     return message.topic, message.value, message.key, message.partition, message.timestamp, message.headers
 
 
-def several(messages: object) -> list[ProducerMessage]:
-    """The messages, none of which was sent yet. Raises ConfigError if one is none."""
-    given: Any = messages
+def check_messages(messages: object) -> list[ProducerMessage]:
+    """Return the messages as a list. Raises ConfigError if one is another object."""
+    iterable: Any = messages
     if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
         raise ConfigError("messages", messages, "several ProducerMessage")
-    found = list(given)
-    for one in found:
-        parts(one)
-    return found
+    checked = list(iterable)
+    for message in checked:
+        send_arguments(message)
+    return checked
 
 
-class Failures:
-    """Collects what went wrong with which of many messages."""
+class MessageFailures:
+    """Collects the errors of several messages."""
 
     def __init__(self) -> None:
         self._errors: list[ProducerError] = []
 
     @contextmanager
-    def of(self, message: ProducerMessage) -> Generator[None]:
-        """What fails inside is this message's, and the others go on."""
+    def collect(self, message: ProducerMessage) -> Generator[None]:
+        """Collect an error of this block as the error of `message`."""
         try:
             yield
         except KprotoError as error:
             self._errors.append(ProducerError(message, error))
 
-    def tell(self) -> None:
-        """Raises ProducerErrors if there were any."""
+    def raise_errors(self) -> None:
+        """Raise ProducerErrors if there are any."""
         if self._errors:
             raise ProducerErrors(self._errors)
 
 
-def limit(timeout: float | None) -> float | None:
-    """How long closing may take, None for as long as the options say. Raises ConfigError."""
+def close_timeout(timeout: float | None) -> float | None:
+    """Check the timeout of a close: seconds, or None for as long as the options say."""
     return optional(seconds, "timeout", timeout)
 
 
 def still_closing(timeout: float | None) -> RequestTimedOut:
-    """What `close` says where an `async_close` before it is not over in time."""
+    """Return the error of a close that waited for an earlier `async_close`."""
     detail = "async_close() was called before, and what was sent is not acknowledged yet"
     return RequestTimedOut("close", int((timeout or 0) * 1000), detail)
 
 
-def must_return(return_successes: bool, return_errors: bool) -> None:
-    """A producer that waits for its messages needs both told. Raises ConfigError."""
+def check_returns(return_successes: bool, return_errors: bool) -> None:
+    """Raise ConfigError unless both are True, as a SyncProducer needs."""
     for name, value in (("return_successes", return_successes), ("return_errors", return_errors)):
         if value is not True:
             raise ConfigError(name, value, "True: send_message() waits for what becomes of a message")

@@ -1,4 +1,4 @@
-"""Partitions that one names, without a group: sarama's Consumer and PartitionConsumer, for asyncio.
+"""sarama's Consumer and PartitionConsumer for asyncio: chosen partitions, without a group.
 
     async with AsyncPartitionConsumers("localhost:9092") as consumers:
         flights = await consumers.consume_partition("flights", 0, OLDEST)
@@ -7,16 +7,15 @@
 
 `PartitionConsumers`, for threads, is in `partitions_threads`.
 
-Rules that hold here (sarama's consumer.go, where nothing else is said):
+Rules (those of sarama's consumer.go, unless another rule is stated):
 
-* An offset that is not in the log is refused when consuming would begin: OffsetOutOfRange. When the log
-  leaves it behind later, that is told by `errors()`, and the partition's messages end: where to go on is for
-  the application to decide, never a jump.
-* `close` and `async_close` end the messages behind those that wait already; those are still handed out.
-* A partition whose messages nobody takes pauses by itself, and holds nobody else up. sarama's consumer drops
-  it from the fetches only after MaxProcessingTime.
-* What fails again and again in the same way is told again, by `errors()` and the log, after growing gaps
-  only.
+* An offset outside the log is rejected when consuming would begin: OffsetOutOfRange. If the log's start
+  passes the position later, `errors()` reports it, and the messages of the partition end: the application
+  decides where to continue.
+* `close` and `async_close` add no more messages; `async_close` still returns the queued ones.
+* A partition whose messages are not read pauses by itself, and delays no other. sarama's consumer drops it
+  from the fetches only after MaxProcessingTime.
+* An error that is repeated is reported, by `errors()` and the log, after growing intervals only.
 * Nothing is committed: `ConsumerGroup` does that.
 """
 
@@ -45,28 +44,30 @@ from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from ..validation import seconds, topic_partition
-from .error_queue import News, Outlet
-from .record_queue import DOUBT_S, Inbox
+from .channel import Channel, ErrorThrottle
+from .record_queue import RECHECK_S, RecordQueue
 
 OLDEST: Final = "oldest"
 """Where the log begins now."""
 NEWEST: Final = "newest"
-"""Behind the log's last record now."""
+"""After the log's last record now."""
 Start = int | Literal["oldest", "newest"]
 
 POLL_S = 0.1
 ERROR_PAUSE_S = 0.3
 
 
-class AsyncPartitionConsumer(Inbox):
-    """One partition. `async for record in it` ends when it is closed, or when its position is gone."""
+class AsyncPartitionConsumer(RecordQueue):
+    """One partition. `async for record in consumer` ends when it is closed, or when its position is gone."""
 
-    def __init__(self, owner: AsyncPartitionConsumers, place: TopicPartition, offset: int, end: int) -> None:
-        super().__init__(owner.consumer, place)
+    def __init__(
+        self, owner: AsyncPartitionConsumers, topic_partition: TopicPartition, offset: int, end: int
+    ) -> None:
+        super().__init__(owner.consumer, topic_partition)
         self.initial_offset = offset
-        self.known_end = end
+        self.initial_high_water_mark = end
         self._owner = owner
-        self.told: Outlet[Exception] = Outlet()
+        self.error_channel: Channel[Exception] = Channel()
 
     @property
     def high_water_mark_offset(self) -> int:
@@ -74,37 +75,29 @@ class AsyncPartitionConsumer(Inbox):
         return self.high_water_mark
 
     def errors(self) -> AsyncIterator[Exception]:
-        """What went wrong; ends with the messages. The last 256 are kept for who comes late."""
-        return aiter(self.told)
+        """Return the errors; ends with the messages. The last 256 are kept."""
+        return aiter(self.error_channel)
 
     @property
     def is_paused(self) -> bool:
-        """`pause` was called, and not `resume`."""
-        return self._held
-
-    def pause(self) -> None:
-        """Fetches nothing more, until `resume`. What waits already is handed out."""
-        self.hold()
-
-    def resume(self) -> None:
-        """Goes on."""
-        self.go_on()
+        """Whether `pause` was called, and not `resume`."""
+        return self._paused
 
     def async_close(self) -> None:
-        """Ends it; what waits is still handed out, then messages and errors end."""
-        self._owner.let_go(self)
+        """Stop fetching; queued records are still returned, then messages and errors end."""
+        self._owner.remove(self)
 
     async def close(self) -> None:
-        """Ends it, and drops what waits."""
-        self._owner.let_go(self)
+        """Stop fetching, and drop the queued records."""
+        self._owner.remove(self)
         self.end()
 
     def stop(self, error: Exception | None = None) -> None:
-        """Nothing more comes, because of `error` if there is one."""
+        """Add no more records, because of `error` if there is one."""
         if error is not None:
-            self.told.put(error)
+            self.error_channel.put(error)
         self.end(drop=False)
-        self.told.end()
+        self.error_channel.close()
 
 
 class AsyncPartitionConsumers(AsyncBlock):
@@ -122,125 +115,130 @@ class AsyncPartitionConsumers(AsyncBlock):
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         self._open: dict[TopicPartition, AsyncPartitionConsumer] = {}
         self._opening: set[TopicPartition] = set()
-        self._pump: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def consume_partition(
         self, topic: str, partition: int, offset: Start = NEWEST
     ) -> AsyncPartitionConsumer:
-        """Begins to read a partition at `offset`, `OLDEST` or `NEWEST`.
+        """Start to read a partition at `offset`, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
         partition that is consumed already.
         """
-        place = topic_partition(topic, partition)
+        checked = topic_partition(topic, partition)
         named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
         if not named and (type(offset) is not int or offset < 0):
             raise ConfigError("offset", offset, "an offset that is not negative, OLDEST or NEWEST")
-        self._usable()
-        if place in self._open or place in self._opening:
-            raise IllegalState(f"{place} is consumed already; close() that one first")
-        self._opening.add(place)
+        self._check_open()
+        if checked in self._open or checked in self._opening:
+            raise IllegalState(f"{checked} is consumed already; close() that one first")
+        self._opening.add(checked)
         try:
-            start, end = await self._start(place, offset)
+            start, end = await self._resolve_offset(checked, offset)
         finally:
-            self._opening.discard(place)
-        self._usable()
-        self._open[place] = made = AsyncPartitionConsumer(self, place, start, end)
-        self.consumer.assign({one: start if one == place else None for one in self._open})
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._run())
-        return made
+            self._opening.discard(checked)
+        self._check_open()
+        self._open[checked] = consumer = AsyncPartitionConsumer(self, checked, start, end)
+        self.consumer.assign({other: start if other == checked else None for other in self._open})
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll())
+        return consumer
 
-    async def _start(self, place: TopicPartition, offset: Start) -> tuple[int, int]:
-        """Where to begin, and where the log ends."""
-        if place not in await self.consumer.partitions_for(place.topic):
-            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(place))
-        found = [(await self.consumer.list_offsets({place: end}))[place] for end in ("earliest", "latest")]
-        oldest, newest = (one.offset or 0 for one in found)
-        wanted = oldest if offset == OLDEST else newest if offset == NEWEST else offset
-        if not oldest <= wanted <= newest:
-            detail = f"{place} has offsets from {oldest} to {newest}, not {wanted}"
+    async def _resolve_offset(self, partition: TopicPartition, offset: Start) -> tuple[int, int]:
+        """Return where to start, and where the log ends."""
+        if partition not in await self.consumer.partitions_for(partition.topic):
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(partition))
+        earliest = (await self.consumer.list_offsets({partition: "earliest"}))[partition]
+        latest = (await self.consumer.list_offsets({partition: "latest"}))[partition]
+        oldest, newest = earliest.offset or 0, latest.offset or 0
+        start = oldest if offset == OLDEST else newest if offset == NEWEST else offset
+        if not oldest <= start <= newest:
+            detail = f"{partition} has offsets from {oldest} to {newest}, not {start}"
             raise OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "ListOffsets", detail)
-        return wanted, newest
+        return start, newest
 
     async def partitions(self, topic: str) -> list[int]:
-        """The topic's partitions; raises UnknownTopic."""
-        return sorted(one.partition for one in await self.consumer.partitions_for(topic))
+        """Return the topic's partitions; raises UnknownTopic."""
+        return sorted(partition.partition for partition in await self.consumer.partitions_for(topic))
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
-        """`high_water_mark` of each partition that is consumed."""
-        return {place: one.high_water_mark for place, one in self._open.items()}
+        """Return the `high_water_mark` of each partition that is consumed."""
+        return {partition: consumer.high_water_mark for partition, consumer in self._open.items()}
 
     def pause_all(self) -> None:
-        for one in self._open.values():
-            one.pause()
+        """Pause all partitions that are consumed."""
+        for consumer in self._open.values():
+            consumer.pause()
 
     def resume_all(self) -> None:
-        for one in self._open.values():
-            one.resume()
+        """Resume all partitions that are consumed."""
+        for consumer in self._open.values():
+            consumer.resume()
 
-    def let_go(self, gone: AsyncPartitionConsumer, error: Exception | None = None) -> None:
-        """Consumes this one no longer."""
-        if self._open.get(gone.place) is gone:
-            del self._open[gone.place]
+    def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
+        """Stop a consumer of this object, because of `error` if there is one."""
+        if self._open.get(consumer.topic_partition) is consumer:
+            del self._open[consumer.topic_partition]
             with contextlib.suppress(IllegalState):  # the client is closed
                 self.consumer.assign(dict.fromkeys(self._open))
-        gone.stop(error)
+        consumer.stop(error)
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Ends all of them and the client."""
+        """Stop all partitions, and close the client."""
         timeout = seconds("timeout", timeout)
         self._closed = True
-        for one in list(self._open.values()):
-            self.let_go(one)
+        for consumer in list(self._open.values()):
+            self.remove(consumer)
         try:
-            if self._pump is not None:
-                self._pump.cancel()
-                await asyncio.wait([self._pump])
+            if self._poll_task is not None:
+                self._poll_task.cancel()
+                await asyncio.wait([self._poll_task])
         finally:
             await self.consumer.close(timeout=timeout)
 
-    def _usable(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise IllegalState("these partition consumers are closed; make new ones")
 
-    async def _run(self) -> None:
-        news = News()
+    async def _poll(self) -> None:
+        throttle = ErrorThrottle()
         while self._open:
             try:
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
-                await self._leave_behind(error)
-            except IllegalState:  # the last one was closed in this poll; there may be another by now
-                await asyncio.sleep(DOUBT_S)
+                await self._remove_out_of_range(error)
+            except IllegalState:  # the last partition was closed in this poll; there may be another by now
+                await asyncio.sleep(RECHECK_S)
             except KprotoError as error:
-                if news.told(error):
+                if throttle.passes(error):
                     log.warning("%s: %s", self.consumer.options.client_id, error)
-                    for one in self._open.values():
-                        one.told.put(error)
+                    for consumer in self._open.values():
+                        consumer.error_channel.put(error)
                 await asyncio.sleep(ERROR_PAUSE_S)
-            except Exception as error:  # the client failed: nobody shall wait for it
-                for one in list(self._open.values()):
-                    self.let_go(one, error)
+            except Exception as error:  # the client failed: no reader may wait for it
+                for consumer in list(self._open.values()):
+                    self.remove(consumer, error)
                 raise
             else:
-                self._spread(records)
+                self._distribute(records)
 
-    async def _leave_behind(self, error: OffsetOutOfRange) -> None:
-        """Those whose position the log doesn't have any more end."""
-        for one in list(self._open.values()):
+    async def _remove_out_of_range(self, error: OffsetOutOfRange) -> None:
+        """Stop the partitions whose position is not in the log any more."""
+        for consumer in list(self._open.values()):
             try:
-                await self.consumer.position(one.place, timeout=0)
+                await self.consumer.position(consumer.topic_partition, timeout=0)
             except RequestTimedOut:
                 pass
-            except KprotoError as its:
-                self.let_go(one, error if str(one.place) in str(error) else its)
+            except KprotoError as own_error:
+                is_meant = str(consumer.topic_partition) in str(error)
+                self.remove(consumer, error if is_meant else own_error)
 
-    def _spread(self, records: list[ConsumerRecord]) -> None:
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+    def _distribute(self, records: list[ConsumerRecord]) -> None:
+        """Add records to the queues of their partitions."""
+        by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
-            found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        for place, some in found.items():
-            if place in self._open:
-                self._open[place].put(some)
+            by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for partition, queued in by_partition.items():
+            if partition in self._open:
+                self._open[partition].put(queued)

@@ -1,4 +1,4 @@
-"""Partitions that one names, for threads; `partitions` says what holds.
+"""sarama's Consumer and PartitionConsumer for threads; `partitions` has the rules.
 
 with PartitionConsumers("localhost:9092") as consumers:
     for record in consumers.consume_partition("flights", 0, OLDEST):
@@ -7,7 +7,7 @@ with PartitionConsumers("localhost:9092") as consumers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Unpack
 
 from kproto.group.subscription import TopicPartition
@@ -22,56 +22,56 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 
 
 class PartitionConsumer:
-    """One partition. `for record in it` ends when it is closed, or when its position is gone."""
+    """One partition. `for record in consumer` ends when it is closed, or when its position is gone."""
 
-    def __init__(self, made: AsyncPartitionConsumer, loop: LoopThread[AsyncPartitionConsumers]) -> None:
-        self._made = made
+    def __init__(self, consumer: AsyncPartitionConsumer, loop: LoopThread[AsyncPartitionConsumers]) -> None:
+        self._consumer = consumer
         self._loop = loop
-        self.topic = made.topic
-        self.partition = made.partition
-        self.initial_offset = made.initial_offset
+        self.topic = consumer.topic
+        self.partition = consumer.partition
+        self.initial_offset = consumer.initial_offset
 
     def __repr__(self) -> str:
-        return repr(self._made)
+        return repr(self._consumer)
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """The same, under sarama's name."""
+        """Return the records, under sarama's name."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        return self._loop.iterate(self._made)
+        return self._loop.iterate(self._consumer)
 
     def errors(self) -> Iterator[Exception]:
-        """What went wrong; ends with the messages. For a thread of its own."""
-        return self._loop.iterate(self._made.told)
+        """Return the errors; ends with the messages. For a thread of its own."""
+        return self._loop.iterate(self._consumer.error_channel)
 
     @property
     def high_water_mark_offset(self) -> int:
-        """The offset behind the partition's last record, as the last fetch told it, or the beginning."""
-        return self._made.high_water_mark
+        """The offset after the partition's last record, as of the last fetch, or of the start."""
+        return self._consumer.high_water_mark
 
     @property
     def is_paused(self) -> bool:
-        """`pause` was called, and not `resume`."""
-        return self._made.is_paused
+        """Whether `pause` was called, and not `resume`."""
+        return self._consumer.is_paused
 
     def pause(self) -> None:
-        """Fetches nothing more, until `resume`. What waits already is handed out."""
-        self._loop.there(self._made.pause)
+        """Fetch nothing more, until `resume`. Queued records are still returned."""
+        self._loop.call(self._consumer.pause)
 
     def resume(self) -> None:
-        """Goes on."""
-        self._loop.there(self._made.resume)
+        """Fetch again."""
+        self._loop.call(self._consumer.resume)
 
     def async_close(self) -> None:
-        """Ends it; what waits is still handed out, then messages and errors end."""
+        """Stop fetching; queued records are still returned, then messages and errors end."""
         if not self._loop.ended:
-            self._loop.there(self._made.async_close)
+            self._loop.call(self._consumer.async_close)
 
     def close(self) -> None:
-        """Ends it, and drops what waits."""
+        """Stop fetching, and drop the queued records."""
         if not self._loop.ended:
-            self._loop.do(self._made.close())
+            self._loop.run(self._consumer.close())
 
 
 class PartitionConsumers(Block):
@@ -79,34 +79,37 @@ class PartitionConsumers(Block):
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
-        make: Callable[[], AsyncPartitionConsumers]
-        make = lambda: AsyncPartitionConsumers(bootstrap_servers, **config)  # noqa: E731
+        def make() -> AsyncPartitionConsumers:
+            return AsyncPartitionConsumers(bootstrap_servers, **config)
+
         self._loop = LoopThread("kproto-partitions", make)
 
     def consume_partition(self, topic: str, partition: int, offset: Start = NEWEST) -> PartitionConsumer:
-        """Begins to read a partition at `offset`, `OLDEST` or `NEWEST`.
+        """Start to read a partition at `offset`, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
         partition that is consumed already.
         """
-        self._loop.usable("these partition consumers are closed; make new ones")
-        made = self._loop.do(self._loop.made.consume_partition(topic, partition, offset))
-        return PartitionConsumer(made, self._loop)
+        self._loop.check_usable("these partition consumers are closed; make new ones")
+        consumer = self._loop.run(self._loop.client.consume_partition(topic, partition, offset))
+        return PartitionConsumer(consumer, self._loop)
 
     def partitions(self, topic: str) -> list[int]:
-        """The topic's partitions; raises UnknownTopic."""
-        return self._loop.do(self._loop.made.partitions(topic))
+        """Return the topic's partitions; raises UnknownTopic."""
+        return self._loop.run(self._loop.client.partitions(topic))
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
-        """`high_water_mark_offset` of each partition that is consumed."""
-        return self._loop.there(self._loop.made.high_water_marks)
+        """Return the `high_water_mark_offset` of each partition that is consumed."""
+        return self._loop.call(self._loop.client.high_water_marks)
 
     def pause_all(self) -> None:
-        self._loop.there(self._loop.made.pause_all)
+        """Pause all partitions that are consumed."""
+        self._loop.call(self._loop.client.pause_all)
 
     def resume_all(self) -> None:
-        self._loop.there(self._loop.made.resume_all)
+        """Resume all partitions that are consumed."""
+        self._loop.call(self._loop.client.resume_all)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Ends all of them and the client."""
-        self._loop.close(self._loop.made.close(seconds("timeout", timeout)))
+        """Stop all partitions, and close the client."""
+        self._loop.close(self._loop.client.close(seconds("timeout", timeout)))

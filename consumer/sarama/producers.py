@@ -1,4 +1,4 @@
-"""sarama's two producers, for asyncio: one that waits for each message, one with queues at both ends.
+"""sarama's two producers, for asyncio: one waits for each message, one has queues at both ends.
 
     async with AsyncSyncProducer("localhost:9092") as producer:
         partition, offset = await producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
@@ -10,15 +10,15 @@
 
 `SyncProducer` and `QueueProducer`, for threads, are in `producers_threads`.
 
-Rules that hold here (sarama's sync_producer.go and async_producer.go, where nothing else is said):
+Rules (those of sarama's sync_producer.go and async_producer.go, unless another rule is stated):
 
-* The engine is `Producer`'s: idempotent and acks="all" unless one says otherwise, a key's partition is
-  Java's. sarama's default waits for the leader only, and hashes keys by FNV-1a.
-* Each message ends once: in `successes` or in `errors`, as far as these are returned. What is not returned is
-  logged, when it is an error.
-* `input` waits while `UNREAD` outcomes wait for who reads them, at most max_block_ms: then it raises
-  RequestTimedOut. sarama's whole producer stands still for ever.
-* `close` waits for what was sent, ends both iterators, and raises the errors that nobody has taken.
+* The engine is that of `Producer`: idempotent and acks="all" by default, and keys are partitioned as in
+  Java. sarama's default waits for the leader only, and hashes keys with FNV-1a.
+* Each message ends once: in `successes` or in `errors`, if these are returned. Errors that are not returned
+  are logged.
+* `input` waits while `MAX_UNREAD` outcomes are not read, for at most max_block_ms: then it raises
+  RequestTimedOut. sarama's whole producer blocks for ever.
+* `close` waits for what was sent, ends both iterators, and raises the errors that were not read.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from ..delivery import Delivery
 from ..logs import log
 from ..options import ProducerConfig
 from ..other_clients import hide_secrets
-from .error_queue import Outlet
+from .channel import Channel
 from .messages import (
-    UNREAD,
-    Failures,
+    MAX_UNREAD,
+    MessageFailures,
     ProducerError,
     ProducerErrors,
     ProducerMessage,
-    limit,
-    must_return,
-    parts,
-    several,
+    check_messages,
+    check_returns,
+    close_timeout,
+    send_arguments,
     still_closing,
 )
 
 
 class AsyncSyncProducer(AsyncBlock):
-    """The asyncio twin of `SyncProducer`: sends messages and waits for them. Its tasks may all use it."""
+    """The asyncio twin of `SyncProducer`: sends messages and waits for them. Several tasks may use it."""
 
     @hide_secrets
     def __init__(
@@ -62,41 +62,42 @@ class AsyncSyncProducer(AsyncBlock):
         return_errors: bool = True,
         **config: Unpack[ProducerConfig],
     ) -> None:
-        must_return(return_successes, return_errors)
+        check_returns(return_successes, return_errors)
         config.setdefault("linger_ms", 0)
         self._producer = AsyncProducer(bootstrap_servers, **config)
 
     async def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
-        """Its partition and offset, which are also in the message then. With acks=0 the offset is None.
+        """Send a message, and return its partition and offset; they are also set in the message.
 
-        Raises what `AsyncProducer.send` raises, and what went wrong on the way.
+        With acks=0 the offset is None. Raises what `AsyncProducer.send` raises, and the error of the
+        delivery.
         """
-        delivery = await _sent(self._producer, message)
+        delivery = await _send(self._producer, message)
         await delivery
-        message.placed(delivery)
+        message.set_place(delivery)
         assert message.partition is not None
         return message.partition, message.offset
 
     async def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
-        """Sends all, and waits for all. Raises ProducerErrors for those that failed; the others are there."""
-        failures = Failures()
-        under_way: list[tuple[ProducerMessage, Delivery]] = []
-        for message in several(messages):
-            with failures.of(message):
-                under_way.append((message, await _sent(self._producer, message)))
-        for message, delivery in under_way:
-            with failures.of(message):
+        """Send all messages, and wait for them. Raises ProducerErrors for those that failed."""
+        failures = MessageFailures()
+        in_flight: list[tuple[ProducerMessage, Delivery]] = []
+        for message in check_messages(messages):
+            with failures.collect(message):
+                in_flight.append((message, await _send(self._producer, message)))
+        for message, delivery in in_flight:
+            with failures.collect(message):
                 await delivery
-                message.placed(delivery)
-        failures.tell()
+                message.set_place(delivery)
+        failures.raise_errors()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Waits for what other tasks have under way, and ends."""
+        """Wait for the messages that other tasks are sending, and close."""
         await self._producer.close(timeout)
 
 
 class AsyncQueueProducer(AsyncBlock):
-    """The asyncio twin of `QueueProducer`: takes messages and tells later what became of them."""
+    """The asyncio twin of `QueueProducer`: queues messages and reports their outcomes later."""
 
     @hide_secrets
     def __init__(
@@ -107,94 +108,99 @@ class AsyncQueueProducer(AsyncBlock):
         return_errors: bool = True,
         **config: Unpack[ProducerConfig],
     ) -> None:
-        self._successes: Outlet[ProducerMessage] | None = Outlet(None) if return_successes else None
-        self._errors: Outlet[ProducerError] | None = Outlet(None) if return_errors else None
-        self._reads_errors = False
+        self._successes: Channel[ProducerMessage] | None = Channel(None) if return_successes else None
+        self._errors: Channel[ProducerError] | None = Channel(None) if return_errors else None
+        self._errors_requested = False
         self._closing: asyncio.Task[None] | None = None
         self._producer = AsyncProducer(bootstrap_servers, **config)
 
     async def input(self, message: ProducerMessage) -> None:
-        """Queues it. Raises ConfigError for what no message can have, IllegalState after close, and
-        RequestTimedOut when nobody reads what became of the others; all else is told by `errors()`.
+        """Queue a message.
+
+        Raises ConfigError for values that no message can have, IllegalState after close, and
+        RequestTimedOut if the outcomes of other messages are not read. Other errors are reported by
+        `errors()`.
         """
         if self._closing is not None:
             raise IllegalState("this producer is closed; make a new one")
-        await self._wait_for_readers()
+        await self._wait_for_room()
         try:
-            delivery = await _sent(self._producer, message)
+            delivery = await _send(self._producer, message)
         except (ConfigError, IllegalState):
             raise
         except KprotoError as error:
-            self._failed(ProducerError(message, error))
+            self._report(ProducerError(message, error))
         else:
-            delivery.add_done_callback(lambda done: self._done(message, done))
+            delivery.add_done_callback(lambda done: self._on_delivery(message, done))
 
-    async def _wait_for_readers(self) -> None:
+    async def _wait_for_room(self) -> None:
         limit_ms = self._producer.options.max_block_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                for outlet in (self._successes, self._errors):
-                    if outlet is not None:
-                        await outlet.room(UNREAD)
+                for channel in (self._successes, self._errors):
+                    if channel is not None:
+                        await channel.wait_for_room(MAX_UNREAD)
         except TimeoutError:
-            detail = f"{UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
+            detail = f"{MAX_UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
             raise RequestTimedOut("input", limit_ms, detail) from None
 
     def successes(self) -> AsyncIterator[ProducerMessage]:
-        """Messages that are there now; ends with the producer. Needs return_successes=True."""
+        """Return the messages that were sent; ends with the producer. Needs return_successes=True."""
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")
         return aiter(self._successes)
 
     def errors(self) -> AsyncIterator[ProducerError]:
-        """Messages that were not sent; ends with the producer."""
+        """Return the messages that were not sent; ends with the producer."""
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")
-        self._reads_errors = True
+        self._errors_requested = True
         return aiter(self._errors)
 
-    def _done(self, message: ProducerMessage, delivery: Delivery) -> None:
+    def _on_delivery(self, message: ProducerMessage, delivery: Delivery) -> None:
         error = delivery.exception()
         if error is not None:
-            self._failed(ProducerError(message, error))
+            self._report(ProducerError(message, error))
         elif self._successes is not None:
-            self._successes.put(message.placed(delivery))
+            self._successes.put(message.set_place(delivery))
 
-    def _failed(self, error: ProducerError) -> None:
+    def _report(self, error: ProducerError) -> None:
         if self._errors is None:
             log.error("%s: %s", self._producer.options.client_id, error)
         else:
             self._errors.put(error)
 
     def async_close(self) -> None:
-        """Takes nothing more, and returns at once; both iterators end when all is told."""
+        """Accept no more messages, and return at once; both iterators end with the last outcome."""
         self._closing = self._closing or asyncio.ensure_future(self._finish(None))
 
     async def close(self, timeout: float | None = None) -> None:
-        """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
-        that failed, where nobody has asked for `errors()`; RequestTimedOut where it is closing already, and
-        needs longer than this."""
-        timeout = limit(timeout)
+        """Wait for what was sent, for at most `timeout` seconds, and close.
+
+        Raises ProducerErrors for messages that failed, if `errors()` was not called; RequestTimedOut if it
+        is closing already, and needs longer than this.
+        """
+        timeout = close_timeout(timeout)
         if self._closing is not None:
             if not (await asyncio.wait([self._closing], timeout=timeout))[0]:
                 raise still_closing(timeout)
             return
         self._closing = asyncio.ensure_future(self._finish(timeout))
         await asyncio.shield(self._closing)
-        if self._errors is not None and self._errors.kept and not self._reads_errors:
-            raise ProducerErrors(self._errors.kept)
+        if self._errors is not None and self._errors.items and not self._errors_requested:
+            raise ProducerErrors(self._errors.items)
 
     async def _finish(self, timeout: float | None) -> None:
         try:
             await self._producer.close(timeout)
         except KprotoError:
-            pass  # each message has told its own
+            pass  # each message has reported its own error
         finally:
             await asyncio.sleep(0)  # their callbacks run in the loop
-            for outlet in (self._successes, self._errors):
-                if outlet is not None:
-                    outlet.end()
+            for channel in (self._successes, self._errors):
+                if channel is not None:
+                    channel.close()
 
 
-async def _sent(producer: AsyncProducer, message: ProducerMessage) -> Delivery:
-    return await producer.send(*parts(message))
+async def _send(producer: AsyncProducer, message: ProducerMessage) -> Delivery:
+    return await producer.send(*send_arguments(message))

@@ -1,4 +1,4 @@
-"""sarama's two producers, for threads; `producers` says what holds.
+"""sarama's two producers, for threads; `producers` has the rules.
 
 with SyncProducer("localhost:9092") as producer:
     partition, offset = producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
@@ -25,23 +25,23 @@ from ..logs import log
 from ..options import ProducerConfig
 from ..other_clients import hide_secrets
 from .messages import (
-    UNREAD,
-    Failures,
+    MAX_UNREAD,
+    MessageFailures,
     ProducerError,
     ProducerErrors,
     ProducerMessage,
-    limit,
-    must_return,
-    parts,
-    several,
+    check_messages,
+    check_returns,
+    close_timeout,
+    send_arguments,
     still_closing,
 )
 
 
 class SyncProducer(Block):
-    """Sends messages and waits for them, for threads. Options are those of `Producer`; nothing lingers.
+    """Sends messages and waits for them, for threads. Options are those of `Producer`; linger_ms is 0.
 
-    May be used by several threads.
+    Several threads may use it.
     """
 
     @hide_secrets
@@ -53,41 +53,41 @@ class SyncProducer(Block):
         return_errors: bool = True,
         **config: Unpack[ProducerConfig],
     ) -> None:
-        must_return(return_successes, return_errors)
+        check_returns(return_successes, return_errors)
         config.setdefault("linger_ms", 0)
         self._producer = Producer(bootstrap_servers, **config)
 
     def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
-        """Its partition and offset, which are also in the message then. With acks=0 the offset is None.
+        """Send a message, and return its partition and offset; they are also set in the message.
 
-        Raises what `Producer.send` raises, and what went wrong on the way.
+        With acks=0 the offset is None. Raises what `Producer.send` raises, and the error of the delivery.
         """
-        delivery = _sent(self._producer, message)
-        message.placed(delivery)
+        delivery = _send(self._producer, message)
+        message.set_place(delivery)
         assert message.partition is not None
         return message.partition, message.offset
 
     def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
-        """Sends all, and waits for all. Raises ProducerErrors for those that failed; the others are there."""
-        failures = Failures()
-        under_way: list[tuple[ProducerMessage, Delivery]] = []
-        for message in several(messages):
-            with failures.of(message):
-                under_way.append((message, _sent(self._producer, message)))
-        for message, delivery in under_way:
-            with failures.of(message):
-                message.placed(delivery)
-        failures.tell()
+        """Send all messages, and wait for them. Raises ProducerErrors for those that failed."""
+        failures = MessageFailures()
+        in_flight: list[tuple[ProducerMessage, Delivery]] = []
+        for message in check_messages(messages):
+            with failures.collect(message):
+                in_flight.append((message, _send(self._producer, message)))
+        for message, delivery in in_flight:
+            with failures.collect(message):
+                message.set_place(delivery)
+        failures.raise_errors()
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits for what other threads have under way, and ends."""
+        """Wait for the messages that other threads are sending, and close."""
         self._producer.close(timeout)
 
 
 class QueueProducer(Block):
-    """Takes messages and tells later what became of them, for threads: sarama's AsyncProducer.
+    """Queues messages and reports their outcomes later, for threads: sarama's AsyncProducer.
 
-    Options are those of `Producer`. May be used by several threads.
+    Options are those of `Producer`. Several threads may use it.
     """
 
     @hide_secrets
@@ -102,51 +102,58 @@ class QueueProducer(Block):
         self._successes: deque[ProducerMessage] | None = deque() if return_successes else None
         self._errors: deque[ProducerError] | None = deque() if return_errors else None
         self._changed = threading.Condition()
-        self._reads_errors = False
+        self._errors_requested = False
         self._closing = False
         self._ended = False
         self._producer = Producer(bootstrap_servers, **config)
 
     def input(self, message: ProducerMessage) -> None:
-        """Queues it. Raises ConfigError for what no message can have, IllegalState after close, and
-        RequestTimedOut when nobody reads what became of the others; all else is told by `errors()`.
+        """Queue a message.
+
+        Raises ConfigError for values that no message can have, IllegalState after close, and
+        RequestTimedOut if the outcomes of other messages are not read. Other errors are reported by
+        `errors()`.
         """
-        self._wait_for_readers()
+        self._wait_for_room()
         try:
-            delivery = _sent(self._producer, message)
+            delivery = _send(self._producer, message)
         except (ConfigError, IllegalState):
             raise
         except KprotoError as error:
-            self._failed(ProducerError(message, error))
+            self._report(ProducerError(message, error))
         else:
-            delivery.add_done_callback(lambda done: self._done(message, done))
+            delivery.add_done_callback(lambda done: self._on_delivery(message, done))
 
-    def _wait_for_readers(self) -> None:
+    def _wait_for_room(self) -> None:
         limit_ms = self._producer.options.max_block_ms
         with self._changed:
             if self._closing:
                 raise IllegalState("this producer is closed; make a new one")
             if not self._changed.wait_for(self._has_room, limit_ms / 1000):
-                detail = f"{UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
+                detail = (
+                    f"{MAX_UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
+                )
                 raise RequestTimedOut("input", limit_ms, detail)
 
     def _has_room(self) -> bool:
-        return all(waiting is None or len(waiting) < UNREAD for waiting in (self._successes, self._errors))
+        return all(
+            waiting is None or len(waiting) < MAX_UNREAD for waiting in (self._successes, self._errors)
+        )
 
     def successes(self) -> Iterator[ProducerMessage]:
-        """Messages that are there now; ends with the producer. Needs return_successes=True."""
+        """Return the messages that were sent; ends with the producer. Needs return_successes=True."""
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")
-        return self._drained(self._successes)
+        return self._drain(self._successes)
 
     def errors(self) -> Iterator[ProducerError]:
-        """Messages that were not sent; ends with the producer."""
+        """Return the messages that were not sent; ends with the producer."""
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")
-        self._reads_errors = True
-        return self._drained(self._errors)
+        self._errors_requested = True
+        return self._drain(self._errors)
 
-    def _drained(self, waiting: deque[Any]) -> Iterator[Any]:
+    def _drain(self, waiting: deque[Any]) -> Iterator[Any]:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: waiting or self._ended)
@@ -156,16 +163,16 @@ class QueueProducer(Block):
                 self._changed.notify_all()
             yield item
 
-    def _done(self, message: ProducerMessage, delivery: Delivery) -> None:
+    def _on_delivery(self, message: ProducerMessage, delivery: Delivery) -> None:
         error = delivery.exception()
         if error is not None:
-            self._failed(ProducerError(message, error))
+            self._report(ProducerError(message, error))
         elif self._successes is not None:
             with self._changed:
-                self._successes.append(message.placed(delivery))
+                self._successes.append(message.set_place(delivery))
                 self._changed.notify_all()
 
-    def _failed(self, error: ProducerError) -> None:
+    def _report(self, error: ProducerError) -> None:
         if self._errors is None:
             log.error("%s: %s", self._producer.options.client_id, error)
             return
@@ -174,30 +181,33 @@ class QueueProducer(Block):
             self._changed.notify_all()
 
     def async_close(self) -> None:
-        """Takes nothing more, and returns at once; both iterators end when all is told. Where the system
-        has no thread for that, it returns only then.
+        """Accept no more messages, and return at once; both iterators end with the last outcome.
+
+        If the system has no thread for that, it returns only then.
         """
-        if self._begins_to_close():
+        if self._start_closing():
             try:
                 threading.Thread(target=self._finish, name="kproto-close").start()
-            except RuntimeError:  # no thread can be had; who waits for the end shall not do so for ever
+            except RuntimeError:  # the system has no thread; other calls wait for the end
                 self._finish()
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
-        that failed, where nobody has asked for `errors()`; RequestTimedOut where it is closing already, and
-        needs longer than this."""
-        timeout = limit(timeout)
-        if self._begins_to_close():
+        """Wait for what was sent, for at most `timeout` seconds, and close.
+
+        Raises ProducerErrors for messages that failed, if `errors()` was not called; RequestTimedOut if it
+        is closing already, and needs longer than this.
+        """
+        timeout = close_timeout(timeout)
+        if self._start_closing():
             self._finish(timeout)
-            if self._errors and not self._reads_errors:
+            if self._errors and not self._errors_requested:
                 raise ProducerErrors(self._errors)
             return
         with self._changed:
             if not self._changed.wait_for(lambda: self._ended, timeout):
                 raise still_closing(timeout)
 
-    def _begins_to_close(self) -> bool:
+    def _start_closing(self) -> bool:
         with self._changed:
             first, self._closing = not self._closing, True
         return first
@@ -206,12 +216,12 @@ class QueueProducer(Block):
         try:
             self._producer.close(timeout)
         except KprotoError:
-            pass  # each message has told its own
+            pass  # each message has reported its own error
         finally:
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
 
 
-def _sent(producer: Producer, message: ProducerMessage) -> Delivery:
-    return producer.send(*parts(message))
+def _send(producer: Producer, message: ProducerMessage) -> Delivery:
+    return producer.send(*send_arguments(message))

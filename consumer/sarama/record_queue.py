@@ -1,4 +1,4 @@
-"""Records of one partition that wait for who handles them."""
+"""The records of one partition that wait for the application."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
-BUFFERED = 256  # records that wait for their handler, as sarama's ChannelBufferSize
-DOUBT_S = 0.01  # between two looks at a partition that may be lost
+MAX_BUFFERED = 256  # records, as sarama's ChannelBufferSize
+RECHECK_S = 0.01  # between two checks whether a partition is lost
 
 
-class Inbox:
-    """`async for record in inbox` ends when the inbox does. The partition pauses while too many wait."""
+class RecordQueue:
+    """`async for record in queue` ends when the queue does. A full queue pauses its partition."""
 
-    def __init__(self, consumer: AsyncConsumer, place: TopicPartition) -> None:
-        self.topic = place.topic
-        self.partition = place.partition
-        self.place = place
+    def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
+        self.topic = topic_partition.topic
+        self.partition = topic_partition.partition
+        self.topic_partition = topic_partition
         self.ended = False
-        self.known_end = 0
+        self.initial_high_water_mark = 0
         self._consumer = consumer
-        self.kept: deque[ConsumerRecord] = deque()
-        self._more = asyncio.Event()
+        self.items: deque[ConsumerRecord] = deque()
+        self._added = asyncio.Event()
         self._full = False
-        # The application paused it: room alone doesn't resume it.
-        self._held = False
+        self._paused = False  # by the application: then room alone does not resume the partition
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.place}{' (ended)' if self.ended else ''}>"
+        return f"<{type(self).__name__} {self.topic_partition}{' (ended)' if self.ended else ''}>"
 
     @property
     def high_water_mark(self) -> int:
-        """The offset behind the partition's last record, as the last fetch told it; before the first one what
-        was known at the beginning: where a claim began, the end of a partition without a group.
+        """The offset after the partition's last record, as of the last fetch.
+
+        Before the first fetch: where the claim began, or the end of a partition that was chosen without a
+        group.
         """
-        told = self._consumer.high_watermark(self.place)
-        return self.known_end if told is None else told
+        high_watermark = self._consumer.high_watermark(self.topic_partition)
+        return self.initial_high_water_mark if high_watermark is None else high_watermark
 
     def messages(self) -> AsyncIterator[ConsumerRecord]:
-        """The same, under sarama's name."""
+        """Return the records, under sarama's name."""
         return self
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -54,79 +55,79 @@ class Inbox:
     async def __anext__(self) -> ConsumerRecord:
         if not await self.ready():
             raise StopAsyncIteration
-        record = self.kept.popleft()
-        self._taken()
+        record = self.items.popleft()
+        self._resume_if_drained()
         return record
 
-    async def take(self) -> list[ConsumerRecord]:
-        """All that is there, at least one record; nothing when it has ended."""
+    async def take_all(self) -> list[ConsumerRecord]:
+        """Wait for a record, and return all that are queued; none if the queue has ended."""
         if not await self.ready():
             return []
-        found = list(self.kept)
-        self.kept.clear()
-        self._taken()
-        return found
+        records = list(self.items)
+        self.items.clear()
+        self._resume_if_drained()
+        return records
 
-    def in_doubt(self) -> bool:
-        """Whether what waits may be another member's; its consumer's next poll finds out. Thread-safe."""
+    def may_be_lost(self) -> bool:
+        """Return whether another member may own the partition; the next poll finds out. Thread-safe."""
         return not self.ended and self._consumer.assignment_lost()
 
     async def ready(self) -> bool:
-        """Waits until a record is kept that may be handed out. False: it has ended."""
-        self._taken()
+        """Wait for a record that may be returned; False if the queue has ended."""
+        self._resume_if_drained()
         while True:
-            if self.kept and not self.in_doubt():
+            if self.items and not self.may_be_lost():
                 return True
-            if self.kept:
-                await asyncio.sleep(DOUBT_S)
+            if self.items:
+                await asyncio.sleep(RECHECK_S)
             elif self.ended:
                 return False
             else:
-                self._more.clear()
-                await self._more.wait()
+                self._added.clear()
+                await self._added.wait()
 
-    def _taken(self) -> None:
-        if self._full and len(self.kept) <= BUFFERED // 2:
+    def _resume_if_drained(self) -> None:
+        if self._full and len(self.items) <= MAX_BUFFERED // 2:
             self._full = False
-            if not self._held:
-                with contextlib.suppress(KprotoError):  # it went away just now
-                    self._consumer.resume(self.place)
+            if not self._paused:
+                with contextlib.suppress(KprotoError):  # the partition was revoked just now
+                    self._consumer.resume(self.topic_partition)
 
     def put(self, records: list[ConsumerRecord]) -> None:
-        """Records for who reads."""
+        """Add records."""
         if self.ended:
             return
-        self.kept.extend(records)
-        self._more.set()
-        if not self._full and len(self.kept) >= BUFFERED:
+        self.items.extend(records)
+        self._added.set()
+        if not self._full and len(self.items) >= MAX_BUFFERED:
             self._full = True
             with contextlib.suppress(KprotoError):
-                self._consumer.pause(self.place)
+                self._consumer.pause(self.topic_partition)
 
-    def hold(self) -> None:
-        """Fetches nothing more, until `go_on`. What waits already is handed out."""
-        self._held = True
+    def pause(self) -> None:
+        """Fetch nothing more, until `resume`. Queued records are still returned."""
+        self._paused = True
         if not self.ended:
-            self._consumer.pause(self.place)
+            self._consumer.pause(self.topic_partition)
 
-    def go_on(self) -> None:
-        """Fetches again."""
-        self._held = False
+    def resume(self) -> None:
+        """Fetch again."""
+        self._paused = False
         if not self.ended and not self._full:
-            self._consumer.resume(self.place)
+            self._consumer.resume(self.topic_partition)
 
     def end(self, *, drop: bool = True) -> None:
-        """Nothing more comes; with `drop`, nothing more is handed out."""
+        """Accept no more records; with `drop`, queued records are not returned either."""
         self.ended = True
         if drop:
-            self.kept.clear()
-        self._more.set()
+            self.items.clear()
+        self._added.set()
 
-    def forget(self) -> None:
-        """What waits is not handed out: the position was moved."""
-        self.kept.clear()
-        self._taken()
+    def discard(self) -> None:
+        """Drop the queued records, as the position was moved."""
+        self.items.clear()
+        self._resume_if_drained()
 
-    def first(self) -> int | None:
-        """The offset of the first record that waits."""
-        return self.kept[0].offset if self.kept else None
+    def first_offset(self) -> int | None:
+        """Return the offset of the first queued record."""
+        return self.items[0].offset if self.items else None

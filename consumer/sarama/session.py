@@ -1,4 +1,4 @@
-"""A session of a group's member, its claims, and the handler that works on them."""
+"""A session of a group's member, its claims, and the handler that processes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord, GroupMetadata
-from .record_queue import Inbox
+from .record_queue import RecordQueue
 
 if TYPE_CHECKING:
     from .group import AsyncConsumerGroup
@@ -23,96 +23,99 @@ C = TypeVar("C", contravariant=True)
 
 
 class Handler(Protocol[S, C]):
-    """What `consume` calls. An AsyncConsumerGroup's may be coroutines, with a Session and Claims; a
-    ConsumerGroup's run in threads, with a ThreadSession and ThreadClaims.
+    """What `consume` calls.
+
+    The methods may be coroutines for an AsyncConsumerGroup, which passes a Session and Claims. A
+    ConsumerGroup runs them in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:
-        """The session begins; its claims have not begun yet."""
+        """Prepare a session, before its claims begin."""
 
     def consume_claim(self, session: S, claim: C) -> Any:
-        """Handles one partition, until its records end. When it returns earlier, the session ends."""
+        """Process one partition until its records end. The session ends when this returns earlier."""
 
     def cleanup(self, session: S) -> Any:
-        """All claims have ended; what was marked is committed after this, with enable_auto_commit."""
+        """Finish a session, after all claims have ended. With auto commit, marks are committed after this."""
 
 
-HANDLER = ("setup", "consume_claim", "cleanup")
+_METHODS = ("setup", "consume_claim", "cleanup")
 
 
 def check_handler(handler: object) -> None:
-    """Raises ConfigError for an object that lacks one of a handler's methods, and for a class."""
+    """Raise ConfigError for an object that lacks one of a handler's methods, and for a class."""
     if isinstance(handler, type):
         raise ConfigError("handler", handler, f"an object, as {handler.__name__}(), and not its class")
-    for name in HANDLER:
+    for name in _METHODS:
         if not callable(getattr(handler, name, None)):
             allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
             raise ConfigError("handler", handler, allowed)
 
 
-def check_plain(handler: object) -> None:
-    """Raises ConfigError for coroutines where threads run the methods: nobody would await them."""
-    for name in HANDLER:
+def check_blocking_handler(handler: object) -> None:
+    """Raise ConfigError for coroutines, which threads don't await."""
+    for name in _METHODS:
         if inspect.iscoroutinefunction(getattr(handler, name)):
             allowed = f"plain methods, and {name} is a coroutine: AsyncConsumerGroup runs those"
             raise ConfigError("handler", handler, allowed)
 
 
-class Claim(Inbox):
+class Claim(RecordQueue):
     """One partition of a session. `async for record in claim` ends when the claim does."""
 
-    def __init__(self, consumer: AsyncConsumer, place: TopicPartition) -> None:
-        super().__init__(consumer, place)
+    def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
+        super().__init__(consumer, topic_partition)
         self.initial_offset = 0
+        # The first offset that the handler got, or would have got; None until a record was fetched.
         self.start: int | None = None
-        """The first offset that its handler had, or would have had; None while it has come to nothing."""
         self.task: asyncio.Task[None] | None = None
 
 
 class Session:
-    """From one assignment to its end: which partitions, as whom, and what is done with them."""
+    """What a member does between two rebalances: its claims, and under which member id and generation.
+
+    `done` is set when the session ends, for handlers that wait for something else than records.
+    """
 
     def __init__(self, group: AsyncConsumerGroup) -> None:
         self._group = group
-        self._last = group.consumer.group_metadata()
+        self._last_metadata = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
-        """Set when the session ends: for handlers that wait for something else than records."""
-        self.thread_done = threading.Event()
-        """The same for threads; a ThreadSession has it as `done`."""
-        self.over = False
+        self.thread_done = threading.Event()  # the same for threads: `done` of a ThreadSession
+        self.ended = False
 
     def end(self) -> None:
-        """Tells who waits for it."""
+        """Wake the handlers that wait for the end."""
         self.done.set()
         self.thread_done.set()
 
     @property
     def claims(self) -> dict[str, list[int]]:
         """Topic -> the partitions that are claimed now, in order."""
-        found: dict[str, list[int]] = {}
+        partitions: dict[str, list[int]] = {}
         for topic, partition in sorted(self.by_partition):
-            found.setdefault(topic, []).append(partition)
-        return found
+            partitions.setdefault(topic, []).append(partition)
+        return partitions
 
     @property
     def member_id(self) -> str:
-        """This member's id, as the broker gave it; behind the session's end the one that it had."""
-        return self._as().member_id
+        """This member's id; after the session, the id that it had."""
+        return self._metadata().member_id
 
     @property
     def generation_id(self) -> int:
-        """The group's generation; a cooperative session lives through several."""
-        return self._as().generation
+        """The group's generation; a cooperative session spans several."""
+        return self._metadata().generation
 
-    def _as(self) -> GroupMetadata:
-        now = self._group.consumer.group_metadata()
-        if now.generation >= 0 and not self.done.is_set():
-            self._last = now
-        return self._last
+    def _metadata(self) -> GroupMetadata:
+        metadata = self._group.consumer.group_metadata()
+        if metadata.generation >= 0 and not self.done.is_set():
+            self._last_metadata = metadata
+        return self._last_metadata
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
-        """Everything up to this record is done. Thread-safe; see `mark_offset`."""
+        """Mark everything up to this record as processed. Thread-safe; see `mark_offset`."""
         try:
             topic, partition, offset = record.topic, record.partition, record.offset
         except AttributeError:
@@ -120,18 +123,21 @@ class Session:
         self.mark_offset(topic, partition, offset + 1, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """The next record to read is `offset`. Ignored where that is lower than what is marked already, than
-        where the claim began, or, in `setup`, than what is committed; and for a partition that this session
-        doesn't claim (any more), as in sarama: whoever has it now says how far it is.
+        """Mark `offset` as the next record to read.
+
+        It is ignored if it is lower than the last mark, than the start of the claim, or, in `setup`, than
+        the committed offset. It is also ignored for a partition that this session does not claim, as in
+        sarama.
         """
-        self._group.mark(self, TopicPartition(topic, partition), offset, metadata, back=False)
+        self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Like `mark_offset`, and also back: what was marked is read again by whoever begins next; in `setup`
-        that is this session. sarama's goes back only.
+        """Mark an offset that may be lower than the last mark: the next session reads from there.
+
+        In `setup` that is this session. sarama accepts lower offsets only.
         """
-        self._group.mark(self, TopicPartition(topic, partition), offset, metadata, back=True)
+        self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 
     async def commit(self) -> None:
-        """Commits what is marked now. Raises what the commit raises."""
+        """Commit what is marked now; raises what the commit raises."""
         await self._group.commit(None)

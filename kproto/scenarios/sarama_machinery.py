@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from consumer.sarama.messages import must_return
+from consumer.sarama.messages import check_returns
 
 from ..error_codes import ErrorCode
 from ..errors import ConfigError
@@ -366,7 +366,7 @@ def describe_group(run: ScenarioRun) -> None:
 def sync_producer(run: ScenarioRun) -> None:
     refused = ""
     try:
-        must_return(False, True)
+        check_returns(False, True)
     except ConfigError as error:
         refused = str(error)
     run.result("Return.Successes false", refused)

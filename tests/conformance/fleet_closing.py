@@ -69,7 +69,7 @@ class AtWork:
         self._thread: LoopThread[None] = LoopThread("fleet-closing", lambda: None)
         for name, begin in self._blocking().items():
             self._clients[name] = begin()
-        self._thread.do(self._begin())
+        self._thread.run(self._begin())
         return self
 
     def __exit__(
@@ -86,7 +86,7 @@ class AtWork:
             self._clients["Producer"].send(self._topic, b"late", partition=partition)
         with suppress(KprotoError):
             self._clients["Producer in a commit"].commit(0.1)
-        looping = threading.Thread(target=lambda: took.update(self._thread.do(self._close_all(timeout))))
+        looping = threading.Thread(target=lambda: took.update(self._thread.run(self._close_all(timeout))))
         took: dict[str, Closed] = {}
         looping.start()
         with ThreadPoolExecutor(len(self._clients)) as threads:

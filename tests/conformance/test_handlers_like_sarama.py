@@ -79,7 +79,7 @@ def ours(bootstrap: str) -> list[Any]:
             group.consume(["t"], handler)
         except ValueError as error:
             returned = str(error)
-        kept = group._group.told.kept
+        kept = group._group.error_channel.items
         told = sorted(str(kept.popleft()) for _ in range(len(kept)))
         found.append([name, handler.read, returned, told])
 

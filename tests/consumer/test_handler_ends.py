@@ -124,7 +124,10 @@ def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
             seen.append((session.member_id, session.generation_id))
             if len(seen) == 1:
                 session.reset_offset("t", 0, 2)
-                while session._group.consumer._operations.engine.group_status.member_and_generation[1] >= 0:
+                while (
+                    session._session._group.consumer._operations.engine.group_status.member_and_generation[1]
+                    >= 0
+                ):
                     time.sleep(0.02)
 
         def cleanup(self, session: Any) -> None:
@@ -133,7 +136,7 @@ def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
     notes = Slow()
     with Loop(server, notes, max_poll_interval_ms=300) as loop:
         notes.until(lambda: bool(notes.records))
-        assert not loop.group._group.told.kept
+        assert not loop.group._group.error_channel.items
     assert [record.offset for record in notes.records][:1] == [8]
     assert seen[0] == seen[1] != seen[2]
 

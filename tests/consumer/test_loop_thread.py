@@ -75,7 +75,7 @@ def begun(there: LoopThread[None], work: Callable[[], None]) -> None:
 
     tasks: list[Any] = []
     began = asyncio.Event()
-    there.do(begin())
+    there.run(begin())
 
 
 def test_who_calls_while_the_loop_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_who_calls_while_the_loop_ends_does_not_wait_for_ever(monkeypatch: pytes
     monkeypatch.setattr(loop, "close", closes_late)
     loop.call_soon_threadsafe(loop.stop)
     assert stopped.wait(10)
-    calling = Beside(lambda: there.do(asyncio.sleep(0)))
+    calling = Beside(lambda: there.run(asyncio.sleep(0)))
     until(lambda: bool(loop._ready))  # it was taken
     go_on.set()
     assert [type(error) for error in calling.ends()] == [IllegalState]
@@ -115,7 +115,7 @@ def test_a_loop_ends_by_itself_where_ctrl_c_ended_close(
         there.close(asyncio.sleep(0))
     until(lambda: there.ended)
     with pytest.raises(IllegalState, match="closed"):
-        there.do(asyncio.sleep(0))
+        there.run(asyncio.sleep(0))
 
 
 def test_two_may_close_it_at_once(there: LoopThread[None]) -> None:

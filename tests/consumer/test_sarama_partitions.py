@@ -113,7 +113,7 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(server: Server) ->
         fill(server, 3)
         fill(server, 3, partition=1)
         assert len(list(islice(other, 3))) == 3
-        assert one._made.first() is None
+        assert one._consumer.first_offset() is None
         consumers.resume_all()
         assert [record.offset for record in islice(one, 3)] == [3, 4, 5]
 
@@ -124,7 +124,7 @@ def test_who_does_not_read_holds_few_records_and_nobody_up(server: Server) -> No
     with PartitionConsumers(server.bootstrap, max_poll_records=100, **FAST) as consumers:
         slow, quick = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
         assert len(list(islice(quick, 3000))) == 3000
-        assert len(slow._made.kept) < 600
+        assert len(slow._consumer.items) < 600
         assert [record.offset for record in islice(slow, 3000)] == list(range(3000))
 
 
@@ -172,15 +172,15 @@ def test_a_position_that_the_log_left_behind_is_told_and_ends_only_its_partition
     )
     with PartitionConsumers(server.bootstrap, **FAST) as consumers, Cluster(server.bootstrap) as cluster:
         other = consumers.consume_partition("t", 1, 2)
-        made = consumers._loop.made
-        look_up = made._start
+        made = consumers._loop.client
+        look_up = made._resolve_offset
 
         async def before_it_is_deleted(place: TopicPartition, offset: Any) -> int:
             start = await look_up(place, offset)
             await asyncio.to_thread(cluster.request, gone, cluster.leader(T0))
             return start
 
-        made._start = before_it_is_deleted  # type: ignore[method-assign]
+        made._resolve_offset = before_it_is_deleted  # type: ignore[method-assign]
         one = consumers.consume_partition("t", 0, 2)
         assert list(one) == []
         assert [type(error) for error in one.errors()] == [OffsetOutOfRange]
@@ -276,7 +276,7 @@ def test_one_partition_is_not_begun_twice_at_once(server: Server) -> None:
             return await asyncio.gather(*begun, return_exceptions=True)
 
     first, second = asyncio.run(main())
-    assert first.place == T0
+    assert first.topic_partition == T0
     assert isinstance(second, IllegalState)
 
 

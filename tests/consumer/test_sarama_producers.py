@@ -205,7 +205,7 @@ def test_what_is_not_returned_cannot_be_read(server: Server) -> None:
 
 
 def test_input_says_so_when_nobody_reads(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers_threads, "UNREAD", 3)
+    monkeypatch.setattr(producers_threads, "MAX_UNREAD", 3)
     with QueueProducer(server.bootstrap, return_successes=True, **SHORT) as producer:
         for _ in range(3):
             producer.input(message())
@@ -277,7 +277,7 @@ def test_in_asyncio_errors_that_nobody_reads_are_raised_by_close(server: Server)
 
 
 def test_in_asyncio_input_says_so_when_nobody_reads(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "UNREAD", 3)
+    monkeypatch.setattr(producers, "MAX_UNREAD", 3)
 
     async def main() -> None:
         async with AsyncQueueProducer(server.bootstrap, return_successes=True, **SHORT) as producer:

@@ -41,7 +41,7 @@ def clients() -> list[type]:
 
 
 # What a client's own parts call of it.
-INSIDE = {"assigned", "gone", "let_go", "mark"}
+INSIDE = {"on_assigned", "on_removed", "remove", "mark"}
 
 
 def calls(kind: type) -> list[tuple[str, str, inspect.Parameter]]:

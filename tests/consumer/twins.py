@@ -21,14 +21,14 @@ class Awaited:
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
         self.there = LoopThread("awaited", lambda: AsyncProducer(bootstrap, **options))
-        self.producer = self.there.made
+        self.producer = self.there.client
 
     def do(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         async def work() -> Any:
             found = what(*args, **kwargs)
             return await found if inspect.isawaitable(found) else found
 
-        return self.there.do(work())
+        return self.there.run(work())
 
     def __getattr__(self, name: str) -> Any:
         what = getattr(self.producer, name)
@@ -76,7 +76,7 @@ class Sent:
         async def there() -> RecordMetadata:
             return await self.delivery
 
-        found: RecordMetadata = self.producer.there.do(there())
+        found: RecordMetadata = self.producer.there.run(there())
         return found
 
     def done(self) -> bool:

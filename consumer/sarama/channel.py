@@ -1,0 +1,81 @@
+"""What Go's channels are in sarama, for the event loop: queues of errors, and of messages that were sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+from ..clock import now
+from ..engine.timing import ReportIntervals
+
+T = TypeVar("T")
+
+# Errors that a channel keeps for a late reader, and errors that a throttle knows.
+MAX_ERRORS = 256
+
+
+class Channel(Generic[T]):
+    """`async for item in channel` ends when the channel is closed and empty.
+
+    It keeps the last `limit` items for a late reader, or all of them (None).
+    """
+
+    def __init__(self, limit: int | None = MAX_ERRORS) -> None:
+        self.items: deque[T] = deque(maxlen=limit)
+        self.closed = False
+        self._added = asyncio.Event()
+        self._removed = asyncio.Event()
+
+    def put(self, item: T) -> None:
+        """Add an item."""
+        self.items.append(item)
+        self._added.set()
+
+    def last(self) -> T | None:
+        """Return the last item, if no reader has taken it; another thread may take it meanwhile."""
+        try:
+            return self.items[-1]
+        except IndexError:
+            return None
+
+    def close(self) -> None:
+        """Add no more items."""
+        self.closed = True
+        self._added.set()
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while await self.ready():
+            item = self.items.popleft()
+            self._removed.set()
+            yield item
+
+    async def ready(self) -> bool:
+        """Wait for an item; False if the channel is closed and empty."""
+        while not self.items and not self.closed:
+            self._added.clear()
+            await self._added.wait()
+        return bool(self.items)
+
+    async def wait_for_room(self, limit: int) -> None:
+        """Wait until there are fewer than `limit` items."""
+        while len(self.items) >= limit:
+            self._removed.clear()
+            await self._removed.wait()
+
+
+class ErrorThrottle:
+    """Lets an error that is repeated pass after growing intervals only.
+
+    Errors with different texts are independent: each partition may have its own, and they alternate.
+    """
+
+    def __init__(self) -> None:
+        self._intervals: dict[str, ReportIntervals] = {}
+
+    def passes(self, error: Exception) -> bool:
+        """Return whether to report `error` now."""
+        while len(self._intervals) >= MAX_ERRORS:
+            del self._intervals[next(iter(self._intervals))]
+        return self._intervals.setdefault(str(error), ReportIntervals()).is_due(now())
