@@ -1,39 +1,35 @@
-"""An embedded Kafka broker: one node, in memory, real sockets.
+"""An embedded Kafka broker: one node, in memory, on real sockets.
 
-For tests and trials without Java or Docker. `kproto.broker.server` has `Server` and `running`;
-`kproto.broker.machine` is what is behind them, and can be stepped in virtual time without any socket. The
-group coordinator is `kproto.group.classic.coordinator` itself, the transaction coordinator
-`kproto.transactions`.
+It is for tests and experiments without Java or Docker. `kproto.broker.server` has `Server` and `running`.
+`kproto.broker.machine` is the broker behind them: a pure machine, which can also be stepped in virtual time.
+Groups are coordinated by `kproto.group.classic.coordinator`, transactions by `kproto.transactions`.
 
-Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with
-sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,
-DeleteRecords, DescribeConfigs, IncrementalAlterConfigs and AlterConfigs (topics, brokers),
-DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, ElectLeaders, ListPartitionReassignments,
-SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with authorizer.class.name set); all
-requests of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch,
-OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of transactions, in both versions
-(transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
-DescribeTransactions, ListTransactions, DescribeProducers.
+It serves all versions of Kafka 4.3 of the APIs in `kproto.broker.apis.table`: topics, records, classic
+groups, transactions in both versions (transaction.version 2, KIP-890), configs, ACLs, SASL and SCRAM
+credentials.
 
-What it doesn't do, and so doesn't advertise in ApiVersions:
-  * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
-  * Kerberos, quotas, delegation tokens; a second node, replicas; only `elect_leader` changes who leads.
+It does not implement, and does not advertise in ApiVersions:
 
-Where it is simpler than Kafka, on purpose:
-  * records live in memory only, until retention, compaction or DeleteRecords takes them. Of topic configs
-    those act that are in `TopicConfig.acts`, and DescribeConfigs with documentation says of each
-    whether it does; the others are accepted and shown. A topic that doesn't say `retention.ms` keeps its
-    records, which Kafka deletes after a week;
-  * what is set on brokers while they run is refused unless it takes effect (`Setting.dynamic`), where
-    Kafka takes any name;
-  * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little
-    later, and a transaction is aborted when its time is over, where Kafka looks every ten seconds;
-  * a topic that Metadata creates is there in the same answer, not in the one after;
-  * there is no __consumer_offsets and no __transaction_state topic to read;
-  * the inside of produced batches is stored as it came once its CRC is right: a record that is not well
-    formed under a right CRC reaches the consumer, where Kafka would answer INVALID_RECORD;
-  * its log directory is called `memory`, and how much room is there nobody knows;
-  * batches are sent whole, where Kafka cuts the last one at the byte limit.
+* the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
+* Kerberos, quotas and delegation tokens;
+* a second node with replication: only `Server.elect_leader` starts a new leader epoch.
+
+It is simpler than Kafka in these points, on purpose:
+
+* Records are in memory until retention, compaction or DeleteRecords removes them.
+* Only the topic configs with `TopicConfig.acts` have an effect; the others are accepted and shown.
+  DescribeConfigs with documentation says which is the case. A topic without `retention.ms` keeps its records,
+  where Kafka deletes them after a week.
+* A dynamic change of a broker config is rejected unless it takes effect (`Setting.dynamic`); Kafka accepts
+  any name.
+* The markers of a transaction are written before EndTxn is answered, where Kafka writes them later. A
+  transaction is aborted when its timeout passes, where Kafka checks every ten seconds.
+* A topic that Metadata auto-creates is in the same response, where Kafka has it in the next one.
+* The topics __consumer_offsets and __transaction_state cannot be read.
+* A produced batch with a correct CRC is stored as it is. A malformed record in it reaches the consumer, where
+  Kafka answers INVALID_RECORD.
+* The log directory is called `memory`, and its free space is unknown.
+* Batches are sent whole, where Kafka truncates the last one at the byte limit.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Rules, as in Kafka's Cleaner:
 * A tombstone is kept for `delete.retention.ms` after its first compaction; the batch stores the end of that
   time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
   marker of a transaction is kept in the same way after the last record of the transaction was removed.
-* Records of aborted transactions are removed at once, and do not count as values of their keys.
+* Records of aborted transactions are removed immediately, and do not count as values of their keys.
 * The last batch of each producer is kept, without records if necessary, so that its sequences continue. The
   last compacted batch is also kept, so that consumers advance past it.
 * A batch that cannot be decoded here is kept, and its keys do not count. A batch that cannot be encoded again
@@ -72,21 +72,24 @@ def compact(partition: Partition, config: Config, now: int) -> bool:
             continue
         expired = batch.delete_horizon_ms is not None and batch.delete_horizon_ms <= now
         if batch.is_control:
-            kept = [] if is_discarded and expired else records
+            remaining = [] if is_discarded and expired else records
             needs_horizon = is_discarded
         else:
-            kept = (
+            remaining = (
                 []
                 if is_discarded
                 else [record for record in records if _is_kept(record, last_offsets, tombstones=not expired)]
             )
-            needs_horizon = any(record.value is None for record in kept)
-        if kept or keeps_header:
+            needs_horizon = any(record.value is None for record in remaining)
+        if remaining or keeps_header:
             starts_horizon = (
-                needs_horizon and horizon <= _MAX_TIMESTAMP and batch.delete_horizon_ms is None and bool(kept)
+                needs_horizon
+                and horizon <= _MAX_TIMESTAMP
+                and batch.delete_horizon_ms is None
+                and bool(remaining)
             )
             try:
-                new.append(_with_records(batch, records, kept, horizon if starts_horizon else None))
+                new.append(_with_records(batch, records, remaining, horizon if starts_horizon else None))
             except (EncodeError, MissingExtra):
                 new.append(batch)
     log.replace(end, new)
@@ -145,24 +148,24 @@ def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
     return batch.is_control and batch.producer_epoch == entry.epoch
 
 
-def _with_records(batch: Batch, old: list[Record], kept: list[Record], horizon: int | None) -> Batch:
-    """Return the batch with the kept records only.
+def _with_records(batch: Batch, old: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
+    """Return the batch with the remaining records only.
 
     `horizon` is its new delete horizon, or None.
     """
-    if len(old) == len(kept) and horizon is None:
+    if len(old) == len(remaining) and horizon is None:
         return batch
-    if horizon is None and kept:
+    if horizon is None and remaining:
         horizon = batch.delete_horizon_ms
     has_append_time = batch.timestamp_type == "LogAppendTime"
     data = encode_batch(
-        kept,
+        remaining,
         base_offset=batch.base_offset,
         last_offset=batch.last_offset,
-        compression=batch.compression if kept else "none",
+        compression=batch.compression if remaining else "none",
         partition_leader_epoch=batch.partition_leader_epoch,
         timestamp_type=batch.timestamp_type,
-        max_timestamp=batch.max_timestamp if has_append_time or not kept else None,
+        max_timestamp=batch.max_timestamp if has_append_time or not remaining else None,
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,

@@ -2,7 +2,8 @@
 
 Rules:
 
-* Only configs that take effect at once can be changed (`Setting.dynamic`); changes of others are rejected.
+* Only configs that take effect immediately can be changed (`Setting.dynamic`); changes of others are
+  rejected.
 * A value for one broker has precedence over one for all brokers, and that over the value at the start.
 """
 

@@ -3,7 +3,7 @@
 * A failed request is refused as if it had no permission, with another error. Each API therefore refuses in
   its own form, per partition, group or topic, and nothing is executed. A response without room for an error,
   such as a list, is empty.
-* A throttled client receives its response at once, with a throttle time (KIP-219). Until that time has
+* A throttled client receives its response immediately, with a throttle time (KIP-219). Until that time has
   passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
 """
 

@@ -290,14 +290,14 @@ def _on_create_topic(broker: Broker, event: CreateTopic, now: int) -> None:
 
 def _on_grow_topic(broker: Broker, event: GrowTopic, now: int) -> None:
     topic = broker.topics.named(event.name)
-    given = f"{event.name}:{event.partitions}"
+    value = f"{event.name}:{event.partitions}"
     if topic is None:
-        raise ConfigError("topic", given, "the topic does not exist; create it first")
+        raise ConfigError("topic", value, "the topic does not exist; create it first")
     if event.partitions < len(topic.partitions):
         allowed = f"at least {len(topic.partitions)}: partitions cannot be removed"
-        raise ConfigError("topic", given, allowed)
+        raise ConfigError("topic", value, allowed)
     if event.partitions > MAX_PARTITIONS:
-        raise ConfigError("topic", given, f"at most {MAX_PARTITIONS} partitions")
+        raise ConfigError("topic", value, f"at most {MAX_PARTITIONS} partitions")
     grow(topic, event.partitions)
     broker.cluster.assign_leaders(topic)
 
@@ -370,7 +370,7 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 
 
 def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
-    """Serve the queued requests of a connection, up to the first that is not done at once."""
+    """Serve the queued requests of a connection, up to the first that is not done immediately."""
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False

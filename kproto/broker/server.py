@@ -321,8 +321,8 @@ class Server:
         later call for the same API replaces an earlier one; `times` 0 ends it. Raises ConfigError for an API
         that cannot fail, or an error that Kafka does not have.
         """
-        given: object = code
-        error = ErrorCode.__members__.get(given.upper()) if isinstance(given, str) else given
+        value: object = code
+        error = ErrorCode.__members__.get(value.upper()) if isinstance(value, str) else value
         if api not in FAILING:
             raise ConfigError("api", api, f"allowed: {', '.join(sorted(FAILING))}")
         if not isinstance(error, ErrorCode) or error is ErrorCode.NONE:
@@ -354,7 +354,7 @@ class Server:
     def throttle(self, api: str, seconds: float) -> None:
         """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
-        Every response is sent at once with this throttle time, and for that long the broker does not read
+        Every response is sent immediately with this throttle time, and for that long the broker does not read
         from the connection. A throttled Fetch returns no records. 0 ends it for the next responses. Raises
         ConfigError for an API without a throttle time.
         """
@@ -399,7 +399,7 @@ class Server:
         self._wait(self.start)
 
     def drop_connections(self) -> None:
-        """Abort every connection, as a crash would; clients can reconnect at once."""
+        """Abort every connection, as a crash would; clients can reconnect immediately."""
         self._operate(Shell.abort_connections)
 
     @checked

@@ -63,7 +63,7 @@ async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
     """
     try:
         for server in servers:
-            with contextlib.suppress(NotImplementedError):  # on Windows they have a transport at once
+            with contextlib.suppress(NotImplementedError):  # on Windows they have a transport immediately
                 for sock in server.sockets:
                     server.get_loop().remove_reader(sock)
         for _ in range(_TURNS_TO_ACCEPT):
@@ -103,7 +103,7 @@ class Shell:
     def step(self, event: Event) -> None:
         """Apply an event and perform the actions.
 
-        Sent responses are reported to the broker at once.
+        Sent responses are reported to the broker immediately.
         """
         events = deque([event])
         while events:
@@ -123,7 +123,7 @@ class Shell:
         self.set_timer()
 
     def _send(self, action: SendFrame) -> bool:
-        """Send a response. Returns whether the broker may send the next one at once."""
+        """Send a response. Returns whether the broker may send the next one immediately."""
         connection = self._connections.get(action.conn)
         return connection is not None and connection.send(action.frame)
 

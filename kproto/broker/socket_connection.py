@@ -228,7 +228,7 @@ class SocketConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def send(self, body: bytes) -> bool:
-        """Send a response. Returns whether the broker may send the next one at once."""
+        """Send a response. Returns whether the broker may send the next one immediately."""
         if self.transport.is_closing():
             return False
         self.used_at = self._owner.loop.time()

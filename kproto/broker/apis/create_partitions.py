@@ -70,7 +70,7 @@ def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic
         )
     if added > MAX_PARTITIONS_PER_REQUEST:
         # Kafka answers the same error after adding as many as it could; this broker adds none.
-        message = f"No more than {MAX_PARTITIONS_PER_REQUEST} partitions can be added at once."
+        message = f"No more than {MAX_PARTITIONS_PER_REQUEST} partitions can be added immediately."
         return ErrorCode.UNKNOWN_SERVER_ERROR, message
     if requested.count > MAX_PARTITIONS:
         return ErrorCode.INVALID_PARTITIONS, f"No topic may have more than {MAX_PARTITIONS} partitions."

@@ -45,8 +45,8 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
             return None  # the result of its name refuses it
         if topic.id in ids and not by_id:
             message = "The topic is in the request by its name and by its id."
-            both = DeleteTopicState(name=topic.name, topic_id=topic.id)
-            return _refuse_state(both, ErrorCode.INVALID_REQUEST, message)
+            named = DeleteTopicState(name=topic.name, topic_id=topic.id)
+            return _refuse_state(named, ErrorCode.INVALID_REQUEST, message)
         if not broker.settings.delete_topic_enable:
             return _refuse_state(state, ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
         broker.delete_topic(topic, call.now)

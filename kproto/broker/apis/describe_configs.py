@@ -52,7 +52,7 @@ def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
 def _documentation(resource_type: int, name: str) -> str:
     """Return what a config does on this broker, in place of Kafka's documentation."""
     if resource_type == ResourceType.BROKER:
-        return "It takes effect at once." if name in DYNAMIC else "It is read when the broker starts."
+        return "It takes effect immediately." if name in DYNAMIC else "It is read when the broker starts."
     if TOPIC_CONFIGS[name].acts:
         return "It acts as in Kafka."
     return "It is kept and shown, and does nothing here."

@@ -1,10 +1,10 @@
-"""Fetch (key 1): read batches, at once or when enough of them have arrived.
+"""Fetch (key 1): read batches, immediately or when enough of them have arrived.
 
 Rules, as in Kafka's ReplicaManager.fetchMessages:
 
-* The response is sent at once if it holds `min_bytes`, a partition has an error, no partition is requested or
-  no wait is allowed. Otherwise the fetch waits in the purgatory until records arrive or `max_wait_ms` has
-  passed.
+* The response is sent immediately if it holds `min_bytes`, a partition has an error, no partition is
+  requested or no wait is allowed. Otherwise the fetch waits in the purgatory until records arrive or
+  `max_wait_ms` has passed.
 * With `read_committed` nothing after the last stable offset is returned. The response lists the aborted
   transactions in what it returns (X5).
 * Batches are sent whole. The first batch of a response is sent whatever its size; the others respect the
@@ -217,7 +217,7 @@ class DelayedFetch:
 
 
 def handle_fetch(broker: Broker, call: Call) -> Result:
-    """Read at once, or park the fetch until enough records have arrived."""
+    """Read immediately, or park the fetch until enough records have arrived."""
     request = call.request
     assert isinstance(request, FetchRequest)
     context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)

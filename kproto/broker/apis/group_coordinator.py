@@ -62,7 +62,7 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
     """Pass a request to the group coordinator.
 
-    It responds at once, or when a rebalance completes.
+    It responds immediately, or when a rebalance completes.
     """
     event = RequestReceived(
         token=call.conn,

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): always empty, because replicas move at once."""
+"""ListPartitionReassignments (key 46): always empty, because replicas move immediately."""
 
 from __future__ import annotations
 

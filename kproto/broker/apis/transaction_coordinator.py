@@ -1,6 +1,6 @@
-"""Requests to the transaction coordinator, which answers them itself.
+"""Requests to the transaction coordinator, and the verification of transactional writes.
 
-And the questions of those that write. Rules, as in Kafka's AddPartitionsToTxnManager and
+Rules, as in Kafka's AddPartitionsToTxnManager and
 ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.

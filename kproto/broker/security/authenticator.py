@@ -10,8 +10,8 @@ Rules:
   Each guess of a password costs that time.
 * With `connections.max.reauth.ms` a session expires (KIP-368); the expiry of a token also ends it. Another
   handshake re-authenticates, with the same mechanism and for the same principal. A mechanism that is not
-  enabled closes the connection at once; another enabled one is answered without an error first. A client may
-  re-authenticate once per second.
+  enabled closes the connection immediately; another enabled one is answered without an error first. A client
+  may re-authenticate once per second.
 """
 
 from __future__ import annotations

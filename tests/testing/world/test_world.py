@@ -223,7 +223,7 @@ def test_a_call_that_was_refused_is_refused_again_and_the_rest_goes_on(tmp_path:
     world, _, _ = two_members()
     with pytest.raises(ConfigError, match="no other client"):
         world.join("a", **GROUP)
-    with pytest.raises(ConfigError, match="only ever added"):
+    with pytest.raises(ConfigError, match="partitions cannot be removed"):
         world.grow("t", 1)
     world.run(1_000)
     world.save(tmp_path / "run.jsonl")
