@@ -1,9 +1,10 @@
-"""The classic group protocol without I/O: time is an argument, and what is to be done is returned.
+"""Group membership without I/O: time is an argument, and steps return the actions to perform.
 
-    coordinator   the broker's half: `step(coordinator, event, now)`; its state is in `classic` and `offsets`
-    member        the client's half, eager and cooperative
-    subscription  what members say of themselves, and what leaders answer
-    assignors     who gets which partitions: pure functions
+    protocol      the seam: what an engine asks of a member, and a broker of a coordinator, of any protocol
+    members       the protocols that a client can choose
+    classic       the classic protocol (JoinGroup, SyncGroup): `coordinator` and `member`
+    subscription  the subscription and the assignment on the wire
+    assignors     how a leader assigns partitions: pure functions
 
-Each module states its rules on top.
+Each module states its rules in its docstring. docs/rules defines their numbers.
 """

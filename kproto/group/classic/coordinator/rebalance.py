@@ -70,12 +70,12 @@ def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> N
 
 def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None:
     """Complete the join phase, or extend the initial delay if members were added (R142, R143, R145)."""
-    left = group.initial_delay_left
-    if left and group.new_member_added:
+    remaining_ms = group.initial_delay_left
+    if remaining_ms and group.new_member_added:
         group.new_member_added = False
         delay = context.coordinator.settings.group_initial_rebalance_delay_ms
-        group.initial_delay_left = max(left - delay, 0)
-        group.join_deadline = context.wake_at(group, context.now + min(delay, left))
+        group.initial_delay_left = max(remaining_ms - delay, 0)
+        group.join_deadline = context.wake_at(group, context.now + min(delay, remaining_ms))
     else:
         _complete_join(context, group)
 

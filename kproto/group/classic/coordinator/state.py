@@ -378,4 +378,4 @@ def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -
         del context.coordinator.groups[group.group_id]
         context.coordinator.deadlines.drop(group.group_id)
     elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
-        group.written = True  # the end of a generation is written to the log (R176)
+        group.written = True  # Kafka writes the end of a generation to its log (R176)
