@@ -102,7 +102,7 @@ class ConsumerEngine:
             group_protocol,
         )
         self.runner = PlanRunner(network, self.core.clock, self.core.backoff.after)
-        self.runner.heard = self._metadata_heard
+        self.runner.on_metadata = self._on_plan_metadata
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
@@ -410,7 +410,7 @@ class ConsumerEngine:
         self.core.partitions.mark_all_dirty()
         self.group.subscription.on_metadata(asked)
 
-    def _metadata_heard(self, topics: frozenset[str]) -> None:
+    def _on_plan_metadata(self, topics: frozenset[str]) -> None:
         """Handle the Metadata response of a plan; topics that nobody else reads are ignored."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)

@@ -1,6 +1,7 @@
-"""Requests that several parts send, for every version, and what their answers say.
+"""Requests in all their versions, and what their responses contain.
 
-Offsets, epochs and timestamps that don't exist are None; Kafka's -1, -2 and so on stay in this file.
+Unknown offsets, epochs and timestamps are None; Kafka's -1, -2 and so on are only used in this file. Fetch
+requests are built by `fetch.sessions`, as their content is the session's.
 """
 
 from __future__ import annotations
@@ -70,31 +71,31 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     leader_epoch: int | None
 
 
-# An offset to commit, as people write it: alone, with metadata, or as it was read.
+# An offset to commit: alone, with metadata, or as it was read.
 Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Partition -> (offset, leader epoch, metadata), from any of the forms that people write."""
-    found: dict[TopicPartition, tuple[int, int | None, str]] = {}
+    """Return partition -> (offset, leader epoch, metadata), from any form of an offset."""
+    committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
-            found[partition] = (value.offset, value.leader_epoch, value.metadata)
+            committed[partition] = (value.offset, value.leader_epoch, value.metadata)
         elif isinstance(value, tuple):
-            found[partition] = (value[0], None, value[1])
+            committed[partition] = (value[0], None, value[1])
         else:
-            found[partition] = (value, None, "")
-    return found
+            committed[partition] = (value, None, "")
+    return committed
 
 
 def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
-    """Asks for some topics, for all (None), or for the brokers only (an empty list)."""
+    """Request some topics, all topics (None), or only the brokers (an empty list)."""
     wanted = None if topics is None else sorted(set(topics))
 
     def build(version: int) -> MetadataRequest:
         names = wanted
         if version == 0 and not names:
-            names = []  # in v0 an empty list means all topics; there is no way to ask for none
+            names = []  # in v0 an empty list means all topics; requesting none is impossible
         return MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=allow_auto_topic_creation if version >= 4 else True,
@@ -104,6 +105,8 @@ def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation:
 
 
 def coordinator_request(key: str, key_type: int = 0) -> Prepared:
+    """Look up the coordinator of a group or, with key type 1, of a transactional id."""
+
     def build(version: int) -> FindCoordinatorRequest:
         if version >= 4:
             return FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
@@ -125,7 +128,7 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAdd
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """The partitions, grouped by topic, sorted."""
+    """Return the partitions grouped by topic, sorted."""
     grouped: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):
         grouped.setdefault(partition.topic, []).append(partition)
@@ -136,20 +139,22 @@ PLACES = f"{', '.join(_SPECS)} or a time in whole milliseconds since 1970, not n
 
 
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
-    """ListOffsets' timestamp for "earliest", "latest", "max_timestamp" or a time in milliseconds. Raises
-    ConfigError that calls it `name`."""
+    """Return the ListOffsets timestamp of "earliest", "latest", "max_timestamp" or a time in ms.
+
+    Raises ConfigError that calls the value `name`.
+    """
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
-    given: object = spec
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
-        return given
+    value: object = spec
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value
     raise ConfigError(name, spec, f"allowed: {allowed}")
 
 
 def list_offsets_request(
     view: ClusterView, timestamps: Mapping[TopicPartition, int], isolation: int, timeout_ms: int
 ) -> Prepared:
-    """A ListOffsets for one leader; `timestamps` are Kafka's, with -1 and -2."""
+    """Build a ListOffsets for one leader; `timestamps` are Kafka's, -1 and -2 included."""
 
     def build(version: int) -> ListOffsetsRequest:
         topics: list[ListOffsetsTopic] = []
@@ -176,8 +181,8 @@ def list_offsets_request(
     return Prepared(ListOffsetsRequest, build)
 
 
-def ids_of(view: ClusterView, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
-    """The ids of the partitions' topics, of those that have one."""
+def topic_ids_of(view: ClusterView, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+    """Return the ids of the partitions' topics, as far as they are known."""
     names = {partition.topic for partition in partitions}
     return {name: topic_id for name in names if (topic_id := view.topic_id(name)) is not None}
 
@@ -191,7 +196,10 @@ def offset_commit_request(
     member_id: str = "",
     instance_id: str | None = None,
 ) -> Prepared:
-    """offsets: partition -> (offset, leader epoch, metadata). By names up to v9, by these ids from v10."""
+    """Build an OffsetCommit; `offsets` has (offset, leader epoch, metadata).
+
+    Topics are named up to v9, and have these ids from v10 on.
+    """
 
     def build(version: int) -> OffsetCommitRequest:
         topics: list[OffsetCommitRequestTopic] = []
@@ -222,27 +230,27 @@ def offset_commit_request(
     return Prepared(OffsetCommitRequest, build)
 
 
-Said = TypeVar("Said")
+ValueT = TypeVar("ValueT")
 
 
-def said_once(said: Iterable[tuple[TopicPartition, Said]]) -> dict[TopicPartition, Said]:
-    """What an answer says of each partition; of which it says two things, it says nothing."""
-    found: dict[TopicPartition, Said] = {}
-    torn: set[TopicPartition] = set()
-    for partition, value in said:
-        first = found.setdefault(partition, value)
+def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
+    """Return the values by partition; a partition with contradicting values is left out."""
+    values: dict[TopicPartition, ValueT] = {}
+    contradicted: set[TopicPartition] = set()
+    for partition, value in entries:
+        first = values.setdefault(partition, value)
         if first is not value and first != value:
-            torn.add(partition)
-    return {partition: value for partition, value in found.items() if partition not in torn}
+            contradicted.add(partition)
+    return {partition: value for partition, value in values.items() if partition not in contradicted}
 
 
 def offset_commit_codes(
     ids: Mapping[str, UUID],
     response: OffsetCommitResponse,
     version: int,
-    asked: Mapping[TopicPartition, object],
+    requested: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, int]:
-    """The codes of what was asked for, by these ids: what is said of others ends nobody's commit."""
+    """Return the error codes of the requested partitions, by these topic ids."""
     names = {topic_id: name for name, topic_id in ids.items()}
 
     def said() -> Iterator[tuple[TopicPartition, int]]:
@@ -251,11 +259,13 @@ def offset_commit_codes(
             for entry in topic.partitions:
                 yield TopicPartition(name, entry.partition_index), entry.error_code
 
-    return {partition: code for partition, code in said_once(said()).items() if partition in asked}
+    return {
+        partition: code for partition, code in consistent_values(said()).items() if partition in requested
+    }
 
 
-def most_for_ids(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Caps a version when some topic has no id (brokers before 2.8 don't tell any)."""
+def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
+    """Return the version limit if some topic id is unknown (brokers before 2.8 have none)."""
     return None if all(view.topic_id(topic) for topic in topics) else last_with_names
 
 
@@ -268,7 +278,7 @@ def offset_fetch_request(
     member_id: str | None = None,
     generation: int = -1,
 ) -> Prepared:
-    """What a group committed: for these partitions, or for all (None, from v2)."""
+    """Build an OffsetFetch for these partitions, or for all of the group (None, from v2)."""
     grouped = None if partitions is None else by_topic(partitions)
 
     def build(version: int) -> OffsetFetchRequest:
@@ -308,50 +318,52 @@ def offset_fetch_request(
 def offset_fetch_result(
     view: ClusterView, response: OffsetFetchResponse, version: int, group: str
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
-    """(group error code, partition -> committed, None for no commit, or the partition's error code); None
-    where the response does not contain the group."""
+    """Return (group error code, partition -> committed offset, None, or the partition's error code).
+
+    None if the response does not contain the group.
+    """
 
     named: Iterable[tuple[str, Sequence[_Committed]]]
     if version < 8:
         code = response.error_code
         named = ((topic.name, topic.partitions) for topic in response.topics)
     else:
-        ours = next((one for one in response.groups if one.group_id == group), None)
-        if ours is None:
+        group_entry = next((committed for committed in response.groups if committed.group_id == group), None)
+        if group_entry is None:
             return None
-        code = ours.error_code
+        code = group_entry.error_code
         named = (
             ((view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name, topic.partitions)
-            for topic in ours.topics
+            for topic in group_entry.topics
         )
 
-    def found(one: _Committed) -> CommittedOffset | int | None:
-        if one.error_code:
-            return one.error_code
-        if one.committed_offset < 0:
+    def found(entry: _Committed) -> CommittedOffset | int | None:
+        if entry.error_code:
+            return entry.error_code
+        if entry.committed_offset < 0:
             return None
-        epoch = one.committed_leader_epoch
-        return CommittedOffset(one.committed_offset, one.metadata or "", epoch if epoch >= 0 else None)
+        epoch = entry.committed_leader_epoch
+        return CommittedOffset(entry.committed_offset, entry.metadata or "", epoch if epoch >= 0 else None)
 
-    return code, said_once(
-        (TopicPartition(name, one.partition_index), found(one)) for name, parts in named for one in parts
+    return code, consistent_values(
+        (TopicPartition(name, committed.partition_index), found(committed))
+        for name, parts in named
+        for committed in parts
     )
 
 
-# ---- transactions
-
-# The last versions before KIP-890's second one, as Kafka's clients have them. AddPartitionsToTxn is the
-# brokers' own from version 4 on.
+# The last versions before transaction version 2 (KIP-890), as in Java's client. AddPartitionsToTxn from
+# version 4 on is for brokers.
 LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4
 LAST_PARTITIONS: Final = 3
-OWN_EPOCH_FROM: Final = 3  # KIP-360: a producer asks for the next epoch of its own id
-MEMBERS_FROM: Final = 3  # KIP-447: who commits offsets says who it is in the group
+OWN_EPOCH_FROM: Final = 3  # KIP-360: a producer requests the next epoch of its own id
+MEMBERS_FROM: Final = 3  # KIP-447: the commit names the group member
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer's id, and the epoch in which a partition's batches are numbered."""
+    """A producer id, and the epoch of a partition's batches."""
 
     producer_id: int
     epoch: int
@@ -361,8 +373,10 @@ class ProducerIdAndEpoch(NamedTuple):
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 
 
-def name_request(transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None) -> Prepared:
-    """For an id, which fences who had it before; or for the next epoch of one's `own`."""
+def init_producer_id_request(
+    transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
+) -> Prepared:
+    """Request a producer id, which fences its previous owner, or the next epoch of one's `own` id."""
 
     def build(version: int) -> InitProducerIdRequest:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
@@ -378,43 +392,43 @@ def name_request(transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch
     return Prepared(InitProducerIdRequest, build)
 
 
-def partitions_request(
+def add_partitions_request(
     transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """What clients send, up to version 3."""
+    """Build the request for clients, up to version 3."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.epoch,
         v3_and_below_topics=[
-            AddPartitionsToTxnTopic(name=name, partitions=[one.partition for one in found])
-            for name, found in by_topic(partitions).items()
+            AddPartitionsToTxnTopic(name=name, partitions=[partition.partition for partition in in_topic])
+            for name, in_topic in by_topic(partitions).items()
         ],
     )
 
 
-def partitions_answered(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
-    """The code of each partition that the answer mentions."""
-    return said_once(
+def added_partition_codes(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
+    """Return the error code of each partition in the response."""
+    return consistent_values(
         (TopicPartition(topic.name, entry.partition_index), entry.partition_error_code)
         for topic in response.results_by_topic_v3_and_below
         for entry in topic.results_by_partition
     )
 
 
-def offsets_answered(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The code of each partition that the answer mentions."""
-    return said_once(
+def txn_offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+    """Return the error code of each partition in the response."""
+    return consistent_values(
         (TopicPartition(topic.name, entry.partition_index), entry.error_code)
         for topic in response.topics
         for entry in topic.partitions
     )
 
 
-def offsets_request(
+def txn_offset_commit_request(
     transactional_id: str, identity: ProducerIdAndEpoch, member: GroupMetadata, offsets: Offsets
 ) -> Prepared:
-    """Without a generation (-1) the group asks nobody who commits."""
+    """Build a TxnOffsetCommit. Without a generation (-1) the group does not check the member."""
 
     def build(version: int) -> TxnOffsetCommitRequest:
         topics: list[TxnOffsetCommitRequestTopic] = []

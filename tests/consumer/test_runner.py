@@ -10,7 +10,7 @@ import pytest
 from consumer.engine import events as ev
 from consumer.engine.admin import Ask, Rest, read_metadata
 from consumer.engine.admin.engine import AdminEngine, step
-from consumer.engine.admin.plan import try_again
+from consumer.engine.admin.plan import pause_after_error
 from consumer.engine.error_actions import CONTROLLER, OFFSET_COMMIT
 from consumer.engine.network.transport import Opened
 from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedOut, UnknownTopic
@@ -131,11 +131,11 @@ def test_a_request_without_an_answer_ends_with_the_plans_time() -> None:
 )
 def test_what_no_other_try_mends_is_raised(row: Any, code: int, kind: type[BrokerError]) -> None:
     with pytest.raises(kind):
-        try_again(row, code, "OffsetCommit", "detail")
+        pause_after_error(row, code, "OffsetCommit", "detail")
 
 
 @pytest.mark.parametrize(
     ("row", "code"), [(OFFSET_COMMIT, 14), (OFFSET_COMMIT, 16), (CONTROLLER, 41), ({}, 6)]
 )
 def test_what_another_try_may_mend_is_rested_for(row: Any, code: int) -> None:
-    assert "was answered with" in try_again(row, code, "Request", "detail").why
+    assert "was answered with" in pause_after_error(row, code, "Request", "detail").why

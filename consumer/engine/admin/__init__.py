@@ -1,25 +1,25 @@
-"""Admin work as plans: generators that say what to ask, and are told the answers.
+"""Admin operations as plans: generators that yield requests and receive the responses.
 
-A plan yields either a list of `Ask` (all of them are sent at once; it is sent back the list of answers, in
-the same order, each a message or the error that came instead) or a `Rest` (wait a while; the text says for
-what). It returns its result, or raises what the caller shall see. `runner.py` runs them.
+A plan yields a list of `Ask`, which are sent together; it then receives the list of ended calls, in the same
+order, each with a response or an error. Or it yields a `Rest`, to wait for a while; its text says for what. A
+plan returns its result, or raises an error for the caller. `runner.py` runs plans.
 
-Rules that hold here:
+Rules:
 
-* A plan retries what Kafka calls retriable, with growing pauses, for ever: whoever runs it holds the deadline
-  and says in its error what the plan was last resting for.
-* What is worth another try is said by the one table of error codes (`error_actions.py`).
-* Wrong leaders and lost connections lead to fresh metadata; an unknown topic does not stay unknown
-  quietly: after `PATIENCE` looks it is an `UnknownTopic` (it may have been created a moment ago).
-* Offsets, epochs and timestamps that don't exist are None.
+* A plan retries what Kafka calls retriable without end, with growing pauses. The runner has the deadline, and
+  its error says what the plan was last waiting for.
+* The table of error codes (`error_actions.py`) says what is retriable.
+* Wrong leaders and lost connections lead to fresh metadata. A topic that is still unknown after `PATIENCE`
+  further Metadata responses raises UnknownTopic; it may have been created a moment ago.
+* Unknown offsets, epochs and timestamps are None.
 """
 
 from __future__ import annotations
 
 from .cluster import Route as Route
+from .cluster import await_partitions as await_partitions
+from .cluster import await_topics as await_topics
 from .cluster import find_coordinator as find_coordinator
-from .cluster import know_partitions as know_partitions
-from .cluster import know_topics as know_topics
 from .cluster import leader_of as leader_of
 from .cluster import partitions_of as partitions_of
 from .cluster import read_metadata as read_metadata
@@ -37,8 +37,8 @@ from .plan import Answers as Answers
 from .plan import Ask as Ask
 from .plan import Plan as Plan
 from .plan import Rest as Rest
-from .plan import expect as expect
-from .plan import lost as lost
+from .plan import expect_response as expect_response
+from .plan import may_repeat as may_repeat
 from .records import FetchedBytes as FetchedBytes
 from .records import OffsetAt as OffsetAt
 from .records import epoch_ends as epoch_ends

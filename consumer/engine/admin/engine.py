@@ -1,4 +1,4 @@
-"""A client that only runs plans, without I/O: `step(engine, event, now)` as for the consumer.
+"""A client that only runs plans, without I/O.
 
 actions = step(engine, Run(token, admin.read_metadata(...), 30_000), now)
 actions = step(engine, Data(key, received), now)       # ... Done(token, view, None)
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AdminEngine:
-    """Connections to one cluster, and the plans that ask it. Only `step` changes it."""
+    """The connections to one cluster, and the plans that use them. Only `step` changes it."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class AdminEngine:
 
     @property
     def view(self) -> ClusterView:
+        """What is known of the cluster."""
         return self.network.view
 
     def clock(self) -> int:
@@ -60,6 +61,7 @@ class AdminEngine:
         self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))
 
     def happened(self, event: NetworkEvent) -> None:
+        """Handle an event of a connection."""
         self.network.handle(event, self.now)
 
     def tick(self, event: ev.Tick) -> None:
@@ -72,12 +74,14 @@ class AdminEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
+        """Close the connections; every plan fails."""
         self.closed = True
         self.runner.end(IllegalState("this cluster was closed meanwhile"))
         self.network.close(self.now)
         self.network.finished.clear()
 
     def due(self) -> int | None:
+        """Return when to send the next Tick."""
         times = (self.network.next_deadline(), self.runner.due())
         return min((at for at in times if at is not None), default=None)
 
@@ -97,7 +101,7 @@ TABLE: dict[type[Any], Callable[[AdminEngine, Any], None]] = {
 
 
 def step(engine: AdminEngine, event: Event, now: int) -> list[Action]:
-    """Lets `event` happen at `now` and returns what to do, in order."""
+    """Apply `event` at `now` and return the actions to perform, in order."""
     engine.now = now
     network = engine.network
     TABLE[type(event)](engine, event)

@@ -1,4 +1,4 @@
-"""Plans about groups themselves: which there are, who is in them, how far behind they are, and their end."""
+"""Plans for groups: list, describe, lag and deletion."""
 
 from __future__ import annotations
 
@@ -23,18 +23,25 @@ from ..metadata.cluster import ClusterView
 from ..network.connection import Call
 from .cluster import find_coordinator, read_metadata
 from .offsets import committed_offsets
-from .plan import Ask, Plan, Rest, expect, lost, try_again
+from .plan import (
+    Ask,
+    Plan,
+    Rest,
+    expect_response,
+    may_repeat,
+    pause_after_error,
+)
 from .records import list_offsets
 
+# Kafka's state of a group that does not exist.
 DEAD = "Dead"
-"""The state of a group that doesn't exist (Kafka's word)."""
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
     """A group as its coordinator lists it.
 
-    `state` is as in `Group`, None from brokers before 2.6; `protocol_type` is "consumer" for consumers,
-    "connect" for Kafka Connect, "" for a group that only ever had its offsets committed.
+    `state` is as in `Group`, None from brokers before 2.6. `protocol_type` is "consumer" for consumers,
+    "connect" for Kafka Connect, and "" for a group that only has committed offsets.
     """
 
     name: str
@@ -43,7 +50,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """One member of a group: who it says it is, and which partitions the leader gave it."""
+    """One member of a group: its client, and the partitions assigned to it."""
 
     member_id: str
     client_id: str
@@ -53,12 +60,12 @@ class GroupMember(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group as its coordinator saw it at one moment.
+    """A group, as its coordinator described it.
 
     `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
-    doesn't exist. `committed` are offsets of the *next* record to read. `lag` is how many records the group
-    has not committed, for each partition of the topics of which it committed something or a member reads;
-    where nothing is committed of a partition, all that it holds.
+    does not exist. `committed` has offsets of the *next* record to read. `lag` is the number of records that
+    the group has not committed. It covers every partition of the topics that have a commit or are assigned;
+    without a commit it is the whole partition.
     """
 
     name: str
@@ -69,14 +76,15 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def total_lag(self) -> int | None:
-        """Records that the group has not committed, over all of `lag`. None, which is not 0, for a group that
-        has committed nothing yet and has no partitions.
+        """Total number of records that the group has not committed.
+
+        None, which is not 0, for a group without commits and partitions.
         """
         return sum(self.lag.values()) if self.lag else None
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
-        """Partition -> the member id that has it."""
+        """Partition -> member id of its owner."""
         return {partition: member.member_id for member in self.members for partition in member.partitions}
 
 
@@ -84,33 +92,37 @@ Described = tuple[str, tuple[GroupMember, ...]]
 
 
 def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, ListedGroup]]:
-    """Every group of the cluster: each broker lists those that it coordinates."""
+    """Return every group of the cluster; each broker lists those that it coordinates."""
     yield from read_metadata(view, [], clock)
-    found: dict[int, dict[str, ListedGroup]] = {}
-    while waiting := sorted(view.brokers.keys() - found.keys()):
+    by_node: dict[int, dict[str, ListedGroup]] = {}
+    while waiting := sorted(view.brokers.keys() - by_node.keys()):
         calls = yield [Ask(ListGroupsRequest(), node=node) for node in waiting]
-        rest: Rest | None = None
+        pause: Rest | None = None
         for node, call in zip(waiting, calls, strict=True):
-            if lost(call):
-                rest = Rest(str(call.error))
+            if may_repeat(call):
+                pause = Rest(str(call.error))
                 continue
-            answer = expect(ListGroupsResponse, call)
-            if answer.error_code:
-                rest = try_again(GROUPS, answer.error_code, "ListGroups", f"broker {node}")
+            response = expect_response(ListGroupsResponse, call)
+            if response.error_code:
+                pause = pause_after_error(GROUPS, response.error_code, "ListGroups", f"broker {node}")
                 continue
-            found[node] = {
-                one.group_id: ListedGroup(one.group_id, one.group_state or None, one.protocol_type)
-                for one in answer.groups
+            by_node[node] = {
+                listed_group.group_id: ListedGroup(
+                    listed_group.group_id, listed_group.group_state or None, listed_group.protocol_type
+                )
+                for listed_group in response.groups
             }
-        if rest is not None:
-            yield rest
-            yield from read_metadata(view, [], clock)  # a broker that has gone has given its groups away
-    return {name: one for node in sorted(found) for name, one in sorted(found[node].items())}
+        if pause is not None:
+            yield pause
+            yield from read_metadata(view, [], clock)  # the groups of a broker that has left have moved
+    return {
+        name: listed_group for node in sorted(by_node) for name, listed_group in sorted(by_node[node].items())
+    }
 
 
 def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]:
-    """The group now: its state, its members, what it committed and how far behind it is."""
-    state, members = yield from _described(view, name, clock)
+    """Return the group's state, members, committed offsets and lag."""
+    state, members = yield from _describe(view, name, clock)
     values = yield from committed_offsets(view, name, None, clock)
     committed = {partition: value.offset for partition, value in values.items() if value is not None}
     owned = (partition for member in members for partition in member.partitions)
@@ -118,80 +130,92 @@ def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]
     return Group(name, state, members, committed, lag)
 
 
-def _described(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
-    """Its state and its members."""
+def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
+    """Return the state and the members of a group."""
     while True:
-        call = yield from _asked(view, name, DescribeGroupsRequest(groups=[name]), clock)
-        told = next(
-            (one for one in expect(DescribeGroupsResponse, call).groups if one.group_id == name), None
+        call = yield from _request_coordinator(view, name, DescribeGroupsRequest(groups=[name]), clock)
+        description = next(
+            (
+                member
+                for member in expect_response(DescribeGroupsResponse, call).groups
+                if member.group_id == name
+            ),
+            None,
         )
-        if told is None:
+        if description is None:
             yield Rest(f"the response to DescribeGroups does not contain group {name!r}")
-        elif told.group_state == DEAD:
-            return (yield from _described_newer(view, name, clock))
-        elif told.error_code:
-            yield try_again(GROUPS, told.error_code, "DescribeGroups", f"group {name!r}")
+        elif description.group_state == DEAD:
+            return (yield from _describe_consumer_group(view, name, clock))
+        elif description.error_code:
+            yield pause_after_error(GROUPS, description.error_code, "DescribeGroups", f"group {name!r}")
         else:
-            consumers = told.protocol_type == "consumer"
-            return told.group_state, tuple(
+            consumers = description.protocol_type == "consumer"
+            return description.group_state, tuple(
                 GroupMember(
-                    one.member_id,
-                    one.client_id,
-                    one.client_host,
-                    one.group_instance_id,
-                    _partitions(one.member_assignment) if consumers else (),
+                    member.member_id,
+                    member.client_id,
+                    member.client_host,
+                    member.group_instance_id,
+                    _assigned_partitions(member.member_assignment) if consumers else (),
                 )
-                for one in told.members
+                for member in description.members
             )
 
 
-def _described_newer(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
-    """Brokers say of a group of the new protocol (KIP-848) that it is dead, as of one that doesn't exist,
-    unless they are asked in that protocol's own words."""
+def _describe_consumer_group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
+    """Describe a group of the consumer protocol (KIP-848).
+
+    DescribeGroups says that such a group is Dead, as if it did not exist.
+    """
     request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
     while True:
-        call = yield from _asked(view, name, request, clock)
+        call = yield from _request_coordinator(view, name, request, clock)
         if isinstance(call.error, UnsupportedVersion):
             return DEAD, ()
-        answer = expect(ConsumerGroupDescribeResponse, call)
-        told = next((one for one in answer.groups if one.group_id == name), None)
-        if told is None:
+        response = expect_response(ConsumerGroupDescribeResponse, call)
+        description = next((member for member in response.groups if member.group_id == name), None)
+        if description is None:
             yield Rest(f"the response to ConsumerGroupDescribe does not contain group {name!r}")
             continue
-        if told.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        if description.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return DEAD, ()
-        if told.error_code:
-            yield try_again(GROUPS, told.error_code, "ConsumerGroupDescribe", f"group {name!r}")
+        if description.error_code:
+            yield pause_after_error(
+                GROUPS, description.error_code, "ConsumerGroupDescribe", f"group {name!r}"
+            )
             continue
-        return told.group_state, tuple(
+        return description.group_state, tuple(
             GroupMember(
-                one.member_id,
-                one.client_id,
-                one.client_host,
-                one.instance_id,
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                member.instance_id,
                 tuple(
                     sorted(
                         TopicPartition(topic.topic_name, number)
-                        for topic in one.assignment.topic_partitions
+                        for topic in member.assignment.topic_partitions
                         for number in topic.partitions
                     )
                 ),
             )
-            for one in told.members
+            for member in description.members
         )
 
 
-def _asked(view: ClusterView, name: str, request: Message, clock: Callable[[], int]) -> Plan[Call]:
-    """What the group's coordinator answers, whoever that is when it does."""
+def _request_coordinator(
+    view: ClusterView, name: str, request: Message, clock: Callable[[], int]
+) -> Plan[Call]:
+    """Return the response of the group's coordinator, which may move meanwhile."""
     while True:
         node = yield from find_coordinator(view, name, clock)
         [call] = yield [Ask(request, node=node)]
-        if not lost(call):
+        if not may_repeat(call):
             return call
         yield Rest(str(call.error))
 
 
-def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an encoded assignment."""
     return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else ()
 
 
@@ -201,42 +225,47 @@ def _lag(
     owned: Iterable[TopicPartition],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, int]]:
-    topics = sorted({one.topic for one in (*committed, *owned)})
+    """Return the lag of each partition of the topics that are committed or owned."""
+    topics = sorted({partition.topic for partition in (*committed, *owned)})
     if not topics:
         return {}
     yield from read_metadata(view, topics, clock)
-    known = [
+    partitions = [
         TopicPartition(topic, number)
         for topic in topics
-        if (there := view.topics.get(topic)) is not None
-        for number in sorted(there.partitions)
+        if (topic_view := view.topics.get(topic)) is not None
+        for number in sorted(topic_view.partitions)
     ]
     level, limit = "read_uncommitted", 30_000
-    fresh = dict.fromkeys((one for one in known if one not in committed), "earliest")
-    begins = yield from list_offsets(view, fresh, clock, isolation=level, timeout_ms=limit)
-    latest = dict.fromkeys(known, "latest")
+    uncommitted = dict.fromkeys(
+        (partition for partition in partitions if partition not in committed), "earliest"
+    )
+    starts = yield from list_offsets(view, uncommitted, clock, isolation=level, timeout_ms=limit)
+    latest = dict.fromkeys(partitions, "latest")
     ends = yield from list_offsets(view, latest, clock, isolation=level, timeout_ms=limit)
-    reached = {one: found.offset or 0 for one, found in begins.items()} | dict(committed)
-    return {one: max(0, (ends[one].offset or 0) - reached[one]) for one in known}
+    reached = {partition: start.offset or 0 for partition, start in starts.items()} | dict(committed)
+    return {partition: max(0, (ends[partition].offset or 0) - reached[partition]) for partition in partitions}
 
 
 def delete_groups(view: ClusterView, names: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
-    """Forgets groups without members, and what they committed."""
+    """Delete groups without members, with their committed offsets."""
     for name in dict.fromkeys(names):
         repeated = False
         while True:
             node = yield from find_coordinator(view, name, clock)
             [call] = yield [Ask(DeleteGroupsRequest(groups_names=[name]), node=node)]
-            if lost(call):
+            if may_repeat(call):
                 repeated = True
                 yield Rest(str(call.error))
                 continue
-            told = [one for one in expect(DeleteGroupsResponse, call).results if one.group_id == name]
-            if not told:
+            results = [
+                one for one in expect_response(DeleteGroupsResponse, call).results if one.group_id == name
+            ]
+            if not results:
                 yield Rest(f"the response to DeleteGroups does not contain group {name!r}")
                 continue
-            code = told[0].error_code
+            code = results[0].error_code
             if code == ErrorCode.NONE or (repeated and code == ErrorCode.GROUP_ID_NOT_FOUND):
                 break
-            has = " has members: stop them first" if code == ErrorCode.NON_EMPTY_GROUP else ""
-            yield try_again(GROUPS, code, "DeleteGroups", f"group {name!r}{has}")
+            hint = " has members: stop them first" if code == ErrorCode.NON_EMPTY_GROUP else ""
+            yield pause_after_error(GROUPS, code, "DeleteGroups", f"group {name!r}{hint}")

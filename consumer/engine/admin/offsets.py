@@ -1,4 +1,4 @@
-"""Plans about what groups committed, by somebody who is no member."""
+"""Plans for the committed offsets of groups, without being a member."""
 
 from __future__ import annotations
 
@@ -18,15 +18,23 @@ from ..error_actions import (
 from ..metadata.cluster import ClusterView
 from ..requests import (
     CommittedOffset,
-    ids_of,
-    most_for_ids,
     offset_commit_codes,
     offset_commit_request,
     offset_fetch_request,
     offset_fetch_result,
+    topic_ids_of,
+    version_limit,
 )
 from .cluster import find_coordinator, read_metadata
-from .plan import Ask, Plan, Rest, expect, left_out, lost, try_again
+from .plan import (
+    Ask,
+    Plan,
+    Rest,
+    expect_response,
+    may_repeat,
+    pause_after_error,
+    pause_for_missing,
+)
 
 
 def commit_offsets(
@@ -35,32 +43,39 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
     clock: Callable[[], int],
 ) -> Plan[None]:
-    """Commits without being a member; allowed while the group has no members (or doesn't exist)."""
+    """Commit without being a member. Allowed while the group has no members, or does not exist."""
     if not offsets:
         return
     while True:
         node = yield from find_coordinator(view, group, clock)
-        most, ids = most_for_ids(view, (partition.topic for partition in offsets), 9), ids_of(view, offsets)
-        [call] = yield [Ask(offset_commit_request(ids, group, offsets), node=node, max_version=most)]
-        if lost(call):
+        max_version, ids = (
+            version_limit(view, (partition.topic for partition in offsets), 9),
+            topic_ids_of(view, offsets),
+        )
+        [call] = yield [Ask(offset_commit_request(ids, group, offsets), node=node, max_version=max_version)]
+        if may_repeat(call):
             yield Rest(str(call.error))
             continue
-        codes = offset_commit_codes(ids, expect(OffsetCommitResponse, call), call.version, offsets)
-        bad = {partition: code for partition, code in codes.items() if code}
-        if bad:
-            partition, code = next(iter(bad.items()))
-            has = ": the group has members: stop them first" if code == ErrorCode.UNKNOWN_MEMBER_ID else ""
-            yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}{has}")
-            yield from _look_again(view, bad, clock)
-        elif unsaid := offsets.keys() - codes.keys():
-            yield left_out("OffsetCommit", min(unsaid))
+        codes = offset_commit_codes(ids, expect_response(OffsetCommitResponse, call), call.version, offsets)
+        errors = {partition: code for partition, code in codes.items() if code}
+        if errors:
+            partition, code = next(iter(errors.items()))
+            hint = ": the group has members: stop them first" if code == ErrorCode.UNKNOWN_MEMBER_ID else ""
+            yield pause_after_error(
+                OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}{hint}"
+            )
+            yield from _refresh_recreated(view, errors, clock)
+        elif missing := offsets.keys() - codes.keys():
+            yield pause_for_missing("OffsetCommit", min(missing))
         else:
             return
 
 
-def _look_again(view: ClusterView, bad: Mapping[TopicPartition, int], clock: Callable[[], int]) -> Plan[None]:
-    """A topic that was deleted and made anew has another id."""
-    topics = {partition.topic for partition, code in bad.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}
+def _refresh_recreated(
+    view: ClusterView, errors: Mapping[TopicPartition, int], clock: Callable[[], int]
+) -> Plan[None]:
+    """Refresh the metadata of re-created topics: their ids have changed."""
+    topics = {partition.topic for partition, code in errors.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}
     if topics:
         yield from read_metadata(view, topics, clock)
 
@@ -75,9 +90,9 @@ def committed_offsets(
     found: Callable[[int], object] | None = None,
     by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
-    """What the group committed; None for a partition without a commit. All partitions when none are named.
+    """Return the group's committed offsets, None for a partition without one; by default of all partitions.
 
-    `coordinator` is asked first, where one is known, and `found` is told which one was looked up; `by_name`
+    `coordinator` is tried first if it is known, and `found` is called with one that was looked up. `by_name`
     never uses topic ids (up to v9).
     """
     wanted = None if partitions is None else set(partitions)
@@ -89,27 +104,35 @@ def committed_offsets(
                 found(node)
         if wanted is None:
             yield from read_metadata(view, None, clock)
-        named = wanted is None or by_name
-        most = 9 if named else most_for_ids(view, (partition.topic for partition in wanted or ()), 9)
-        [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=most)]
-        if lost(call):
+        uses_names = wanted is None or by_name
+        max_version = (
+            9 if uses_names else version_limit(view, (partition.topic for partition in wanted or ()), 9)
+        )
+        [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=max_version)]
+        if may_repeat(call):
             yield Rest(str(call.error))
             continue
-        result = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version, group)
+        result = offset_fetch_result(view, expect_response(OffsetFetchResponse, call), call.version, group)
         if result is None:
-            yield left_out("OffsetFetch", f"group {group!r}")
+            yield pause_for_missing("OffsetFetch", f"group {group!r}")
             continue
-        code, said = result
-        told = {one: value for one, value in said.items() if wanted is None or one in wanted}
-        bad = [(partition, value) for partition, value in told.items() if isinstance(value, int)]
+        code, results = result
+        offsets = {
+            partition_key: value
+            for partition_key, value in results.items()
+            if wanted is None or partition_key in wanted
+        }
+        errors = [(partition, value) for partition, value in offsets.items() if isinstance(value, int)]
         if code:
-            yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
+            yield pause_after_error(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
             coordinator = None if action_for(OFFSET_FETCH, code) is ErrorAction.FIND_COORDINATOR else node
-        elif bad:
-            yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
-            yield from _look_again(view, dict(bad), clock)
+        elif errors:
+            yield pause_after_error(
+                OFFSET_FETCH, errors[0][1], "OffsetFetch", f"group {group!r}, {errors[0][0]}"
+            )
+            yield from _refresh_recreated(view, dict(errors), clock)
             coordinator = node
-        elif unsaid := (wanted or set()) - told.keys():
-            yield left_out("OffsetFetch", min(unsaid))
+        elif missing := (wanted or set()) - offsets.keys():
+            yield pause_for_missing("OffsetFetch", min(missing))
         else:
-            return {partition: value for partition, value in told.items() if not isinstance(value, int)}
+            return {partition: value for partition, value in offsets.items() if not isinstance(value, int)}

@@ -1,4 +1,4 @@
-"""What plans are made of. A plan yields a list of `Ask` or a `Rest`; see the package for the rules."""
+"""The steps of plans: `Ask` and `Rest`. The package lists the rules."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..error_actions import ErrorAction, Row, action_for
 from ..network.client import MAIN
 from ..network.connection import Call, Prepared
 
-# More looks at the metadata, before a topic counts as unknown: 0.7 s.
+# Metadata requests, after the first one, before a topic counts as unknown: 0.7 s.
 PATIENCE = 3
 
 
 class Ask(msgspec.Struct):
-    """One request to the broker `node`, or to any. `timeout_ms` None: request.timeout.ms."""
+    """One request to the broker `node`, or to any broker. `timeout_ms` None: request.timeout.ms."""
 
     request: Message | Prepared
     node: int | None = None
@@ -32,8 +32,9 @@ class Ask(msgspec.Struct):
 
 
 class Rest(msgspec.Struct):
-    """Nothing to do for a while, which grows from rest to rest; `why` is what a caller reads when it gives up
-    meanwhile."""
+    """Wait for a while; each pause of a plan is longer than the last. `why` is part of the error on a
+    timeout.
+    """
 
     why: str
 
@@ -43,8 +44,8 @@ R = TypeVar("R")
 Plan = Generator[list[Ask] | Rest, Answers, R]
 
 
-def expect(kind: type[R], call: Call) -> R:
-    """The call's answer, which must be a `kind`; raises the call's error."""
+def expect_response(kind: type[R], call: Call) -> R:
+    """Return the response of the call, which must be a `kind`. Raises the call's error."""
     if call.error is not None:
         raise call.error
     if not isinstance(call.response, kind):
@@ -52,13 +53,13 @@ def expect(kind: type[R], call: Call) -> R:
     return call.response
 
 
-def lost(call: Call) -> bool:
-    """True when the call may be repeated: the connection broke, or the broker was silent."""
+def may_repeat(call: Call) -> bool:
+    """Return whether the call may be repeated: it got no response."""
     return isinstance(call.error, (ConnectionFailed, RequestTimedOut))
 
 
-def try_again(row: Row, code: int, request: str, detail: str) -> Rest:
-    """The pause after an error code that is worth another try; raises BrokerError for one that is not."""
+def pause_after_error(row: Row, code: int, request: str, detail: str) -> Rest:
+    """Return the pause after a retriable error code. Raises BrokerError for any other."""
     if action_for(row, code) in (
         ErrorAction.RETRY,
         ErrorAction.REFRESH_METADATA,
@@ -68,6 +69,6 @@ def try_again(row: Row, code: int, request: str, detail: str) -> Rest:
     raise broker_error(code, request, detail)
 
 
-def left_out(request: str, what: TopicPartition | str) -> Rest:
-    """The pause after an answer that says neither yes nor no."""
-    return Rest(f"the response to {request} does not contain {what}")
+def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
+    """Return the pause after a response that does not contain what was requested."""
+    return Rest(f"the response to {request} does not contain {item}")

@@ -1,4 +1,4 @@
-"""Plans about what is in partitions: where times are, raw batches read and appended."""
+"""Plans for partitions: offsets of timestamps, and raw batches."""
 
 from __future__ import annotations
 
@@ -34,19 +34,36 @@ from ..error_actions import FETCH as FETCH_ROW
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
 from ..network.client import FETCH
 from ..network.connection import Call, Prepared
-from ..requests import EARLIEST, ISOLATION, LATEST, by_topic, list_offsets_request, said_once, timestamp_of
-from .cluster import know_partitions
-from .plan import PATIENCE, Ask, Plan, Rest, expect, left_out, lost, try_again
+from ..requests import (
+    EARLIEST,
+    ISOLATION,
+    LATEST,
+    by_topic,
+    consistent_values,
+    list_offsets_request,
+    timestamp_of,
+)
+from .cluster import await_partitions
+from .plan import (
+    PATIENCE,
+    Ask,
+    Plan,
+    Rest,
+    expect_response,
+    may_repeat,
+    pause_after_error,
+    pause_for_missing,
+)
 
 T = TypeVar("T")
+# Partition -> (error code, result).
 Answers: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
-"""Partition, and of it the error code and what was said."""
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """Where a timestamp is in a partition: `offset` None when no record is that young."""
+    """The offset of a timestamp in a partition; `offset` is None if no record has so late a timestamp."""
 
     offset: int | None
     timestamp: int | None
@@ -54,8 +71,10 @@ class OffsetAt(msgspec.Struct, frozen=True):
 
 
 class FetchedBytes(msgspec.Struct, frozen=True):
-    """What a leader answered for one partition: record batches as they are on the wire. Lent ones are a view,
-    which keeps the whole answer."""
+    """The response of a leader for one partition: record batches as they are on the wire.
+
+    Lent records are a view, which keeps the whole response in memory.
+    """
 
     records: bytes | memoryview
     error_code: int
@@ -73,43 +92,45 @@ def list_offsets(
     isolation: str,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
-    """Where these times are, from each partition's leader."""
+    """Return the offsets of these timestamps, from each partition's leader."""
 
     def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
         return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
 
     def read(call: Call) -> Answers[OffsetAt]:
-        for topic in expect(ListOffsetsResponse, call).topics:
+        for topic in expect_response(ListOffsetsResponse, call).topics:
             for entry in topic.partitions:
                 partition = TopicPartition(topic.name, entry.partition_index)
                 if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
-                    continue  # each log has a beginning and an end: this is no answer
-                at = OffsetAt(
+                    continue  # every log has a start and an end: the response is invalid
+                offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
                     entry.timestamp if entry.timestamp >= 0 else None,
                     entry.leader_epoch if entry.leader_epoch >= 0 else None,
                 )
-                yield partition, (entry.error_code, at)
+                yield partition, (entry.error_code, offset_at)
 
     times = {partition: timestamp_of(spec) for partition, spec in wants.items()}
-    return (yield from _of_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))
+    return (yield from _from_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))
 
 
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Where these leader epochs end in each log, as its leader has it; None where that can't be told."""
+    """Return where these leader epochs end in the leaders' logs; None if that is unknown."""
 
     def read(call: Call) -> Answers[int | None]:
-        for topic in expect(OffsetForLeaderEpochResponse, call).topics:
+        for topic in expect_response(OffsetForLeaderEpochResponse, call).topics:
             for entry in topic.partitions:
                 end = entry.end_offset if entry.end_offset >= 0 else None
                 yield TopicPartition(topic.topic, entry.partition), (entry.error_code, end)
 
-    return (yield from _of_leaders(view, wants, clock, "OffsetForLeaderEpoch", EPOCHS, _epochs_request, read))
+    return (
+        yield from _from_leaders(view, wants, clock, "OffsetForLeaderEpoch", EPOCHS, _epochs_request, read)
+    )
 
 
-def _of_leaders(
+def _from_leaders(
     view: ClusterView,
     wants: Mapping[TopicPartition, int],
     clock: Callable[[], int],
@@ -118,47 +139,48 @@ def _of_leaders(
     request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
     read: Callable[[Call], Answers[T]],
 ) -> Plan[dict[TopicPartition, T]]:
-    """What each partition's leader says to `request`, until all have said it."""
-    open_ones = dict(wants)
-    found: dict[TopicPartition, T] = {}
-    turns: dict[TopicPartition, int] = {}
-    while open_ones:
-        yield from know_partitions(view, open_ones, clock)
+    """Return the results of a request to each partition's leader, retried until all are complete."""
+    pending = dict(wants)
+    results: dict[TopicPartition, T] = {}
+    attempts: dict[TopicPartition, int] = {}
+    while pending:
+        yield from await_partitions(view, pending, clock)
         nodes: dict[int, dict[TopicPartition, int]] = {}
-        for partition, wanted in open_ones.items():
+        for partition, wanted in pending.items():
             leader = view.leader(partition)
             if leader is not None:
                 nodes.setdefault(leader, {})[partition] = wanted
-        calls = yield [Ask(request(asked), node=node) for node, asked in nodes.items()]
+        calls = yield [Ask(request(requested), node=node) for node, requested in nodes.items()]
         why = "some partitions have no leader"
-        for asked, call in zip(nodes.values(), calls, strict=True):
-            if lost(call):
+        for requested, call in zip(nodes.values(), calls, strict=True):
+            if may_repeat(call):
                 why = str(call.error)
-                for partition in asked:
+                for partition in requested:
                     view.forget_leader(partition)
                 continue
-            unsaid = set(asked)
-            for partition, (code, answer) in said_once(read(call)).items():
-                if partition not in asked:
+            missing = set(requested)
+            for partition, (code, result) in consistent_values(read(call)).items():
+                if partition not in requested:
                     continue
-                unsaid.discard(partition)
+                missing.discard(partition)
                 if code == 0:
-                    found[partition] = answer
-                    open_ones.pop(partition, None)
+                    results[partition] = result
+                    pending.pop(partition, None)
                     continue
-                turns[partition] = turns.get(partition, 0) + 1
-                if turns[partition] > PATIENCE and code == UNKNOWN:
+                attempts[partition] = attempts.get(partition, 0) + 1
+                if attempts[partition] > PATIENCE and code == UNKNOWN:
                     raise broker_error(code, api, str(partition))
-                why = try_again(row, code, api, str(partition)).why
+                why = pause_after_error(row, code, api, str(partition)).why
                 view.forget_leader(partition)
-            if unsaid:
-                why = left_out(api, min(unsaid)).why
-        if open_ones:
+            if missing:
+                why = pause_for_missing(api, min(missing)).why
+        if pending:
             yield Rest(why)
-    return found
+    return results
 
 
 def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+    """Build an OffsetForLeaderEpoch request."""
     topics = [
         OffsetForLeaderTopic(
             topic=name,
@@ -183,12 +205,12 @@ def fetch(
     partition_max_bytes: int,
     lent: bool = False,
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
-    """One round of fetches without a session, one request per leader. Partition errors are data in the
-    result.
+    """Fetch once from each leader, without a session. Partition errors are part of the result.
 
-    A partition whose leader moved has its error in the result too; ask again, metadata is fresh then.
+    A partition whose leader has moved has its error in the result too. Fetch again: its metadata is fresh
+    then.
     """
-    yield from know_partitions(view, wants, clock)
+    yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}
     for partition, offset in wants.items():
         leader = view.leader(partition)
@@ -223,16 +245,17 @@ def fetch(
 
         return Prepared(FetchRequest, build)
 
-    most = None if all(view.topic_id(partition.topic) for partition in wants) else 12
+    max_version = None if all(view.topic_id(partition.topic) for partition in wants) else 12
     calls = yield [
-        Ask(request(offsets), node=node, lane=FETCH, max_version=most) for node, offsets in nodes.items()
+        Ask(request(offsets), node=node, lane=FETCH, max_version=max_version)
+        for node, offsets in nodes.items()
     ]
     result: dict[TopicPartition, FetchedBytes] = {}
     for (_, offsets), call in zip(nodes.items(), calls, strict=True):
-        if lost(call):
+        if may_repeat(call):
             for partition in offsets:
                 view.forget_leader(partition)
-        response = expect(FetchResponse, call)
+        response = expect_response(FetchResponse, call)
         if response.error_code:
             raise broker_error(response.error_code, "Fetch")
         for topic in response.responses:
@@ -253,11 +276,12 @@ def fetch(
                 )
         for partition in offsets.keys() - result.keys():
             view.forget_leader(partition)
-            result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())  # it has to be asked again
+            result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())  # to be fetched again
     return result
 
 
 def _aborted(transactions: Sequence[AbortedTransaction] | None) -> tuple[tuple[int, int], ...]:
+    """Return (producer id, first offset) of aborted transactions."""
     return tuple((aborted.producer_id, aborted.first_offset) for aborted in transactions or ())
 
 
@@ -270,7 +294,7 @@ def produce(
     acks: int,
     timeout_ms: int,
 ) -> Plan[int]:
-    """Appends encoded batches to one partition; returns the offset of the first record."""
+    """Append encoded batches to one partition; return the offset of the first record."""
 
     def build(version: int) -> ProduceRequest:
         entry = PartitionProduceData(index=partition.partition, records=records)
@@ -283,25 +307,27 @@ def produce(
         return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
 
     while True:
-        yield from know_partitions(view, [partition], clock)
-        most = None if view.topic_id(partition.topic) else 12
-        [call] = yield [Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=most)]
-        if lost(call):
-            # Whether the records arrived is not known here; without an idempotent producer nobody may
-            # repeat them. Who leads is asked before the next ones.
+        yield from await_partitions(view, [partition], clock)
+        max_version = None if view.topic_id(partition.topic) else 12
+        [call] = yield [
+            Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=max_version)
+        ]
+        if may_repeat(call):
+            # The records may have arrived; only an idempotent producer may send them again. The next request
+            # looks up the leader first.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
-        entry = said_once(
+        entry = consistent_values(
             (TopicPartition(partition.topic, entry.index), entry)
-            for topic in expect(ProduceResponse, call).responses
+            for topic in expect_response(ProduceResponse, call).responses
             for entry in topic.partition_responses
         ).get(partition)
-        if entry is None:  # nor is it known here
+        if entry is None:  # the outcome is unknown as well
             detail = f"the broker's response does not contain {partition}"
             raise broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "Produce", detail)
         if entry.error_code == 0:
             return entry.base_offset
         detail = f"{partition} {entry.error_message or ''}".rstrip()
-        rest = try_again(PRODUCE, entry.error_code, "Produce", detail)
+        pause = pause_after_error(PRODUCE, entry.error_code, "Produce", detail)
         view.forget_leader(partition)
-        yield rest
+        yield pause

@@ -1,19 +1,17 @@
-"""Runs plans over a client's connections: the only place where a plan is asked for its next step.
+"""Runs plans over a client's connections.
 
     runner.start(token, plan, timeout_ms)
     runner.pump()               # after every step of the network
     ended = runner.take()       # [Done(token, value, error), ...]
 
-Rules that hold here:
+Rules:
 
-* Every plan that was started ends in exactly one `Done`: with its value, with the error that it raised, or
-  with RequestTimedOut, which says what it was asking for or resting for. `drop` is the one exception: nobody
-  wants to know any more.
-* What a plan raises ends that plan, and nothing else, also when it is no error of ours.
-* A plan goes on as soon as the last of its calls has ended; its pauses grow, by the backoff that the owner
-  gives.
-* What is due is kept in order: a thousand plans that wait cost nothing.
-* Metadata that a plan took into the view is known to all of the client: `heard` is told of which topics.
+* Every plan ends in exactly one `Done`: with its result, its error, or RequestTimedOut, which names the
+  request or the reason that the plan was waiting for. Only `drop` ends a plan without `Done`.
+* An exception in a plan ends that plan only, even if it is not an error of this library.
+* A plan continues as soon as the last of its calls has ended. Its pauses grow by the owner's backoff.
+* Deadlines and pauses are kept in order: a thousand waiting plans cost nothing.
+* When a plan has updated the metadata, `on_metadata` is called with the topics.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from .plan import Ask, Plan, Rest
 
 
 class _Job:
-    __slots__ = ("calls", "deadline", "open", "over", "plan", "rests", "timeout_ms", "token", "what", "why")
+    __slots__ = ("calls", "deadline", "open", "over", "pauses", "plan", "timeout_ms", "token", "what", "why")
 
     def __init__(self, token: object, plan: Plan[Any], deadline: int, timeout_ms: int) -> None:
         self.token = token
@@ -40,15 +38,15 @@ class _Job:
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.calls: list[Call] = []
-        self.open = 0  # calls without an answer
-        self.rests = 0  # in a row
+        self.open = 0  # calls without a response
+        self.pauses = 0  # pauses in a row
         self.over = False
         self.what = "the cluster"
         self.why = ""
 
 
 class PlanRunner:
-    """The plans under way over one `Network`. `backoff` says how many ms a plan's n-th pause is, from 0."""
+    """The running plans of one client. `backoff` returns the ms of a plan's n-th pause, from 0."""
 
     def __init__(
         self, network: NetworkClient, clock: Callable[[], int], backoff: Callable[[int], int]
@@ -56,40 +54,41 @@ class PlanRunner:
         self._network = network
         self._clock = clock
         self._backoff = backoff
-        self.heard: Callable[[frozenset[str]], None] = lambda topics: None
+        self.on_metadata: Callable[[frozenset[str]], None] = lambda topics: None
         self._jobs: dict[object, _Job] = {}
-        # (when, number, job): deadlines and the ends of pauses. What is over is skipped when its time comes.
+        # (time, number, job): deadlines and ends of pauses. Entries of ended jobs are skipped.
         self._due: list[tuple[int, int, _Job]] = []
         self._number = 0
-        # The plans that ended since `take` was called last.
+        # The plans that ended since the last `take`.
         self.ended: list[Done] = []
 
     def start(self, token: object, plan: Plan[Any], timeout_ms: int) -> None:
+        """Start a plan."""
         job = _Job(token, plan, self._clock() + timeout_ms, timeout_ms)
         self._jobs[token] = job
-        self._at(job.deadline, job)
+        self._schedule(job.deadline, job)
         self._advance(job, None)
 
     def drop(self, token: object) -> None:
-        """Nobody waits for this plan any more."""
+        """Cancel a plan without `Done`."""
         job = self._jobs.pop(token, None)
         if job is not None:
             job.over = True
             job.plan.close()
 
     def end(self, error: KprotoError) -> None:
-        """Ends all plans: the client is closed."""
+        """Fail all plans: the client is closed."""
         for job in list(self._jobs.values()):
             self._end(job, None, error)
             job.plan.close()
 
     def take(self) -> list[Done]:
-        """What ended since the last time."""
+        """Remove and return the results of plans that have ended."""
         ended, self.ended = self.ended, []
         return ended
 
     def pump(self) -> None:
-        """Goes on with plans whose pause is over, and ends those whose time is."""
+        """Continue plans whose pause has ended, and fail those that have timed out."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
             _, _, job = heapq.heappop(self._due)
@@ -102,22 +101,24 @@ class PlanRunner:
                 self._advance(job, [])
 
     def due(self) -> int | None:
+        """Return when `pump` has something to do."""
         while self._due and self._due[0][2].over:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def _at(self, when: int, job: _Job) -> None:
+    def _schedule(self, when: int, job: _Job) -> None:
         self._number += 1
         heapq.heappush(self._due, (when, self._number, job))
 
     def _advance(self, job: _Job, answers: list[Call] | None) -> None:
+        """Run the plan until it waits for calls or a pause."""
         try:
             while True:
                 step = next(job.plan) if answers is None else job.plan.send(answers)
                 if isinstance(step, Rest):
                     job.why = step.why
-                    self._at(self._clock() + self._backoff(job.rests), job)
-                    job.rests += 1
+                    self._schedule(self._clock() + self._backoff(job.pauses), job)
+                    job.pauses += 1
                     return
                 if step:
                     self._ask(job, step)
@@ -125,44 +126,49 @@ class PlanRunner:
                 answers = []
         except StopIteration as end:
             self._end(job, end.value, None)
-        except BaseException as error:  # also what tests, or sys.exit, raise: whoever asked hears of it
+        except BaseException as error:  # also SystemExit: the caller of the plan receives it
             self._end(job, None, error)
 
     def _ask(self, job: _Job, asks: list[Ask]) -> None:
+        """Send the requests of a plan."""
         now = self._clock()
         job.open = len(asks)
         job.calls = []
 
         def answered(call: Call) -> None:
-            self._answered(job)
+            self._on_call_ended(job)
 
         for ask in asks:
-            most = self._network.request_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
+            timeout_ms = self._network.request_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
             call = self._network.send(
                 ask.request,
                 now,
                 node=ask.node,
                 lane=ask.lane,
-                timeout_ms=most,
+                timeout_ms=timeout_ms,
                 max_version=ask.max_version,
                 purpose=answered,
             )
             job.calls.append(call)
         job.what = job.calls[0].name
 
-    def _answered(self, job: _Job) -> None:
+    def _on_call_ended(self, job: _Job) -> None:
+        """Continue the plan after its last call."""
         job.open -= 1
         if job.over or job.open:
             return
-        failed = next((str(call.error) for call in job.calls if call.error is not None), None)
-        job.why = failed or job.why
+        failure = next((str(call.error) for call in job.calls if call.error is not None), None)
+        job.why = failure or job.why
         calls, version = job.calls, self._network.view.version
         self._advance(job, calls)
         if self._network.view.version != version:
             answers = [call.response for call in calls if isinstance(call.response, MetadataResponse)]
-            self.heard(frozenset(topic.name for one in answers for topic in one.topics if topic.name))
+            self.on_metadata(
+                frozenset(topic.name for response in answers for topic in response.topics if topic.name)
+            )
 
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
+        """End a plan."""
         job.over = True
         # A call knows its job: the two would keep each other, and answers of megabytes, until Python looks.
         job.calls = []

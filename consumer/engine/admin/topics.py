@@ -1,4 +1,4 @@
-"""Plans about topics: made, grown and deleted by the controller."""
+"""Plans for topics: creation, growth and deletion, by the controller."""
 
 from __future__ import annotations
 
@@ -30,11 +30,18 @@ from ..error_actions import (
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
 from ..network.connection import Call, Prepared
 from .cluster import is_complete, read_metadata
-from .plan import Ask, Plan, Rest, expect, lost, try_again
+from .plan import (
+    Ask,
+    Plan,
+    Rest,
+    expect_response,
+    may_repeat,
+    pause_after_error,
+)
 
 
 class _Topic(Protocol):
-    """What an answer says of one topic."""
+    """The part of a response about one topic."""
 
     name: Any
     error_code: int
@@ -48,40 +55,42 @@ def on_controller(
     clock: Callable[[], int],
     *,
     done: ErrorCode,
-    fine: bool = False,
+    ignore_done: bool = False,
 ) -> Plan[None]:
-    """Asks the controller; NOT_CONTROLLER and lost connections lead to another look at the metadata.
+    """Send a request to the controller; refresh metadata after NOT_CONTROLLER or a lost connection.
 
-    `done` is what it says of a topic for which there is nothing to do (any more). After a connection that was
-    lost, or an answer that leaves one of `names` out, that is how one learns that the request arrived; `fine`
-    says that it always is good news. Raises BrokerError for what else it refuses.
+    `done` is the error code of a topic for which nothing has to be done. It counts as success if an earlier
+    attempt may have arrived: after a lost connection, or a response without one of `names`; with
+    `ignore_done` always. Raises BrokerError for other errors.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
             yield from read_metadata(view, [], clock)
         node = view.controller if view.controller in view.brokers else None
         [call] = yield [Ask(request, node=node)]
-        if lost(call):
-            fine = True
+        if may_repeat(call):
+            ignore_done = True
             view.controller = None
             yield from read_metadata(view, [], clock)
             yield Rest(str(call.error))
             continue
-        told = [topic for topic in topics(call) if topic.name in names]
-        bad = [topic for topic in told if topic.error_code and not (fine and topic.error_code == done)]
-        if not bad:
-            unsaid = sorted(set(names) - {topic.name for topic in told})
-            if not unsaid:
+        results = [topic for topic in topics(call) if topic.name in names]
+        failed = [
+            topic for topic in results if topic.error_code and not (ignore_done and topic.error_code == done)
+        ]
+        if not failed:
+            missing = sorted(set(names) - {topic.name for topic in results})
+            if not missing:
                 return
-            fine = True
-            yield Rest(f"the response to {call.name} does not contain topic {unsaid[0]!r}")
+            ignore_done = True
+            yield Rest(f"the response to {call.name} does not contain topic {missing[0]!r}")
             continue
-        detail = f"topic {bad[0].name!r}"
-        if words := getattr(bad[0], "error_message", None):
-            detail += f": {words}"
-        rest = try_again(CONTROLLER, bad[0].error_code, call.name, detail)
+        detail = f"topic {failed[0].name!r}"
+        if message := getattr(failed[0], "error_message", None):
+            detail += f": {message}"
+        pause = pause_after_error(CONTROLLER, failed[0].error_code, call.name, detail)
         view.controller = None
-        yield rest
+        yield pause
 
 
 def create_topics(
@@ -94,7 +103,7 @@ def create_topics(
     timeout_ms: int,
     exist_ok: bool,
 ) -> Plan[None]:
-    """Creates topics and waits until each partition has a leader."""
+    """Create topics, and wait until each partition has a leader."""
 
     request = CreateTopicsRequest(
         topics=[
@@ -110,18 +119,18 @@ def create_topics(
         timeout_ms=timeout_ms,
     )
 
-    def answers(call: Call) -> Sequence[_Topic]:
-        return expect(CreateTopicsResponse, call).topics
+    def answers(creation: Call) -> Sequence[_Topic]:
+        return expect_response(CreateTopicsResponse, creation).topics
 
-    there = ErrorCode.TOPIC_ALREADY_EXISTS
-    yield from on_controller(view, request, topics, answers, clock, done=there, fine=exist_ok)
-    yield from _grown(view, topics, clock, may_grow=False)
+    exists = ErrorCode.TOPIC_ALREADY_EXISTS
+    yield from on_controller(view, request, topics, answers, clock, done=exists, ignore_done=exist_ok)
+    yield from _await_partition_counts(view, topics, clock, may_grow=False)
 
 
 def create_partitions(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Grows topics to these numbers of partitions and waits until each has a leader."""
+    """Grow topics to these numbers of partitions, and wait until each has a leader."""
 
     request = CreatePartitionsRequest(
         topics=[
@@ -132,17 +141,17 @@ def create_partitions(
     )
 
     def answers(call: Call) -> Sequence[_Topic]:
-        return expect(CreatePartitionsResponse, call).results
+        return expect_response(CreatePartitionsResponse, call).results
 
-    # A topic that has so many already is refused as one that would shrink is: `_grown` looks.
+    # INVALID_PARTITIONS means that the topic has that many already, or more. The count decides.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
-    yield from _grown(view, totals, clock)
+    yield from _await_partition_counts(view, totals, clock)
 
 
 def delete_topics(
     view: ClusterView, topics: Sequence[str], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Deletes topics with all of their records."""
+    """Delete topics with all of their records."""
 
     def build(version: int) -> DeleteTopicsRequest:
         if version >= 6:
@@ -151,21 +160,23 @@ def delete_topics(
         return DeleteTopicsRequest(topic_names=list(topics), timeout_ms=timeout_ms)
 
     def answers(call: Call) -> Sequence[_Topic]:
-        return expect(DeleteTopicsResponse, call).responses
+        return expect_response(DeleteTopicsResponse, call).responses
 
-    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    deleted = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request = Prepared(DeleteTopicsRequest, build)
-    yield from on_controller(view, request, topics, answers, clock, done=gone)
+    yield from on_controller(view, request, topics, answers, clock, done=deleted)
     for name in topics:
         view.topics.pop(name, None)
 
 
-def _grown(
+def _await_partition_counts(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, may_grow: bool = True
 ) -> Plan[None]:
-    """Waits until the topics have so many partitions, each with a leader. What was made with fewer, by
-    somebody else, doesn't get more unless it `may_grow`: that is told when it is seen the second time, as the
-    first broker may be behind."""
+    """Wait until the topics have so many partitions, each with a leader.
+
+    Without `may_grow` a topic that already existed with fewer partitions raises an error once two responses
+    show it, as the first broker may lag behind.
+    """
     fewer: set[str] = set()
     while True:
         yield from read_metadata(view, totals, clock)
@@ -177,10 +188,10 @@ def _grown(
         if not late:
             return
         for name in late:
-            known = view.topics.get(name)
-            if known is not None and action_for(METADATA, known.error_code) is ErrorAction.RAISE:
+            topic = view.topics.get(name)
+            if topic is not None and action_for(METADATA, topic.error_code) is ErrorAction.RAISE:
                 detail = f"topic {name!r}, which was made or grown and can't be looked at"
-                raise broker_error(known.error_code, "Metadata", detail)
+                raise broker_error(topic.error_code, "Metadata", detail)
             if not may_grow and is_complete(view, name):
                 if name in fewer:
                     detail = f"topic {name!r} has {len(view.topics[name].partitions)} partitions, and not "

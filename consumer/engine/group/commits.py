@@ -36,7 +36,7 @@ from ..error_actions import OFFSET_COMMIT, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater
 from ..network.connection import Call, Outcome
 from ..positions.partition_states import PartitionState
-from ..requests import ids_of, offset_commit_codes, offset_commit_request
+from ..requests import offset_commit_codes, offset_commit_request, topic_ids_of
 from .auto_commit import AutoCommit
 from .coordinator import CoordinatorLookup
 from .initial_commits import InitialCommits, Offsets, OnCommitted
@@ -392,7 +392,7 @@ class Committer:
         group_id = core.options.group_id
         assert group_id is not None
         commit.sent_identity = identity
-        commit.sent_topic_ids = {**ids_of(core.view, commit.offsets), **commit.topic_ids}
+        commit.sent_topic_ids = {**topic_ids_of(core.view, commit.offsets), **commit.topic_ids}
         request = offset_commit_request(
             commit.sent_topic_ids,
             group_id,

@@ -45,11 +45,11 @@ from ..requests import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
     CommittedOffset,
+    consistent_values,
     list_offsets_request,
-    most_for_ids,
     offset_fetch_request,
     offset_fetch_result,
-    said_once,
+    version_limit,
 )
 from .partition_states import FetchState, OffsetReset, PartitionState
 
@@ -133,7 +133,7 @@ class OffsetLookup:
             node=node,
             max_version=LAST_WITH_NAMES
             if core.options.as_java
-            else most_for_ids(core.view, topics, LAST_WITH_NAMES),
+            else version_limit(core.view, topics, LAST_WITH_NAMES),
         )
         self._asked(states, self._finding)
 
@@ -347,7 +347,7 @@ class OffsetLookup:
                 self._seldom(states.values())
                 core.queue_error(call.error)
             return
-        answers = said_once(
+        answers = consistent_values(
             (TopicPartition(topic.name, entry.partition_index), entry)
             for topic in call.response.topics
             for entry in topic.partitions

@@ -32,7 +32,7 @@ from ..core import ClientCore
 from ..error_actions import EPOCHS, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater
 from ..network.connection import Call, Outcome, Prepared
-from ..requests import by_topic, said_once
+from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
@@ -159,7 +159,7 @@ class PositionValidator:
                 core.queue_error(call.error)
             self._metadata.need()
             return
-        answers = said_once(
+        answers = consistent_values(
             (TopicPartition(topic.topic, entry.partition), entry)
             for topic in call.response.topics
             for entry in topic.partitions

@@ -44,7 +44,7 @@ from ..metadata.updater import MetadataUpdater
 from ..network.client import NetworkClient
 from ..network.connection import Call, Prepared
 from ..network.transport import NetworkEvent
-from ..requests import said_once
+from ..requests import consistent_values
 from .accumulator import RecordAccumulator
 from .batches import (
     BrokerConnection,
@@ -330,7 +330,7 @@ class ProducerEngine:
         elif isinstance(call.response, ProduceResponse):
             for endpoint in call.response.node_endpoints:
                 self.core.view.set_address(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
-            entries = said_once(
+            entries = consistent_values(
                 (TopicPartition(name, entry.index), entry)
                 for topic in call.response.responses
                 for name in [ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name]

@@ -58,13 +58,13 @@ from ..requests import (
     LAST_PRODUCE,
     Offsets,
     ProducerIdAndEpoch,
+    add_partitions_request,
+    added_partition_codes,
     coordinator_of,
     coordinator_request,
-    name_request,
-    offsets_answered,
-    offsets_request,
-    partitions_answered,
-    partitions_request,
+    init_producer_id_request,
+    txn_offset_commit_codes,
+    txn_offset_commit_request,
 )
 from ..timing import ADD_PARTITIONS_RETRY_BACKOFF_MS
 from .batches import PartitionQueue, ProducerBatch
@@ -351,7 +351,7 @@ class TransactionManager:
     def _request_producer_id(self) -> None:
         """Request a producer id, which fences its previous owner; during an abort the next epoch."""
         own = self._identity if self.state is S.ABORTING_TRANSACTION else None
-        request = name_request(self.id, self._core.options.transaction_timeout_ms, own)
+        request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, own)
         self._send(request, self._on_producer_id, node=self._node)
 
     def _on_producer_id(self, call: Call) -> None:
@@ -389,7 +389,7 @@ class TransactionManager:
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self._on_no_response(call)
                 return
-            codes = partitions_answered(response)
+            codes = added_partition_codes(response)
             last = ErrorCode.OPERATION_NOT_ATTEMPTED  # another partition's code has the reason
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
@@ -400,7 +400,7 @@ class TransactionManager:
                 self._on_added()
 
         self._needs_new_epoch = True  # until the coordinator confirms
-        request = partitions_request(self.id, self._identity, requested)
+        request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, answered, node=self._node, max_version=LAST_PARTITIONS)
 
     def _on_added(self) -> None:
@@ -429,7 +429,7 @@ class TransactionManager:
         else:
             self.started = True
             self._send(
-                offsets_request(self.id, self._identity, member, offsets_to_commit),
+                txn_offset_commit_request(self.id, self._identity, member, offsets_to_commit),
                 lambda call: self._on_offsets(member, offsets_to_commit, call),
                 node=self._groups[group],
                 max_version=None if self._version_2 else LAST_OFFSETS,
@@ -455,7 +455,7 @@ class TransactionManager:
             self._groups.pop(member.group_id, None)
             self._on_no_response(call)
             return
-        codes = offsets_answered(call.response)
+        codes = txn_offset_commit_codes(call.response)
         for partition, code in codes.items():
             if action_for(TXN_OFFSETS, code) is ErrorAction.FIND_COORDINATOR:
                 self._groups.pop(member.group_id, None)
