@@ -1,9 +1,9 @@
 """Clients' machines before the embedded broker in virtual time, and what they say, line by line.
 
 stage = Stage({"t": 2})
-a = stage.member("A", librdkafka, reset="earliest")
-a.tell("subscribe t")
-assert stage.run(until=lambda: a.heard("assigned"))
+a = stage.add_member("A", librdkafka, reset="earliest")
+a.run_command("subscribe t")
+assert stage.run(until=lambda: a.has_printed("assigned"))
 a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
 
 A member obeys the commands of the originals' drivers. The lines are those of the tap that is put before a
@@ -90,12 +90,12 @@ class Stage:
 
     # ---- members and time
 
-    def member(self, name: str, client: Any, group: str = "g", **conf: Any) -> Member:
+    def add_member(self, name: str, client: Any, group: str = "g", **conf: Any) -> Member:
         made = Member(self, name, client, group, conf)
         self.members.append(made)
         return made
 
-    def later(self, ms: int, what: Callable[[], None]) -> None:
+    def call_later(self, ms: int, what: Callable[[], None]) -> None:
         heapq.heappush(self.queue, (self.now + ms, next(self.order), what))
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
@@ -136,7 +136,7 @@ class Stage:
                 if wire is not None:
                     wire.reply(action.frame)
             elif isinstance(action, Disconnect) and (wire := self.conns.pop(action.conn, None)) is not None:
-                wire.broken("the broker closed the connection")
+                wire.break_connection("the broker closed the connection")
 
     def name(self, text: str) -> str:
         for key, value in self.names.items():
@@ -164,9 +164,9 @@ class Wire:
         self.group = self.group or line.api not in ("Fetch", "ListOffsets", "Metadata", "EpochEnd")
         self.member.lines.append(line)
         frame = encode_request(action.request, action.version, number, self.member.config.client_id)
-        self.stage.later(LATENCY, lambda: self._hear(frame))
+        self.stage.call_later(LATENCY, lambda: self._arrive(frame))
 
-    def _hear(self, frame: bytes) -> None:
+    def _arrive(self, frame: bytes) -> None:
         if self.conn in self.stage.conns:
             self.stage._broker(machine.FrameReceived(self.conn, frame, UUID(int=next(self.stage.ids))))
 
@@ -178,18 +178,18 @@ class Wire:
         _, response = decode_response(frame, response_class(api_key), action.version)
         codes = self.member.injected.get(line.api)
         if codes and (code := codes.pop(0)):
-            response, line.injected = changed(line.api, response, code), True
+            response, line.injected = with_error(line.api, response, code), True
         wait = LATENCY + self.member.held.pop(line.api, 0)
         self.free_at = max(self.free_at, self.stage.now + wait)
-        line.answered(response)
-        self.stage.later(self.free_at - self.stage.now, lambda: self._deliver(number, response))
+        line.complete(response)
+        self.stage.call_later(self.free_at - self.stage.now, lambda: self._deliver(number, response))
 
     def _deliver(self, number: int, response: Message) -> None:
         if number in self.open and self.conn in self.stage.conns and self.member.alive:
             action, _ = self.open.pop(number)
             self.member.do(c.ResponseReceived(action.request, response, action.version))
 
-    def broken(self, why: str) -> None:
+    def break_connection(self, why: str) -> None:
         self.stage.conns.pop(self.conn, None)
         self.member.wires.pop(self.address, None)
         failed, self.open = self.open, {}
@@ -204,14 +204,18 @@ class Member:
 
     def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
         self.stage, self.name, self.client, self.conf = stage, name, client, dict(conf)
-        own = {key: conf[key] for key in conf if key in _CONFIG and conf[key] is not None}
+        own = {key: conf[key] for key in conf if key in _MODEL_OPTIONS and conf[key] is not None}
         if "assignors" in own:
             own["assignors"] = tuple(own["assignors"])
-        extra = {key: value for key, value in conf.items() if key not in _CONFIG and key not in _OURS}
+        extra = {
+            key: value
+            for key, value in conf.items()
+            if key not in _MODEL_OPTIONS and key not in _STAGE_OPTIONS
+        }
         self.config = c.ModelConfig(client_id=name, group_id=group, extra=extra, **own)
         self.state = client.start(self.config)
         self.lines: list[Line] = []
-        self.said: list[tuple[int, int, str]] = []
+        self.printed: list[tuple[int, int, str]] = []
         self.records: list[c.ModelRecord] = []
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.injected: dict[str, list[int]] = {}
@@ -223,7 +227,7 @@ class Member:
         self.callbacks: list[c.RunCallback] = []
         self.commands: list[str] = []
         self.alive, self.closed = True, False
-        self.say("ready")
+        self.print_line("ready")
         offered = {key: (one.min_version, one.max_version) for key, one in served().items()}
         self.do(c.Started((("broker", 9092),), offered))
 
@@ -232,14 +236,14 @@ class Member:
     @property
     def requests(self) -> list[str]:
         """What it said about its group, with the answers; the names of members are as in the tap's lines."""
-        return [str(line) for line in self.lines if line.told]
+        return [str(line) for line in self.lines if line.is_shown]
 
-    def heard(self, what: str, times: int = 1) -> bool:
-        return sum(1 for *_, line in self.said if line.startswith(what)) >= times
+    def has_printed(self, what: str, times: int = 1) -> bool:
+        return sum(1 for *_, line in self.printed if line.startswith(what)) >= times
 
-    def tell(self, command: str) -> None:
+    def run_command(self, command: str) -> None:
         self.commands.append(command)
-        self.stage.later(0, lambda: None)
+        self.stage.call_later(0, lambda: None)
 
     def poll(self, ms: int, limit: int = 1) -> tuple[c.ModelRecord, ...]:
         """One poll of an application that polls by hand; its callbacks run in it."""
@@ -256,11 +260,11 @@ class Member:
         """Its next answer of this kind comes that much later."""
         self.held[api] = ms
 
-    def drop(self) -> None:
+    def drop_connections(self) -> None:
         """Its connections with group traffic break."""
         for wire in [one for one in self.wires.values() if one.group]:
             self.stage._broker(machine.ClientDisconnected(wire.conn))
-            wire.broken("connection reset by peer")
+            wire.break_connection("connection reset by peer")
 
     def kill(self) -> None:
         self.alive = False
@@ -277,7 +281,7 @@ class Member:
         at = self.client.next_deadline(self.state)
         if self.busy_until > self.stage.now:
             return self.busy_until if at is None else min(at, self.busy_until)
-        return self.stage.now if self._can_go_on() else at
+        return self.stage.now if self._can_continue() else at
 
     def do(self, event: c.ModelEvent) -> None:
         if self.closed or not self.alive:
@@ -294,29 +298,29 @@ class Member:
             case c.CloseConnection(address=address):
                 if (wire := self.wires.get(address)) is not None:
                     self.stage._broker(machine.ClientDisconnected(wire.conn))
-                    wire.broken(HUNG_UP)
+                    wire.break_connection(HUNG_UP)
             case c.FinishPoll(records=records, error=error):
                 self.waiting = False
                 self.records += records
                 if error is not None:
-                    self.say("error", *error)
+                    self.print_line("error", *error)
                     self.busy_until = self.stage.now + 300
             case c.RunCallback():
                 self.callbacks.append(action)
             case c.FinishCommit(token=token, error=error):
                 self.committed[token] = error
-                self.say("commit", *(error or ("ok",)))
+                self.print_line("commit", *(error or ("ok",)))
             case c.Notify(kind=kind, name=name, text=text):
                 if kind != "log":
-                    self.say("error", name, text)
+                    self.print_line("error", name, text)
             case c.FinishClose():
                 self.closed = True
-                self.say("closed")
+                self.print_line("closed")
 
     # ---- the application
 
-    def say(self, *words: str) -> None:
-        self.said.append((self.stage.now, next(self.stage.order), " ".join(words)))
+    def print_line(self, *words: str) -> None:
+        self.printed.append((self.stage.now, next(self.stage.order), " ".join(words)))
 
     def turn(self) -> None:
         if not self.alive or self.closed:
@@ -324,15 +328,15 @@ class Member:
         at = self.client.next_deadline(self.state)
         if at is not None and at <= self.stage.now:
             self.do(c.DeadlineReached())
-        while self.alive and not self.closed and self.busy_until <= self.stage.now and self._can_go_on():
-            self._go_on()
+        while self.alive and not self.closed and self.busy_until <= self.stage.now and self._can_continue():
+            self._continue()
 
-    def _can_go_on(self) -> bool:
+    def _can_continue(self) -> bool:
         if self.in_callback or (self.busy_with is not None and self.busy_with not in self.committed):
             return self.in_callback and self.busy_with is None
         return bool(self.callbacks) or (not self.waiting and (bool(self.commands) or self.polling))
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self.in_callback:
             self.in_callback = False
             self.do(c.CallbackReturned())
@@ -340,13 +344,13 @@ class Member:
             self._call(self.callbacks.pop(0))
         elif self.commands:
             self.busy_with = None
-            self._obey(self.commands.pop(0))
+            self._run_command(self.commands.pop(0))
         else:
             self.waiting = True
             self.do(c.PollCalled(POLL_MS))
 
     def _call(self, tell: c.RunCallback) -> None:
-        self.say(tell.kind, " ".join(sorted(f"{tp.topic}:{tp.partition}" for tp in tell.partitions)))
+        self.print_line(tell.kind, " ".join(sorted(f"{tp.topic}:{tp.partition}" for tp in tell.partitions)))
         if tell.kind == "revoked" and self.conf.get("commit_in_revoke"):
             self.do(c.CommitCalled(object()))
         if tell.kind == "revoked" and self.conf.get("revoke_ms"):
@@ -355,7 +359,7 @@ class Member:
         elif tell.wait:
             self.do(c.CallbackReturned())
 
-    def _obey(self, line: str) -> None:
+    def _run_command(self, line: str) -> None:
         word, *rest = line.split()
         match word:
             case "subscribe":
@@ -368,15 +372,15 @@ class Member:
                 self.do(c.UnsubscribeCalled())
             case "assign":
                 self.polling = True
-                self.do(c.AssignCalled(dict(_partition(one) for one in rest)))
+                self.do(c.AssignCalled(dict(_parse_partition(one) for one in rest)))
             case "seek":
-                where, offset = _partition(rest[0])
+                where, offset = _parse_partition(rest[0])
                 self.do(c.SeekCalled(where, offset or 0))
             case "poll":
                 self.polling = rest[0] == "on"
             case "sleep":
                 self.busy_until = self.stage.now + int(rest[0])
-                self.stage.later(int(rest[0]), lambda: self.say("slept"))
+                self.stage.call_later(int(rest[0]), lambda: self.print_line("slept"))
             case "commit" | "commit-async":
                 token = object()
                 if word == "commit":
@@ -391,7 +395,7 @@ class Member:
                 raise AssertionError(line)
 
 
-_CONFIG = {
+_MODEL_OPTIONS = {
     "assignors",
     "instance",
     "session_ms",
@@ -406,10 +410,10 @@ _CONFIG = {
     "watch",
     "fetch_wait_ms",
 }
-_OURS = {"commit_in_revoke", "revoke_ms"}
+_STAGE_OPTIONS = {"commit_in_revoke", "revoke_ms"}
 
 
-def _partition(text: str) -> tuple[TopicPartition, int | None]:
+def _parse_partition(text: str) -> tuple[TopicPartition, int | None]:
     topic, number, *offset = text.split(":")
     return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
 
@@ -430,9 +434,9 @@ class Line:
         self.number = next(member.stage.order)
         self.injected = False
         closes = self.api == "Fetch" and request.session_epoch < 0 and request.session_id
-        self.told = bool(self.api != "Fetch" or closes)
+        self.is_shown = bool(self.api != "Fetch" or closes)
 
-    def answered(self, answer: Any) -> None:
+    def complete(self, answer: Any) -> None:
         self.answer = answer
         if self.api == "Join" and answer.member_id:
             names, stage = self.member.stage.names, self.member.stage
@@ -444,7 +448,7 @@ class Line:
         said = f"{self.api} v{self.version}"
         if self.api == "Fetch":
             return f"{said} closes its session"
-        body = _SAYS[self.api](self)
+        body = _REQUESTS[self.api](self)
         if self.api == "Metadata":
             return self.member.stage.name(f"{said} {body}")
         return self.member.stage.name(f"{said} {body}" if body else said) + self._end()
@@ -454,11 +458,11 @@ class Line:
             return " -> silence"
         code = _error(self.api, self.answer)
         return self.member.stage.name(
-            f" -> {code}{'!' if self.injected else ''}{_ANSWERS[self.api](self, code)}"
+            f" -> {code}{'!' if self.injected else ''}{_RESPONSES[self.api](self, code)}"
         )
 
 
-def _listed(found: Iterable[Any]) -> str:
+def _comma_separated(found: Iterable[Any]) -> str:
     return ",".join(map(str, found)) or "none"
 
 
@@ -476,11 +480,11 @@ def _error(api: str, answer: Any) -> int:
     return int(answer.error_code)
 
 
-def _find(line: Line) -> str:
-    return _listed(line.request.coordinator_keys or [line.request.key])
+def _describe_find(line: Line) -> str:
+    return _comma_separated(line.request.coordinator_keys or [line.request.key])
 
 
-def _join(line: Line) -> str:
+def _describe_join(line: Line) -> str:
     x = line.request
     protocols = []
     for one in x.protocols:
@@ -490,9 +494,9 @@ def _join(line: Line) -> str:
             sub = Subscription.decode(one.metadata)
         except DecodeError:  # sarama's old releases say version 1 and leave out what it has
             sub, version = read_subscription(one.metadata), 0
-        text += f" topics={_listed(sub.topics)}"
+        text += f" topics={_comma_separated(sub.topics)}"
         if version >= 1:
-            text += f" own={_listed(sorted(f'{tp.topic}:{tp.partition}' for tp in sub.owned))}"
+            text += f" own={_comma_separated(sorted(f'{tp.topic}:{tp.partition}' for tp in sub.owned))}"
         if version >= 2:
             text += f" gen={-1 if sub.generation is None else sub.generation}"
         if sub.user_data is not None:
@@ -506,7 +510,7 @@ def _join(line: Line) -> str:
     return f"id={x.member_id or '-'}{instance} {times} reason={reason} {' '.join(protocols)}"
 
 
-def _joined(line: Line, code: int) -> str:
+def _describe_joined(line: Line, code: int) -> str:
     a = line.answer
     if code:
         return f" id={a.member_id}" if a.member_id and a.member_id != line.request.member_id else ""
@@ -516,22 +520,22 @@ def _joined(line: Line, code: int) -> str:
     )
 
 
-def _ident(x: Any) -> str:
+def _describe_member(x: Any) -> str:
     instance = f" inst={x.group_instance_id}" if x.group_instance_id else ""
     return f"gen={getattr(x, 'generation_id', None)} id={x.member_id or '-'}{instance}"
 
 
-def _partitions(assignment: bytes) -> list[str]:
+def _decode_partitions(assignment: bytes) -> list[str]:
     return sorted(f"{tp.topic}:{tp.partition}" for tp in Assignment.decode(assignment).partitions)
 
 
-def _sync(line: Line) -> str:
-    given = {one.member_id: _partitions(one.assignment) for one in line.request.assignments}
-    told = " ".join(f"{k}={_listed(p)}" for k, p in sorted(given.items(), key=lambda x: str(x[1])))
-    return f"{_ident(line.request)} {'assign ' + told if given else 'empty'}"
+def _describe_sync(line: Line) -> str:
+    given = {one.member_id: _decode_partitions(one.assignment) for one in line.request.assignments}
+    told = " ".join(f"{k}={_comma_separated(p)}" for k, p in sorted(given.items(), key=lambda x: str(x[1])))
+    return f"{_describe_member(line.request)} {'assign ' + told if given else 'empty'}"
 
 
-def _leave(line: Line) -> str:
+def _describe_leave(line: Line) -> str:
     x = line.request
     if line.version < 3:
         return f"{x.member_id or '-'} reason=null"
@@ -543,7 +547,7 @@ def _leave(line: Line) -> str:
     )
 
 
-def _commit(line: Line) -> str:
+def _describe_commit(line: Line) -> str:
     x = line.request
     instance = f" inst={x.group_instance_id}" if x.group_instance_id else ""
     offsets = {f"{topic.name}:{one.partition_index}": one for topic in x.topics for one in topic.partitions}
@@ -561,43 +565,45 @@ def _commit(line: Line) -> str:
     return f"gen={x.generation_id_or_member_epoch} id={x.member_id or '-'}{instance} {said or 'none'}"
 
 
-def _offset_fetch(line: Line) -> str:
+def _describe_offset_fetch(line: Line) -> str:
     x = line.request
     body = x.groups[0] if x.groups else x
     asked = (
         "all"
         if body.topics is None
-        else _listed(sorted(f"{topic.name}:{p}" for topic in body.topics for p in topic.partition_indexes))
+        else _comma_separated(
+            sorted(f"{topic.name}:{p}" for topic in body.topics for p in topic.partition_indexes)
+        )
     )
     stable = x.require_stable if line.version >= 7 else None
     return f"stable={stable} {asked}"
 
 
-def _offsets_fetched(line: Line, code: int) -> str:
+def _describe_fetched_offsets(line: Line, code: int) -> str:
     body = line.answer.groups[0] if line.answer.groups else line.answer
     found = {
         f"{t.name}:{one.partition_index}": one.committed_offset for t in body.topics for one in t.partitions
     }
-    return " " + _listed(f"{key}@{offset}" for key, offset in sorted(found.items()))
+    return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(found.items()))
 
 
-def _list_offsets(line: Line) -> str:
+def _describe_list_offsets(line: Line) -> str:
     x = line.request
     asked = sorted(
         f"{t.name}:{one.partition_index}@{one.timestamp}" for t in x.topics for one in t.partitions
     )
-    return f"iso={x.isolation_level if line.version >= 2 else 0} {_listed(asked)}"
+    return f"iso={x.isolation_level if line.version >= 2 else 0} {_comma_separated(asked)}"
 
 
-def _offsets_listed(line: Line, code: int) -> str:
+def _describe_listed_offsets(line: Line, code: int) -> str:
     found = {
         f"{t.name}:{one.partition_index}": one.offset for t in line.answer.topics for one in t.partitions
     }
-    return " " + _listed(f"{key}@{offset}" for key, offset in sorted(found.items()))
+    return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(found.items()))
 
 
-def _epoch_end(line: Line) -> str:
-    return _listed(
+def _describe_epoch_end(line: Line) -> str:
+    return _comma_separated(
         sorted(
             f"{t.topic}:{one.partition}@e{one.leader_epoch}"
             for t in line.request.topics
@@ -606,33 +612,35 @@ def _epoch_end(line: Line) -> str:
     )
 
 
-def _metadata(line: Line) -> str:
+def _describe_metadata(line: Line) -> str:
     topics = line.request.topics
-    return "all" if topics is None else _listed(sorted(str(one.name) for one in topics))
+    return "all" if topics is None else _comma_separated(sorted(str(one.name) for one in topics))
 
 
-_SAYS: dict[str, Callable[[Line], str]] = {
-    "Find": _find,
-    "Join": _join,
-    "Sync": _sync,
-    "Heartbeat": lambda line: _ident(line.request),
-    "Leave": _leave,
-    "Commit": _commit,
-    "OffsetFetch": _offset_fetch,
-    "ListOffsets": _list_offsets,
-    "EpochEnd": _epoch_end,
-    "Metadata": _metadata,
+_REQUESTS: dict[str, Callable[[Line], str]] = {
+    "Find": _describe_find,
+    "Join": _describe_join,
+    "Sync": _describe_sync,
+    "Heartbeat": lambda line: _describe_member(line.request),
+    "Leave": _describe_leave,
+    "Commit": _describe_commit,
+    "OffsetFetch": _describe_offset_fetch,
+    "ListOffsets": _describe_list_offsets,
+    "EpochEnd": _describe_epoch_end,
+    "Metadata": _describe_metadata,
 }
-_ANSWERS: dict[str, Callable[[Line, int], str]] = {
-    "Join": _joined,
-    "Sync": lambda line, code: "" if code else f" got={_listed(_partitions(line.answer.assignment))}",
-    "OffsetFetch": _offsets_fetched,
-    "ListOffsets": _offsets_listed,
+_RESPONSES: dict[str, Callable[[Line, int], str]] = {
+    "Join": _describe_joined,
+    "Sync": lambda line, code: (
+        "" if code else f" got={_comma_separated(_decode_partitions(line.answer.assignment))}"
+    ),
+    "OffsetFetch": _describe_fetched_offsets,
+    "ListOffsets": _describe_listed_offsets,
     **dict.fromkeys(("Find", "Heartbeat", "Leave", "Commit", "EpochEnd"), lambda line, code: ""),
 }
 
 
-def changed(api: str, answer: Any, code: int) -> Any:
+def with_error(api: str, answer: Any, code: int) -> Any:
     """The answer with this error code, as the tap changes it."""
     if api == "Find" and answer.coordinators:
         answer.coordinators[0].error_code = code

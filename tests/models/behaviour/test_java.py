@@ -23,45 +23,45 @@ BOTH = pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
 COOP = {"assignors": ["cooperative-sticky"]}
 
 
-def member(stage: Stage, release: ModuleType, name: str = "A", **conf: object) -> Member:
-    return stage.member(name, release, **{"reset": "earliest", "assignors": ["range"], **TIMES, **conf})
+def add_member(stage: Stage, release: ModuleType, name: str = "A", **conf: object) -> Member:
+    return stage.add_member(name, release, **{"reset": "earliest", "assignors": ["range"], **TIMES, **conf})
 
 
-def joined(release: ModuleType, topics: int = 2, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(release: ModuleType, topics: int = 2, **conf: object) -> tuple[Stage, Member]:
     stage = Stage({"t": topics})
     stage.produce("t", range(topics), 10)
-    a = member(stage, release, **conf)
-    a.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("assigned"))
+    a = add_member(stage, release, **conf)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
     stage.run(400)
     return stage, a
 
 
-def second(stage: Stage, release: ModuleType, **conf: object) -> Member:
-    b = member(stage, release, "B", **conf)
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: b.heard("assigned"))
+def add_second_member(stage: Stage, release: ModuleType, **conf: object) -> Member:
+    b = add_member(stage, release, "B", **conf)
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: b.has_printed("assigned"))
     stage.run(600)
     return b
 
 
-def said(member: Member, *apis: str) -> list[str]:
+def requests_of(member: Member, *apis: str) -> list[str]:
     return [line for line in member.requests if line.split()[0] in apis]
 
 
-def called(member: Member) -> list[str]:
-    return [line.strip() for *_, line in member.said if line.split()[0] in ("assigned", "revoked", "lost")]
+def callbacks_of(member: Member) -> list[str]:
+    return [line.strip() for *_, line in member.printed if line.split()[0] in ("assigned", "revoked", "lost")]
 
 
-def ids(member: Member) -> list[str]:
-    return [line.split()[2] for line in said(member, "Join")]
+def join_member_ids(member: Member) -> list[str]:
+    return [line.split()[2] for line in requests_of(member, "Join")]
 
 
 # ---- what they say
 
 
 def test_a_join_of_2_6_is_said_as_the_original_says_it() -> None:
-    _, a = joined(java_2_6)
+    _, a = stage_with_member(java_2_6)
     join = "sess=6000 reb=300000 reason=null range(v1 topics=t own=none)"
     assert a.requests == [
         "Metadata v9 t",
@@ -76,8 +76,8 @@ def test_a_join_of_2_6_is_said_as_the_original_says_it() -> None:
 
 
 def test_a_join_of_4_3_says_why() -> None:
-    _, a = joined(java)
-    assert [line.split("reason=")[1].split(" range")[0] for line in said(a, "Join")] == [
+    _, a = stage_with_member(java)
+    assert [line.split("reason=")[1].split(" range")[0] for line in requests_of(a, "Join")] == [
         '""',
         '"need to re-join with the given member-id: A1"',
     ]
@@ -85,10 +85,10 @@ def test_a_join_of_4_3_says_why() -> None:
 
 @BOTH
 def test_versions_are_those_seen(release: ModuleType) -> None:
-    stage, a = joined(release, isolation="read_committed")
-    second(stage, release)
+    stage, a = stage_with_member(release, isolation="read_committed")
+    add_second_member(stage, release)
     stage.run(1500)
-    a.tell("close")
+    a.run_command("close")
     stage.run(until=lambda: a.closed)
     seen = {line.split()[0]: int(line.split()[1][1:]) for line in a.requests}
     names = ("Find", "Join", "Sync", "Heartbeat", "Leave", "Commit", "OffsetFetch", "ListOffsets", "EpochEnd")
@@ -98,8 +98,8 @@ def test_versions_are_those_seen(release: ModuleType) -> None:
 
 @BOTH
 def test_an_eager_rebalance_commits_then_revokes_then_joins(release: ModuleType) -> None:
-    stage, a = joined(release)
-    second(stage, release)
+    stage, a = stage_with_member(release)
+    add_second_member(stage, release)
     at = a.requests.index("Heartbeat v4 gen=1 id=A1 -> 27")
     assert [line.split()[0] for line in a.requests[at : at + 5]] == [
         "Heartbeat",
@@ -109,139 +109,139 @@ def test_an_eager_rebalance_commits_then_revokes_then_joins(release: ModuleType)
         "OffsetFetch",
     ]
     commit = next(line for line in a.lines if str(line).startswith("Commit"))
-    revoked = next(number for _, number, line in a.said if line.startswith("revoked"))
+    revoked = next(number for _, number, line in a.printed if line.startswith("revoked"))
     join = [line for line in a.lines if line.api == "Join"][2]
     assert commit.number < revoked < join.number
 
 
 @BOTH
 def test_committed_positions_are_validated_before_they_are_fetched_from(release: ModuleType) -> None:
-    stage, _ = joined(release)
-    b = second(stage, release)
-    assert said(b, "EpochEnd")[0].split(" ", 2)[2] == "t:1@e0 -> 0"
+    stage, _ = stage_with_member(release)
+    b = add_second_member(stage, release)
+    assert requests_of(b, "EpochEnd")[0].split(" ", 2)[2] == "t:1@e0 -> 0"
 
 
 @BOTH
 def test_it_commits_at_each_interval_also_what_is_committed_already(release: ModuleType) -> None:
-    stage, a = joined(release)
+    stage, a = stage_with_member(release)
     stage.run(5000)
-    assert len(said(a, "Commit")) >= 4
-    assert len(set(said(a, "Commit"))) == 1
+    assert len(requests_of(a, "Commit")) >= 4
+    assert len(set(requests_of(a, "Commit"))) == 1
 
 
 @BOTH
 def test_only_the_leader_watches_its_partitions(release: ModuleType) -> None:
-    stage, a = joined(release)
-    b = second(stage, release)
-    follower = b if "follower" in said(b, "Join")[-1] else a
+    stage, a = stage_with_member(release)
+    b = add_second_member(stage, release)
+    follower = b if "follower" in requests_of(b, "Join")[-1] else a
     stage.grow("t", 4)
-    assert stage.run(until=lambda: a.heard("assigned", 3) and b.heard("assigned", 2))
-    again = said(follower, "Join")[-1]
+    assert stage.run(until=lambda: a.has_printed("assigned", 3) and b.has_printed("assigned", 2))
+    again = requests_of(follower, "Join")[-1]
     assert release is java_2_6 or 'reason="group is already rebalancing"' in again
 
 
 @BOTH
 def test_a_topic_that_is_not_there_is_joined_for_and_looked_for(release: ModuleType) -> None:
     stage = Stage(**{"auto.create.topics.enable": "false"})
-    a = member(stage, release)
-    a.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("assigned"))
+    a = add_member(stage, release)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
     stage.run(1000)
-    assert len(said(a, "Metadata")) > 5
+    assert len(requests_of(a, "Metadata")) > 5
     stage.topic("t", 1)
-    assert stage.run(until=lambda: a.heard("assigned t:0"))
-    assert called(a) == ["assigned", "revoked", "assigned t:0"]
+    assert stage.run(until=lambda: a.has_printed("assigned t:0"))
+    assert callbacks_of(a) == ["assigned", "revoked", "assigned t:0"]
 
 
 @BOTH
 def test_close_commits_revokes_and_leaves(release: ModuleType) -> None:
-    stage, a = joined(release)
-    a.tell("close")
+    stage, a = stage_with_member(release)
+    a.run_command("close")
     assert stage.run(until=lambda: a.closed)
     last = [line.split()[0] for line in a.requests[-3:]]
     assert last == (["Commit", "Leave", "Fetch"] if release is java else ["Heartbeat", "Commit", "Leave"])
-    assert called(a)[-1].startswith("revoked")
+    assert callbacks_of(a)[-1].startswith("revoked")
 
 
 @BOTH
 def test_unsubscribe_leaves_without_a_commit(release: ModuleType) -> None:
-    stage, a = joined(release)
-    a.tell("unsubscribe")
+    stage, a = stage_with_member(release)
+    a.run_command("unsubscribe")
     stage.run(100)
-    assert said(a, "Commit") == []
-    assert len(said(a, "Leave")) == 1
-    assert called(a)[-1] == "revoked t:0 t:1"
+    assert requests_of(a, "Commit") == []
+    assert len(requests_of(a, "Leave")) == 1
+    assert callbacks_of(a)[-1] == "revoked t:0 t:1"
 
 
 @BOTH
 def test_a_static_member_never_leaves(release: ModuleType) -> None:
-    stage, a = joined(release, instance="ia")
-    a.tell("unsubscribe")
+    stage, a = stage_with_member(release, instance="ia")
+    a.run_command("unsubscribe")
     stage.run(100)
-    a.tell("close")
+    a.run_command("close")
     assert stage.run(until=lambda: a.closed)
-    assert said(a, "Leave") == []
+    assert requests_of(a, "Leave") == []
 
 
 def test_a_static_leader_that_comes_back_syncs_with_nothing() -> None:
-    stage, a = joined(java, instance="ia")
-    a.tell("close")
+    stage, a = stage_with_member(java, instance="ia")
+    a.run_command("close")
     stage.run(until=lambda: a.closed)
-    again = member(stage, java, "A", instance="ia")
-    again.tell("subscribe t")
-    assert stage.run(until=lambda: again.heard("assigned"))
-    assert "skip" in said(again, "Join")[0]
-    assert "empty" in said(again, "Sync")[0]
+    again = add_member(stage, java, "A", instance="ia")
+    again.run_command("subscribe t")
+    assert stage.run(until=lambda: again.has_printed("assigned"))
+    assert "skip" in requests_of(again, "Join")[0]
+    assert "empty" in requests_of(again, "Sync")[0]
 
 
 @BOTH
 def test_an_application_that_does_not_poll_leaves_and_hears_of_lost_in_its_next_poll(
     release: ModuleType,
 ) -> None:
-    stage, a = joined(release, max_poll_ms=6000)
-    a.tell("sleep 9000")
-    stage.run(until=lambda: bool(said(a, "Leave")))
-    assert not a.heard("lost")
-    assert stage.run(until=lambda: a.heard("lost t:0 t:1"))
-    assert stage.run(until=lambda: a.heard("assigned", 2))
+    stage, a = stage_with_member(release, max_poll_ms=6000)
+    a.run_command("sleep 9000")
+    stage.run(until=lambda: bool(requests_of(a, "Leave")))
+    assert not a.has_printed("lost")
+    assert stage.run(until=lambda: a.has_printed("lost t:0 t:1"))
+    assert stage.run(until=lambda: a.has_printed("assigned", 2))
 
 
 @BOTH
 def test_a_pattern_asks_for_all_topics_before_each_join(release: ModuleType) -> None:
     stage = Stage({"t": 1})
-    a = member(stage, release)
-    a.tell("pattern t.*")
-    assert stage.run(until=lambda: a.heard("assigned t:0"))
+    a = add_member(stage, release)
+    a.run_command("pattern t.*")
+    assert stage.run(until=lambda: a.has_printed("assigned t:0"))
     stage.topic("tb", 1)
-    assert stage.run(until=lambda: a.heard("assigned t:0 tb:0"))
-    order = [line.split()[0] for line in said(a, "Metadata", "Join")]
+    assert stage.run(until=lambda: a.has_printed("assigned t:0 tb:0"))
+    order = [line.split()[0] for line in requests_of(a, "Metadata", "Join")]
     assert order[order.index("Join") - 1] == "Metadata"
-    assert all("all" in line for line in said(a, "Metadata"))
+    assert all("all" in line for line in requests_of(a, "Metadata"))
 
 
 @BOTH
 def test_a_broken_coordinator_connection_costs_a_lookup_and_no_generation(release: ModuleType) -> None:
-    stage, a = joined(release)
-    a.drop()
+    stage, a = stage_with_member(release)
+    a.drop_connections()
     stage.run(2000)
-    assert len(said(a, "Find")) >= 2
+    assert len(requests_of(a, "Find")) >= 2
     assert a.state.generation.number == 1
-    assert len(said(a, "Join")) == 2
+    assert len(requests_of(a, "Join")) == 2
 
 
 @BOTH
 def test_a_poll_without_a_subscription_is_refused(release: ModuleType) -> None:
     stage = Stage()
-    a = member(stage, release)
+    a = add_member(stage, release)
     a.poll(10)
-    assert a.heard("error IllegalStateException")
+    assert a.has_printed("error IllegalStateException")
 
 
 @BOTH
 def test_s0_14_assign_beside_subscribe_is_refused(release: ModuleType) -> None:
-    _, a = joined(release)
+    _, a = stage_with_member(release)
     a.do(c.AssignCalled({T0: 2}))
-    assert a.heard("error IllegalStateException Subscription to topics")
+    assert a.has_printed("error IllegalStateException Subscription to topics")
 
 
 # ---- errors in answers
@@ -250,24 +250,24 @@ def test_s0_14_assign_beside_subscribe_is_refused(release: ModuleType) -> None:
 @BOTH
 @pytest.mark.parametrize("code", [22, 25])
 def test_heartbeats_that_end_the_membership_lose_everything(release: ModuleType, code: int) -> None:
-    stage, a = joined(release)
+    stage, a = stage_with_member(release)
     a.inject("Heartbeat", code)
-    assert stage.run(until=lambda: a.heard("lost") or a.heard("revoked"))
+    assert stage.run(until=lambda: a.has_printed("lost") or a.has_printed("revoked"))
     stage.run(50)
     keeps = release is java and code == 22
-    assert called(a)[1] == "lost t:0 t:1"
-    assert ids(a)[2] == ("id=A1" if keeps else "id=-")
+    assert callbacks_of(a)[1] == "lost t:0 t:1"
+    assert join_member_ids(a)[2] == ("id=A1" if keeps else "id=-")
 
 
 @BOTH
 def test_fenced_throws_once_loses_and_joins_again(release: ModuleType) -> None:
-    stage, a = joined(release, instance="ia")
+    stage, a = stage_with_member(release, instance="ia")
     a.inject("Heartbeat", 82)
-    assert stage.run(until=lambda: a.heard("error FencedInstanceIdException"))
-    assert not a.heard("lost")
-    assert stage.run(until=lambda: a.heard("assigned", 2))
-    assert called(a)[1] == "lost t:0 t:1"
-    assert ids(a)[-1] == "id=-"
+    assert stage.run(until=lambda: a.has_printed("error FencedInstanceIdException"))
+    assert not a.has_printed("lost")
+    assert stage.run(until=lambda: a.has_printed("assigned", 2))
+    assert callbacks_of(a)[1] == "lost t:0 t:1"
+    assert join_member_ids(a)[-1] == "id=-"
 
 
 @pytest.mark.parametrize(
@@ -275,22 +275,22 @@ def test_fenced_throws_once_loses_and_joins_again(release: ModuleType) -> None:
 )
 def test_2_6_forgets_its_id_where_4_3_keeps_it(code: int, old: str, new: str) -> None:
     for release, expected in ((java_2_6, old), (java, new)):
-        stage, a = joined(release)
+        stage, a = stage_with_member(release)
         a.inject("Join", code)
-        second_one = member(stage, release, "B")
-        second_one.tell("subscribe t")
-        stage.run(until=lambda a=a: len(said(a, "Join")) >= 4)
-        assert ids(a)[2:4] == ["id=A1", expected]
+        second_one = add_member(stage, release, "B")
+        second_one.run_command("subscribe t")
+        stage.run(until=lambda a=a: len(requests_of(a, "Join")) >= 4)
+        assert join_member_ids(a)[2:4] == ["id=A1", expected]
 
 
 def test_rebalance_in_progress_for_a_join_is_thrown_by_2_6_only() -> None:
     for release, thrown in ((java_2_6, True), (java, False)):
-        stage, a = joined(release)
+        stage, a = stage_with_member(release)
         a.inject("Join", 27)
-        b = member(stage, release, "B")
-        b.tell("subscribe t")
-        stage.run(until=lambda a=a: a.heard("assigned", 2))
-        assert a.heard("error KafkaException") is thrown
+        b = add_member(stage, release, "B")
+        b.run_command("subscribe t")
+        stage.run(until=lambda a=a: a.has_printed("assigned", 2))
+        assert a.has_printed("error KafkaException") is thrown
 
 
 @BOTH
@@ -298,32 +298,32 @@ def test_rebalance_in_progress_for_a_join_is_thrown_by_2_6_only() -> None:
 def test_a_sync_error_that_is_not_expected_is_thrown_and_the_next_poll_joins(
     release: ModuleType, code: int
 ) -> None:
-    stage, a = joined(release)
+    stage, a = stage_with_member(release)
     a.inject("Sync", code)
-    b = member(stage, release, "B")
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("error"))
-    assert stage.run(until=lambda: a.heard("assigned", 2))
-    assert called(a).count("revoked t:0 t:1") == 1
+    b = add_member(stage, release, "B")
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("error"))
+    assert stage.run(until=lambda: a.has_printed("assigned", 2))
+    assert callbacks_of(a).count("revoked t:0 t:1") == 1
 
 
 def test_s2_26_a_cooperative_2_6_keeps_what_it_owns_under_a_new_id_and_never_hears_of_lost() -> None:
-    stage, a = joined(java_2_6, **COOP)
+    stage, a = stage_with_member(java_2_6, **COOP)
     a.inject("Sync", 25)
-    b = member(stage, java_2_6, "B", **COOP)
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("revoked"))
-    assert not a.heard("lost")
-    assert "own=t:0,t:1" in said(a, "Join")[3]
-    assert ids(a)[3] == "id=-"
+    b = add_member(stage, java_2_6, "B", **COOP)
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("revoked"))
+    assert not a.has_printed("lost")
+    assert "own=t:0,t:1" in requests_of(a, "Join")[3]
+    assert join_member_ids(a)[3] == "id=-"
 
 
 def test_m76_a_cooperative_4_3_hears_of_lost() -> None:
-    stage, a = joined(java, **COOP)
+    stage, a = stage_with_member(java, **COOP)
     a.inject("Sync", 25)
-    b = member(stage, java, "B", **COOP)
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("lost t:0 t:1"))
+    b = add_member(stage, java, "B", **COOP)
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("lost t:0 t:1"))
 
 
 @pytest.mark.parametrize(
@@ -345,11 +345,11 @@ def test_s2_26_lost_needs_both_in_2_6_and_either_in_4_3(
 def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() -> None:
     longest = {}
     for release in (java_2_6, java):
-        stage, a = joined(release, auto_commit_ms=60_000)
+        stage, a = stage_with_member(release, auto_commit_ms=60_000)
         a.hold("Commit", 3000)
-        b = member(stage, release, "B", auto_commit_ms=60_000)
-        b.tell("subscribe t")
-        stage.run(until=lambda a=a: bool(said(a, "Commit")))
+        b = add_member(stage, release, "B", auto_commit_ms=60_000)
+        b.run_command("subscribe t")
+        stage.run(until=lambda a=a: bool(requests_of(a, "Commit")))
         polls = 0
         until = stage.now + 2500
         while stage.now < until:
@@ -357,7 +357,7 @@ def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() 
             stage.run(10)
             polls += before and not a.waiting
         longest[release] = polls
-        assert stage.run(until=lambda a=a: a.heard("revoked"))
+        assert stage.run(until=lambda a=a: a.has_printed("revoked"))
     assert longest[java_2_6] == 0
 
 
@@ -367,43 +367,43 @@ def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() 
     ids=["retriable", "done", "failed for good"],
 )
 def test_s2_17_to_19_three_results_of_the_automatic_commit(code: int, wait: int) -> None:
-    stage, a = joined(java_2_6)
+    stage, a = stage_with_member(java_2_6)
     a.inject("Commit", code)
-    stage.run(until=lambda: len(said(a, "Commit")) == 2)
+    stage.run(until=lambda: len(requests_of(a, "Commit")) == 2)
     first, then = (line for line in a.lines if line.api == "Commit")
     assert wait <= then.now - first.now <= wait + 60
 
 
 @pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
 def test_a_commit_before_a_join_that_fails_and_may_pass_is_sent_again(release: ModuleType) -> None:
-    stage, a = joined(release, auto_commit_ms=60_000)
+    stage, a = stage_with_member(release, auto_commit_ms=60_000)
     a.inject("Commit", *[14] * 30)
-    b = member(stage, release, "B", auto_commit_ms=60_000)
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("revoked"))
-    assert len(said(a, "Commit")) == 31
+    b = add_member(stage, release, "B", auto_commit_ms=60_000)
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("revoked"))
+    assert len(requests_of(a, "Commit")) == 31
 
 
 @BOTH
 def test_m130_a_fenced_automatic_commit_is_thrown_by_every_poll_from_then_on(release: ModuleType) -> None:
-    stage, a = joined(release)
+    stage, a = stage_with_member(release)
     a.inject("Commit", 82)
-    assert stage.run(until=lambda: a.heard("error FencedInstanceIdException", 5))
-    assert len(said(a, "Commit")) == 1
-    assert called(a) == ["assigned t:0 t:1"]
+    assert stage.run(until=lambda: a.has_printed("error FencedInstanceIdException", 5))
+    assert len(requests_of(a, "Commit")) == 1
+    assert callbacks_of(a) == ["assigned t:0 t:1"]
 
 
 def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for_a_cooperative_one() -> None:
     for conf, expected in (({}, "commit ok"), (COOP, "commit RebalanceInProgressException")):
-        stage, a = joined(java, auto_commit=False, **conf)
+        stage, a = stage_with_member(java, auto_commit=False, **conf)
         a.hold("Join", 1500)
-        b = member(stage, java, "B", auto_commit=False, **conf)
-        b.tell("subscribe t")
+        b = add_member(stage, java, "B", auto_commit=False, **conf)
+        b.run_command("subscribe t")
         stage.run(until=lambda a=a: a.state.state is JavaMemberState.PREPARING_REBALANCE)
-        a.tell("commit")
-        assert stage.run(until=lambda a=a: a.heard("commit"))
-        assert a.heard(expected)
-        assert said(a, "Commit") == []
+        a.run_command("commit")
+        assert stage.run(until=lambda a=a: a.has_printed("commit"))
+        assert a.has_printed(expected)
+        assert requests_of(a, "Commit") == []
 
 
 def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again_without_a_callback() -> None:
@@ -420,11 +420,11 @@ def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again
 
 
 def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_then() -> None:
-    stage, a = joined(java_2_6, 4, **COOP)
-    second(stage, java_2_6, **COOP)
+    stage, a = stage_with_member(java_2_6, 4, **COOP)
+    add_second_member(stage, java_2_6, **COOP)
     stage.run(1500)
-    assert [line.split()[0] for line in called(a)] == ["assigned", "revoked", "assigned", "assigned"]
-    assert len(said(a, "Join")) == 4
+    assert [line.split()[0] for line in callbacks_of(a)] == ["assigned", "revoked", "assigned", "assigned"]
+    assert len(requests_of(a, "Join")) == 4
 
 
 def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
@@ -473,9 +473,9 @@ def test_2_6_writes_topics_as_its_hash_set_walks_them() -> None:
 def test_connections_that_break_at_any_moment_are_ridden_out(release: ModuleType, at: int) -> None:
     stage = Stage({"t": 2})
     stage.produce("t", range(2), 10)
-    a = member(stage, release)
-    a.tell("subscribe t")
+    a = add_member(stage, release)
+    a.run_command("subscribe t")
     stage.run(at + 1)
-    a.drop()
+    a.drop_connections()
     everything = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
     assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= everything)

@@ -40,12 +40,12 @@ class CommitFailedException(Exception):
     """One of Kafka's."""
 
 
-def member(world: World, release: ModuleType, name: str = "a", **conf: Any) -> Any:
+def join_member(world: World, release: ModuleType, name: str = "a", **conf: Any) -> Any:
     usual = {"reset": "earliest", "assignors": ("range",), "heartbeat_ms": 300, "session_ms": 6_000}
     return world.join(name, release, topics=["t"], group_id="g", **{**usual, **conf})
 
 
-def raising(**causes: Exception) -> Callable[[str, tuple[TopicPartition, ...]], None]:
+def raising_listener(**causes: Exception) -> Callable[[str, tuple[TopicPartition, ...]], None]:
     """A listener that raises each of these once."""
 
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -55,7 +55,7 @@ def raising(**causes: Exception) -> Callable[[str, tuple[TopicPartition, ...]], 
     return call
 
 
-def wrapped(cause: str) -> tuple[str, str]:
+def wrapped_exception(cause: str) -> tuple[str, str]:
     return "KafkaException", f"User rebalance callback throws an error; caused by {cause}"
 
 
@@ -65,7 +65,7 @@ def wrapped(cause: str) -> tuple[str, str]:
 @BOTH
 def test_wakeup_ends_the_poll_that_waits_and_nothing_else(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(2_000)
     a.poll_timeout_ms = 5_000
     world.run(100)
@@ -80,7 +80,7 @@ def test_wakeup_ends_the_poll_that_waits_and_nothing_else(release: ModuleType) -
 @BOTH
 def test_wakeup_between_polls_is_thrown_by_the_next_one_and_loses_no_record(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release)
+    a = join_member(world, release)
     world.write("t", 0, "x", "y")
     world.run(2_000, until=lambda: bool(a.owned))
     a.pause_polling()
@@ -98,7 +98,7 @@ def test_wakeup_between_polls_is_thrown_by_the_next_one_and_loses_no_record(rele
 @BOTH
 def test_wakeup_ends_a_commit_that_waits(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release, auto_commit=False)
+    a = join_member(world, release, auto_commit=False)
     world.run(2_000)
     token = a.commit({T0: 0})
     a.wakeup()
@@ -111,7 +111,7 @@ def test_wakeup_ends_a_commit_that_waits(release: ModuleType) -> None:
 @BOTH
 def test_wakeup_before_a_commit_ends_it_after_its_request_went_out(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release, auto_commit=False)
+    a = join_member(world, release, auto_commit=False)
     world.run(2_000)
     a.pause_polling()
     world.run(100)
@@ -125,10 +125,10 @@ def test_wakeup_before_a_commit_ends_it_after_its_request_went_out(release: Modu
 @BOTH
 def test_wakeup_while_it_commits_before_a_join_skips_revoked(release: ModuleType) -> None:
     world = World({"t": 2})
-    a = member(world, release, auto_commit_ms=60_000)
+    a = join_member(world, release, auto_commit_ms=60_000)
     world.write("t", 0, "x")
     world.run(2_000)
-    member(world, release, "b")
+    join_member(world, release, "b")
     a.poll_timeout_ms = 1_000
     assert world.run(5_000, until=lambda: len(world.asked(a, OffsetCommitRequest)) == 1)
     a.wakeup()
@@ -140,7 +140,7 @@ def test_wakeup_while_it_commits_before_a_join_skips_revoked(release: ModuleType
 
 def test_wakeup_does_nothing_to_close() -> None:
     world = World({"t": 1})
-    a = member(world, java_2_6)
+    a = join_member(world, java_2_6)
     world.write("t", 0, "x")
     world.run(2_000)
     a.close()
@@ -155,7 +155,7 @@ def test_wakeup_does_nothing_to_close() -> None:
 @BOTH
 def test_a_poll_while_another_one_is_open_is_refused_and_the_open_one_goes_on(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(2_000)
     a.poll_timeout_ms = 5_000
     world.run(100)
@@ -169,7 +169,7 @@ def test_a_poll_while_another_one_is_open_is_refused_and_the_open_one_goes_on(re
 @BOTH
 def test_a_poll_after_close_throws(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(2_000)
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
@@ -180,9 +180,9 @@ def test_a_poll_after_close_throws(release: ModuleType) -> None:
 # ---- poll(long)
 
 
-def polled_for_a_long(world: World) -> tuple[Any, int]:
+def first_long_poll(world: World) -> tuple[Any, int]:
     """A new member of 2.6 behind its first poll(500), and when that began."""
-    a = member(world, java_2_6)
+    a = join_member(world, java_2_6)
     a.pause_polling()
     world.run(60)
     begun = world.now
@@ -193,14 +193,14 @@ def polled_for_a_long(world: World) -> tuple[Any, int]:
 
 def test_poll_of_a_long_takes_no_longer_when_the_join_is_quick() -> None:
     world = World({"t": 1})
-    a, begun = polled_for_a_long(world)
+    a, begun = first_long_poll(world)
     assert a.owned
     assert world.now - begun == 500
 
 
 def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
-    a, begun = polled_for_a_long(world)
+    a, begun = first_long_poll(world)
     assigned = next(one.at for one in world.seen if one.what == "assigned")
     assert assigned - begun >= 2_900
     assert world.now - assigned < 100
@@ -209,7 +209,7 @@ def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
 
 def test_poll_of_a_duration_returns_in_time_and_the_join_goes_on_in_the_next_one() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
-    a = member(world, java_2_6)
+    a = join_member(world, java_2_6)
     world.run(100)
     a.pause_polling()
     world.run(100)
@@ -230,10 +230,10 @@ def test_poll_of_a_duration_returns_in_time_and_the_join_goes_on_in_the_next_one
 def test_assigned_that_raises_is_thrown_and_called_once_more_with_nothing(release: ModuleType) -> None:
     world = World({"t": 2})
     a = world.join("a", release, group_id="g", reset="earliest", assignors=("range",))
-    a.listener = raising(assigned=RuntimeException("no"))
+    a.listener = raising_listener(assigned=RuntimeException("no"))
     a.subscribe("t")
     world.run(3_000)
-    assert a.errors == [wrapped("RuntimeException: no")]
+    assert a.errors == [wrapped_exception("RuntimeException: no")]
     assert [(kind, set(which)) for kind, which in a.calls] == [("assigned", {T0, T1}), ("assigned", set())]
     assert set(a.state.assigned) == {T0, T1}
 
@@ -241,12 +241,12 @@ def test_assigned_that_raises_is_thrown_and_called_once_more_with_nothing(releas
 @BOTH
 def test_revoked_that_raises_before_a_join_takes_the_partitions_all_the_same(release: ModuleType) -> None:
     world = World({"t": 2})
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(2_000)
-    a.listener = raising(revoked=CommitFailedException("no"))
-    b = member(world, release, "b")
+    a.listener = raising_listener(revoked=CommitFailedException("no"))
+    b = join_member(world, release, "b")
     world.run(5_000)
-    assert a.errors == [wrapped("CommitFailedException: no")]
+    assert a.errors == [wrapped_exception("CommitFailedException: no")]
     assert len(a.state.assigned) == len(b.state.assigned) == 1
     assert [kind for kind, _ in a.calls] == ["assigned", "revoked", "assigned"]
 
@@ -255,7 +255,7 @@ def test_revoked_that_raises_before_a_join_takes_the_partitions_all_the_same(rel
 @pytest.mark.parametrize(
     ("cause", "thrown"),
     [
-        (RuntimeException("first"), wrapped("RuntimeException: first")),
+        (RuntimeException("first"), wrapped_exception("RuntimeException: first")),
         (CommitFailedException("first"), ("CommitFailedException", "first")),
     ],
 )
@@ -263,10 +263,10 @@ def test_of_two_that_raise_after_a_join_the_first_is_thrown(
     release: ModuleType, cause: Exception, thrown: tuple[str, str]
 ) -> None:
     world = World({"t": 2})
-    a = member(world, release, assignors=COOP)
+    a = join_member(world, release, assignors=COOP)
     world.run(2_000)
-    a.listener = raising(revoked=cause, assigned=RuntimeException("second"))
-    b = member(world, release, "b", assignors=COOP)
+    a.listener = raising_listener(revoked=cause, assigned=RuntimeException("second"))
+    b = join_member(world, release, "b", assignors=COOP)
     world.run(5_000)
     assert a.errors == [thrown]
     assert len(a.state.assigned) == len(b.state.assigned) == 1
@@ -275,21 +275,21 @@ def test_of_two_that_raise_after_a_join_the_first_is_thrown(
 @BOTH
 def test_revoked_that_raises_in_close_keeps_it_from_leaving(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(2_000)
-    a.listener = raising(revoked=RuntimeException("no"))
+    a.listener = raising_listener(revoked=RuntimeException("no"))
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
-    assert [(one.name, one.text) for one in a.reports] == [wrapped("RuntimeException: no")]
+    assert [(one.name, one.text) for one in a.reports] == [wrapped_exception("RuntimeException: no")]
     assert world.asked(a, LeaveGroupRequest) == []
 
 
 @BOTH
 def test_revoked_that_raises_in_unsubscribe_leaves_it_subscribed(release: ModuleType) -> None:
     world = World({"t": 1})
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(2_000)
-    a.listener = raising(revoked=RuntimeException("no"))
+    a.listener = raising_listener(revoked=RuntimeException("no"))
     a.unsubscribe()
     world.run(1_000)
     assert world.asked(a, LeaveGroupRequest) == []
@@ -299,7 +299,7 @@ def test_revoked_that_raises_in_unsubscribe_leaves_it_subscribed(release: Module
 # ---- what the coordinator answers
 
 
-def answered(world: World, kind: type[Message], make: Callable[[Message], Message]) -> None:
+def replace_next_response(world: World, kind: type[Message], make: Callable[[Message], Message]) -> None:
     """The next answer of a kind is this one."""
     left = [make]
 
@@ -318,8 +318,10 @@ def test_an_assignment_that_cannot_be_read_is_thrown_by_every_poll_of_a_member(
     release: ModuleType, data: bytes, thrown: str
 ) -> None:
     world = World({"t": 1})
-    answered(world, SyncGroupRequest, lambda request: SyncGroupResponse(error_code=0, assignment=data))
-    a = member(world, release)
+    replace_next_response(
+        world, SyncGroupRequest, lambda request: SyncGroupResponse(error_code=0, assignment=data)
+    )
+    a = join_member(world, release)
     world.run(3_000)
     assert len(a.errors) > 10
     assert {name.startswith(thrown) for name, _ in a.errors} == {True}
@@ -353,7 +355,7 @@ def test_an_assignor_that_nobody_offered_is_thrown_by_every_poll_of_a_follower(r
         )
 
     world.tamper = tamper
-    a = member(world, release, heartbeat_ms=2_000)
+    a = join_member(world, release, heartbeat_ms=2_000)
     world.run(1_500)
     assert len(a.errors) > 10
     assert set(a.errors) == {
@@ -365,7 +367,7 @@ def test_an_assignor_that_nobody_offered_is_thrown_by_every_poll_of_a_follower(r
 @BOTH
 def test_an_assignor_that_nobody_offered_makes_a_leader_join_again(release: ModuleType) -> None:
     world = World({"t": 1})
-    answered(
+    replace_next_response(
         world,
         JoinGroupRequest,
         lambda request: JoinGroupResponse(
@@ -378,7 +380,7 @@ def test_an_assignor_that_nobody_offered_makes_a_leader_join_again(release: Modu
             members=[],
         ),
     )
-    a = member(world, release)
+    a = join_member(world, release)
     world.run(3_000)
     assert [name for name, _ in a.errors] == ["IllegalStateException"]
     assert a.owned == {T0}
@@ -387,7 +389,7 @@ def test_an_assignor_that_nobody_offered_makes_a_leader_join_again(release: Modu
 # ---- interceptors, assignors
 
 
-class Tap:
+class RecordingInterceptor:
     """Takes away what is `secret`; hears of commits; raises when it is told to."""
 
     def __init__(self) -> None:
@@ -407,8 +409,8 @@ class Tap:
 
 @BOTH
 def test_what_an_interceptor_takes_away_is_committed_as_read(release: ModuleType) -> None:
-    world, tap = World({"t": 1}), Tap()
-    a = member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (tap,)})
+    world, tap = World({"t": 1}), RecordingInterceptor()
+    a = join_member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (tap,)})
     world.write("t", 0, "x", "secret")
     world.run(3_000)
     assert a.values() == ["x"]
@@ -418,9 +420,9 @@ def test_what_an_interceptor_takes_away_is_committed_as_read(release: ModuleType
 
 @BOTH
 def test_an_interceptor_that_raises_is_passed_over(release: ModuleType) -> None:
-    world, broken, tap = World({"t": 1}), Tap(), Tap()
+    world, broken, tap = World({"t": 1}), RecordingInterceptor(), RecordingInterceptor()
     broken.raises = True
-    a = member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (broken, tap)})
+    a = join_member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (broken, tap)})
     world.write("t", 0, "x", "secret")
     world.run(3_000)
     assert a.values() == ["x"]
@@ -440,10 +442,10 @@ def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType)
             raise RuntimeException("no")
 
     own = CustomAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
-    a = member(world, release, extra={"partition.assignment.strategy": (own,)})
+    a = join_member(world, release, extra={"partition.assignment.strategy": (own,)})
     world.run(3_000)
     assert heard == [((T0,), 1)] * 2
-    assert a.errors == [wrapped("RuntimeException: no")]
+    assert a.errors == [wrapped_exception("RuntimeException: no")]
     assert a.calls == [("assigned", (T0,)), ("assigned", ())]
 
 

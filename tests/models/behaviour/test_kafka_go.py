@@ -13,34 +13,34 @@ from kproto.messages.sync_group import SyncGroupRequest
 from kproto.models import contract as c
 from kproto.models.kafka_go.groupbalancer import assign
 from kproto.models.kafka_go.partition_reader import fetch_wait
-from tests.models.kafka_go.stage import Lonely, name, tp
+from tests.models.kafka_go.stage import ReaderStage, request_name, tp
 
 READS = {"auto_commit": True, "auto_commit_ms": 1_000}
 
 
 def test_a_leader_asks_for_partitions_between_join_and_sync() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.settle(but=("OffsetFetch",))
     assert reader.names() == ["FindCoordinator", "JoinGroup", "Metadata", "SyncGroup", "OffsetFetch"]
 
 
 def test_a_subscription_says_version_1_and_stops_where_version_0_does() -> None:
-    (join,) = Lonely().join().asked("JoinGroup")
+    (join,) = ReaderStage().join().asked("JoinGroup")
     assert join.protocols[0].metadata == b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
     assert [one.name for one in join.protocols] == ["range", "roundrobin"]
     assert join.member_id == ""
 
 
 def test_each_partition_asks_for_both_ends_twice_before_it_fetches() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     asked = [one.topics[0].partitions[0] for one in reader.asked("ListOffsets")]
     assert [one.timestamp for one in asked if one.partition_index == 0] == [-2, -1, -2, -1]
     assert len(reader.asked("Fetch")) == 2
 
 
 def test_each_partition_has_a_connection_of_its_own() -> None:
-    reader = Lonely().join()
-    lanes = {one.to for one in reader.told(c.SendRequest) if name(one) == "Fetch"}
+    reader = ReaderStage().join()
+    lanes = {one.to for one in reader.told(c.SendRequest) if request_name(one) == "Fetch"}
     assert len(lanes) == 2
 
 
@@ -50,7 +50,7 @@ def test_a_round_trip_is_taken_off_what_the_broker_may_wait() -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16, 22, 25, 27, 30])
 def test_whatever_a_heartbeat_is_answered_means_join_again_with_the_same_id(code: int) -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [code]
     reader.wait(250)
     assert len(reader.asked("JoinGroup")) == 1
@@ -62,7 +62,7 @@ def test_whatever_a_heartbeat_is_answered_means_join_again_with_the_same_id(code
 
 
 def test_a_rebalance_waits_for_open_fetches_without_a_heartbeat() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(5_000)
     assert len(reader.asked("Heartbeat")) == 1
@@ -73,7 +73,7 @@ def test_a_rebalance_waits_for_open_fetches_without_a_heartbeat() -> None:
 
 
 def test_what_is_queued_is_committed_before_the_next_generation() -> None:
-    reader = Lonely(watch=False, **READS).join()
+    reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a", b"b")
     reader.do(c.PollCalled(50))
     reader.errors[HeartbeatRequest] = [27]
@@ -84,7 +84,7 @@ def test_what_is_queued_is_committed_before_the_next_generation() -> None:
 
 
 def test_what_is_read_between_two_generations_is_committed_with_the_next() -> None:
-    reader = Lonely(watch=False, **READS).join()
+    reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a", b"b")
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
@@ -100,7 +100,7 @@ def test_what_is_read_between_two_generations_is_committed_with_the_next() -> No
 
 
 def test_records_of_an_older_assignment_are_dropped() -> None:
-    reader = Lonely(watch=False, **READS).join()
+    reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a", b"b")
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
@@ -112,7 +112,7 @@ def test_records_of_an_older_assignment_are_dropped() -> None:
 
 
 def test_a_commit_is_tried_three_times_and_kept() -> None:
-    reader = Lonely(watch=False, **READS).join()
+    reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a")
     reader.do(c.PollCalled(50))
     reader.errors[OffsetCommitRequest] = [25, 25, 25]
@@ -123,7 +123,7 @@ def test_a_commit_is_tried_three_times_and_kept() -> None:
 
 
 def test_a_join_that_is_refused_forgets_the_id_and_waits() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [25]
     reader.wait(250)
     reader.errors[JoinGroupRequest] = [25]
@@ -138,7 +138,7 @@ def test_a_join_that_is_refused_forgets_the_id_and_waits() -> None:
 
 
 def test_a_sync_that_is_refused_leaves_the_group_first() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [25]
     reader.settle()
     assert reader.names()[-2:] == ["FindCoordinator", "LeaveGroup"]
@@ -147,14 +147,14 @@ def test_a_sync_that_is_refused_leaves_the_group_first() -> None:
 
 
 def test_a_sync_that_says_rebalance_is_joined_again_at_once_with_the_id() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [27]
     reader.settle()
     assert [one.member_id for one in reader.asked("JoinGroup")] == ["", "m-1"]
 
 
 def test_the_third_error_in_a_row_reaches_an_application_that_waits() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.errors[JoinGroupRequest] = [15, 15, 15]
     reader.settle()
     reader.do(c.PollCalled(60_000))
@@ -165,7 +165,7 @@ def test_the_third_error_in_a_row_reaches_an_application_that_waits() -> None:
 
 
 def test_a_watcher_that_sees_growth_ends_the_generation() -> None:
-    reader = Lonely(metadata_ms=500).join()
+    reader = ReaderStage(metadata_ms=500).join()
     reader.partitions = 3
     reader.wait(600)
     reader.records(0)
@@ -175,26 +175,26 @@ def test_a_watcher_that_sees_growth_ends_the_generation() -> None:
 
 
 def test_without_the_watcher_growth_is_never_seen() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.partitions = 3
     reader.wait(600_000)
     assert len(reader.asked("JoinGroup")) == 1
 
 
 def test_an_error_that_answers_a_watcher_is_passed_over() -> None:
-    reader = Lonely(metadata_ms=500).join()
+    reader = ReaderStage(metadata_ms=500).join()
     reader.errors[MetadataRequest] = [5, 29]
     reader.wait(1_600)
     assert len(reader.asked("JoinGroup")) == 1
 
 
 def test_a_full_queue_stops_the_fetches() -> None:
-    reader = Lonely(watch=False, extra={"QueueCapacity": 3}).join()
+    reader = ReaderStage(watch=False, extra={"QueueCapacity": 3}).join()
     reader.records(0, b"a", b"b", b"c", b"d")
     assert not [
         one
         for one in reader.open
-        if name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == 0
+        if request_name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == 0
     ]  # type: ignore[attr-defined]
     reader.do(c.PollCalled(0))
     assert [one.offset for one in reader.told(c.FinishPoll)[-1].records] == [0, 1, 2, 3]
@@ -202,7 +202,7 @@ def test_a_full_queue_stops_the_fetches() -> None:
 
 
 def test_close_commits_and_leaves_on_a_new_connection() -> None:
-    reader = Lonely(watch=False, **READS).join()
+    reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a")
     reader.do(c.PollCalled(50))
     before = len(reader.names())
@@ -216,7 +216,7 @@ def test_close_commits_and_leaves_on_a_new_connection() -> None:
 
 
 def test_close_waits_for_an_open_join() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.settle(but=("JoinGroup",))
     reader.do(c.CloseCalled())
     assert reader.told(c.FinishClose) == []
@@ -227,7 +227,7 @@ def test_close_waits_for_an_open_join() -> None:
 
 
 def test_close_in_the_backoff_leaves_nobody() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.errors[JoinGroupRequest] = [15]
     reader.settle()
     assert isinstance(reader.do(c.CloseCalled())[-1], c.FinishClose)
@@ -235,7 +235,7 @@ def test_close_in_the_backoff_leaves_nobody() -> None:
 
 
 def test_commit_messages_waits_for_its_answer() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.records(0, b"a")
     reader.do(c.PollCalled(50))
     token = object()
@@ -246,7 +246,7 @@ def test_commit_messages_waits_for_its_answer() -> None:
 
 
 def test_commit_messages_while_joining_is_answered_when_its_context_ends() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.records(0, b"a")
     reader.do(c.PollCalled(50))
     reader.errors[HeartbeatRequest] = [27]
@@ -259,7 +259,7 @@ def test_commit_messages_while_joining_is_answered_when_its_context_ends() -> No
 
 
 def test_a_leader_cannot_read_subscriptions_with_more_than_version_0() -> None:
-    reader = Lonely(watch=False).begin()
+    reader = ReaderStage(watch=False).begin()
     reader.metadata += b"\x00\x00\x00\x00"  # no owned partitions, as Java writes it
     reader.settle()
     assert reader.asked("SyncGroup") == []
@@ -279,11 +279,11 @@ def test_roundrobin_begins_each_topic_with_the_first_member() -> None:
 @pytest.mark.parametrize("options", [{"assignors": ("sticky",)}, {"reset": "none"}])
 def test_what_newreader_would_panic_at_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
-        Lonely(**options)
+        ReaderStage(**options)
 
 
 def test_the_connection_that_is_late_is_closed() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     reader.now += 200
     (beat,) = [one for one in reader.do(c.DeadlineReached()) if isinstance(one, c.SendRequest)]
     out = reader.do(c.RequestFailed(beat.request, "late", late=True))
@@ -291,6 +291,6 @@ def test_the_connection_that_is_late_is_closed() -> None:
 
 
 def test_what_was_assigned_and_taken_is_told_without_waiting() -> None:
-    reader = Lonely(watch=False).join()
+    reader = ReaderStage(watch=False).join()
     (told,) = reader.told(c.RunCallback)
     assert told == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)

@@ -24,25 +24,25 @@ T0 = TopicPartition("t", 0)
 TIMES = {"session_ms": 6000, "heartbeat_ms": 300, "auto_commit_ms": 1000, "metadata_ms": 1000}
 
 
-def joined(topics: int = 2, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(topics: int = 2, **conf: object) -> tuple[Stage, Member]:
     stage = Stage({"t": topics})
     stage.produce("t", range(topics), 10)
-    a = stage.member("A", librdkafka, **{"reset": "earliest", **TIMES, **conf})
-    a.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("assigned"))
+    a = stage.add_member("A", librdkafka, **{"reset": "earliest", **TIMES, **conf})
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
     stage.run(400)
     return stage, a
 
 
-def second(stage: Stage, **conf: object) -> Member:
-    b = stage.member("B", librdkafka, **{"reset": "earliest", **TIMES, **conf})
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: b.heard("assigned"))
+def add_second_member(stage: Stage, **conf: object) -> Member:
+    b = stage.add_member("B", librdkafka, **{"reset": "earliest", **TIMES, **conf})
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: b.has_printed("assigned"))
     stage.run(600)
     return b
 
 
-def said(member: Member, *apis: str) -> list[str]:
+def requests_of(member: Member, *apis: str) -> list[str]:
     return [line for line in member.requests if line.split()[0] in apis]
 
 
@@ -50,7 +50,7 @@ def said(member: Member, *apis: str) -> list[str]:
 
 
 def test_a_join_is_said_as_the_original_says_it() -> None:
-    _, a = joined()
+    _, a = stage_with_member()
     claim = "(v3 topics=t own=none gen=-1 ud=0b)"
     join = f"sess=6000 reb=300000 reason=null range{claim} roundrobin{claim}"
     assert [line for line in a.requests if not line.startswith(("Metadata", "Find"))] == [
@@ -65,10 +65,10 @@ def test_a_join_is_said_as_the_original_says_it() -> None:
 
 
 def test_an_eager_member_commits_after_the_revoked_callback_and_then_joins() -> None:
-    stage, a = joined()
-    second(stage)
+    stage, a = stage_with_member()
+    add_second_member(stage)
     at = a.requests.index("Heartbeat v3 gen=1 id=A1 -> 27")
-    told = next(order for _, order, line in a.said if line.startswith("revoked"))
+    told = next(order for _, order, line in a.printed if line.startswith("revoked"))
     commit = next(line for line in a.lines if str(line).startswith("Commit v9 gen=1"))
     assert a.requests[at + 1].startswith("Commit v9 gen=1 id=A1 t:0@10/e0,t:1@10/e0 -> 0")
     assert a.requests[at + 2].startswith("Join v5 id=A1")
@@ -76,32 +76,32 @@ def test_an_eager_member_commits_after_the_revoked_callback_and_then_joins() -> 
 
 
 def test_cooperative_partitions_move_one_by_one_from_the_first() -> None:
-    stage, a = joined(4, assignors=["cooperative-sticky"])
-    second(stage, assignors=["cooperative-sticky"])
+    stage, a = stage_with_member(4, assignors=["cooperative-sticky"])
+    add_second_member(stage, assignors=["cooperative-sticky"])
     stage.run(2000)
-    joins = [line.split("cooperative-sticky")[1].split(" ud")[0] for line in said(a, "Join")[2:]]
+    joins = [line.split("cooperative-sticky")[1].split(" ud")[0] for line in requests_of(a, "Join")[2:]]
     assert joins[:2] == ["(v3 topics=t own=t:0,t:1,t:2,t:3 gen=1", "(v3 topics=t own=t:2,t:3 gen=2"]
-    assert said(a, "Sync")[1] == "Sync v3 gen=2 id=A1 assign A1=t:2,t:3 B1=none -> 0 got=t:2,t:3"
+    assert requests_of(a, "Sync")[1] == "Sync v3 gen=2 id=A1 assign A1=t:2,t:3 B1=none -> 0 got=t:2,t:3"
 
 
 def test_1_9_speaks_older_versions_and_says_no_generation() -> None:
-    _, a = joined(version="1.9")
-    assert said(a, "Join")[0].endswith(
+    _, a = stage_with_member(version="1.9")
+    assert requests_of(a, "Join")[0].endswith(
         "range(v1 topics=t own=none ud=0b) roundrobin(v1 topics=t own=none ud=0b) -> 79 id=A1"
     )
-    assert said(a, "OffsetFetch")[0].startswith("OffsetFetch v7")
-    assert said(a, "ListOffsets")[0].startswith("ListOffsets v2")
+    assert requests_of(a, "OffsetFetch")[0].startswith("OffsetFetch v7")
+    assert requests_of(a, "ListOffsets")[0].startswith("ListOffsets v2")
 
 
 def test_any_member_joins_again_when_partitions_are_added() -> None:
-    stage, a = joined()
-    b = second(stage)
+    stage, a = stage_with_member()
+    b = add_second_member(stage)
     b.inject("Heartbeat", *[0] * 50)
-    before = len(said(b, "Join"))
+    before = len(requests_of(b, "Join"))
     stage.grow("t", 4)
-    stage.run(until=lambda: len(said(b, "Join")) > before)
+    stage.run(until=lambda: len(requests_of(b, "Join")) > before)
     assert "Heartbeat v3 gen=2 id=B1 -> 27" not in b.requests[-1]
-    assert stage.run(until=lambda: a.heard("assigned", 3))
+    assert stage.run(until=lambda: a.has_printed("assigned", 3))
 
 
 def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_without_a_revoke() -> None:
@@ -119,117 +119,117 @@ def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_w
 def test_heartbeats_go_on_while_the_application_is_away() -> None:
     """Also where nothing but the loop itself is due: no commits, no polls."""
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
-    a = stage.member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
+    a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
     a.do(c.SubscribeCalled(("t",)))
     stage.run(60_000)
-    assert len(said(a, "Heartbeat")) > 30
-    assert len(said(a, "Join")) == 2
+    assert len(requests_of(a, "Heartbeat")) > 30
+    assert len(requests_of(a, "Join")) == 2
 
 
 @pytest.mark.parametrize("code", [23, 26, 27, 81])
 def test_a_join_that_is_refused_is_told_and_tried_again(code: int) -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Join", code)
-    second(stage)
-    assert any(line.startswith("error") for *_, line in a.said)
-    assert said(a, "Join")[-1].split(" -> ")[1].startswith("0 gen=2")
+    add_second_member(stage)
+    assert any(line.startswith("error") for *_, line in a.printed)
+    assert requests_of(a, "Join")[-1].split(" -> ")[1].startswith("0 gen=2")
 
 
 def test_a_sync_that_finds_a_loading_coordinator_is_sent_again() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Sync", 14)
-    second(stage)
-    one, two = said(a, "Sync")[1:3]
+    add_second_member(stage)
+    one, two = requests_of(a, "Sync")[1:3]
     assert (one.split(" -> ")[0], one.split(" -> ")[1]) == (two.split(" -> ")[0], "14!")
 
 
 def test_an_unknown_member_loses_everything_without_a_commit_and_joins_with_no_id() -> None:
-    stage, a = joined(auto_commit_ms=60_000)
+    stage, a = stage_with_member(auto_commit_ms=60_000)
     a.inject("Heartbeat", 25)
-    stage.run(until=lambda: a.heard("lost"))
+    stage.run(until=lambda: a.has_printed("lost"))
     stage.run(10)
-    assert not said(a, "Commit")
-    assert said(a, "Join")[2].startswith("Join v5 id=- ")
+    assert not requests_of(a, "Commit")
+    assert requests_of(a, "Join")[2].startswith("Join v5 id=- ")
 
 
 def test_an_illegal_generation_for_a_commit_while_joining_only_fails_that_commit() -> None:
-    stage, a = joined(4, auto_commit=False, assignors=["cooperative-sticky"])
+    stage, a = stage_with_member(4, auto_commit=False, assignors=["cooperative-sticky"])
     a.hold("Join", 1000)
-    b = stage.member("B", librdkafka, reset="earliest", assignors=["cooperative-sticky"], **TIMES)
-    b.tell("subscribe t")
-    stage.run(until=lambda: len(said(a, "Join")) == 3)
+    b = stage.add_member("B", librdkafka, reset="earliest", assignors=["cooperative-sticky"], **TIMES)
+    b.run_command("subscribe t")
+    stage.run(until=lambda: len(requests_of(a, "Join")) == 3)
     stage.run(20)
-    a.tell("commit")
-    stage.run(until=lambda: a.heard("commit"))
-    assert a.heard("commit ILLEGAL_GENERATION")
-    assert not a.heard("lost")
+    a.run_command("commit")
+    stage.run(until=lambda: a.has_printed("commit"))
+    assert a.has_printed("commit ILLEGAL_GENERATION")
+    assert not a.has_printed("lost")
     assert a.state.generation != -1
 
 
 def test_a_fenced_static_member_is_told_once_and_says_nothing_more() -> None:
-    stage, a = joined(instance="ia", auto_commit=False)
+    stage, a = stage_with_member(instance="ia", auto_commit=False)
     a.inject("Heartbeat", 82)
-    stage.run(until=lambda: a.heard("error _FATAL"))
-    before = len(said(a, "Heartbeat", "Join", "Commit"))
+    stage.run(until=lambda: a.has_printed("error _FATAL"))
+    before = len(requests_of(a, "Heartbeat", "Join", "Commit"))
     stage.run(20_000)
-    assert len(said(a, "Heartbeat", "Join", "Commit")) == before
-    assert not a.heard("lost")
+    assert len(requests_of(a, "Heartbeat", "Join", "Commit")) == before
+    assert not a.has_printed("lost")
 
 
 def test_without_answers_the_session_ends_by_the_members_own_clock() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.hold("Heartbeat", 20_000)
-    assert stage.run(8_000, until=lambda: a.heard("lost"))
-    assert not said(a, "Leave")
+    assert stage.run(8_000, until=lambda: a.has_printed("lost"))
+    assert not requests_of(a, "Leave")
 
 
 def test_an_application_that_does_not_poll_is_left_out_until_it_does() -> None:
-    stage, a = joined(max_poll_ms=6000)
-    a.tell("sleep 9000")
-    assert stage.run(8_000, until=lambda: bool(said(a, "Leave")))
-    joins = len(said(a, "Join"))
+    stage, a = stage_with_member(max_poll_ms=6000)
+    a.run_command("sleep 9000")
+    assert stage.run(8_000, until=lambda: bool(requests_of(a, "Leave")))
+    joins = len(requests_of(a, "Join"))
     stage.run(1_500)
-    assert len(said(a, "Join")) == joins
-    assert not a.heard("lost")
-    assert stage.run(3_000, until=lambda: a.heard("error _MAX_POLL_EXCEEDED"))
-    order = {line.split()[0]: number for _, number, line in a.said}
-    assert order["lost"] < next(number for _, number, line in a.said if line.startswith("error"))
+    assert len(requests_of(a, "Join")) == joins
+    assert not a.has_printed("lost")
+    assert stage.run(3_000, until=lambda: a.has_printed("error _MAX_POLL_EXCEEDED"))
+    order = {line.split()[0]: number for _, number, line in a.printed}
+    assert order["lost"] < next(number for _, number, line in a.printed if line.startswith("error"))
 
 
 def test_a_static_member_leaves_when_it_unsubscribes_but_not_when_it_closes() -> None:
-    stage, a = joined(instance="ia")
-    a.tell("unsubscribe")
+    stage, a = stage_with_member(instance="ia")
+    a.run_command("unsubscribe")
     stage.run(500)
-    assert len(said(a, "Leave")) == 1
-    a.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("assigned", 2))
-    a.tell("close")
+    assert len(requests_of(a, "Leave")) == 1
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned", 2))
+    a.run_command("close")
     assert stage.run(until=lambda: a.closed)
-    assert len(said(a, "Leave")) == 1
+    assert len(requests_of(a, "Leave")) == 1
 
 
 def test_a_broken_coordinator_connection_is_looked_up_and_positions_are_validated() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     for wire in list(a.wires.values()):
-        wire.broken("reset")
+        wire.break_connection("reset")
     stage.run(3000)
-    assert said(a, "EpochEnd") == ["EpochEnd v2 t:0@e0 -> 0", "EpochEnd v2 t:1@e0 -> 0"]
+    assert requests_of(a, "EpochEnd") == ["EpochEnd v2 t:0@e0 -> 0", "EpochEnd v2 t:1@e0 -> 0"]
     assert a.state.generation == 1
-    assert len(said(a, "Join")) == 2
+    assert len(requests_of(a, "Join")) == 2
 
 
 # ---- commits
 
 
 def test_timer_commits_what_is_newer_and_an_unassign_commits_it_again() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.run(1000)
-    assert len(said(a, "Commit")) == 1
+    assert len(requests_of(a, "Commit")) == 1
     stage.run(3000)
-    assert len(said(a, "Commit")) == 1
-    a.tell("close")
+    assert len(requests_of(a, "Commit")) == 1
+    a.run_command("close")
     stage.run(until=lambda: a.closed)
-    assert len(said(a, "Commit")) == 2
+    assert len(requests_of(a, "Commit")) == 2
 
 
 @pytest.mark.parametrize(
@@ -242,16 +242,16 @@ def test_timer_commits_what_is_newer_and_an_unassign_commits_it_again() -> None:
     ],
 )
 def test_s0_11_both_commit_paths(options: dict[str, object], timer: int, closing: int) -> None:
-    stage, a = joined(**options)
+    stage, a = stage_with_member(**options)
     stage.run(2500)
-    assert len(said(a, "Commit")) == timer
-    a.tell("close")
+    assert len(requests_of(a, "Commit")) == timer
+    a.run_command("close")
     stage.run(until=lambda: a.closed)
-    assert len(said(a, "Commit")) == closing
+    assert len(requests_of(a, "Commit")) == closing
 
 
 def test_s0_12_a_record_handed_over_is_stored_as_its_offset_plus_one() -> None:
-    stage, a = joined(auto_commit=False)
+    stage, a = stage_with_member(auto_commit=False)
     stage.run(500)
     assert a.state.partitions[T0].stored_position.offset == 10
     assert a.state.partitions[T0].committed_position.offset == INVALID
@@ -270,77 +270,77 @@ def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_
 
 
 def test_store_by_hand_is_refused_beside_the_automatic_one_and_for_what_is_not_assigned() -> None:
-    stage, a = joined(auto_commit=False, **{"enable.auto.offset.store": False})
+    stage, a = stage_with_member(auto_commit=False, **{"enable.auto.offset.store": False})
     assert offset_store.store(a.state, {T0: 4}) is None
     assert offset_store.store(a.state, {TopicPartition("t", 9): 4}) == ("_STATE", "Local: Erroneous state")
-    a.tell("commit")
+    a.run_command("commit")
     stage.run(100)
-    assert said(a, "Commit") == ["Commit v9 gen=1 id=A1 t:0@4/e-1 -> 0"]
-    _, other = joined()
+    assert requests_of(a, "Commit") == ["Commit v9 gen=1 id=A1 t:0@4/e-1 -> 0"]
+    _, other = stage_with_member()
     assert offset_store.store(other.state, {T0: 4}) is not None
 
 
 def test_nothing_to_commit_is_no_offset() -> None:
-    stage, a = joined(auto_commit=False)
+    stage, a = stage_with_member(auto_commit=False)
     for _ in range(2):
-        a.tell("commit")
+        a.run_command("commit")
     stage.run(200)
-    assert [line.split()[1] for *_, line in a.said if line.startswith("commit")] == ["ok", "_NO_OFFSET"]
+    assert [line.split()[1] for *_, line in a.printed if line.startswith("commit")] == ["ok", "_NO_OFFSET"]
 
 
 # ---- subscribe, assign, seek
 
 
 def test_s0_6_an_eager_resubscribe_to_the_same_topics_revokes_and_joins_again_without_leaving() -> None:
-    stage, a = joined()
-    a.tell("subscribe t")
-    assert stage.run(until=lambda: a.heard("assigned", 2))
-    assert [line.split()[0] for *_, line in a.said if line.split()[0] in ("assigned", "revoked")] == [
+    stage, a = stage_with_member()
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned", 2))
+    assert [line.split()[0] for *_, line in a.printed if line.split()[0] in ("assigned", "revoked")] == [
         "assigned",
         "revoked",
         "assigned",
     ]
-    assert not said(a, "Leave")
+    assert not requests_of(a, "Leave")
 
 
 def test_s0_6_a_cooperative_resubscribe_to_the_same_topics_does_nothing() -> None:
-    stage, a = joined(assignors=["cooperative-sticky"])
-    a.tell("subscribe t")
+    stage, a = stage_with_member(assignors=["cooperative-sticky"])
+    a.run_command("subscribe t")
     stage.run(2000)
-    assert not a.heard("revoked")
-    assert len(said(a, "Join")) == 2
+    assert not a.has_printed("revoked")
+    assert len(requests_of(a, "Join")) == 2
 
 
 def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.topic("u", 1)
-    a.tell("poll off")
-    second_one = stage.member("B", librdkafka, reset="earliest", **TIMES)
-    second_one.tell("subscribe t")
+    a.run_command("poll off")
+    second_one = stage.add_member("B", librdkafka, reset="earliest", **TIMES)
+    second_one.run_command("subscribe t")
     stage.run(until=lambda: a.state.state is CgrpJoinState.WAIT_UNASSIGN_CALL)
     a.do(c.SubscribeCalled(("u",)))
     stage.run(20)
     assert a.state.subscription == ("t",)
     assert a.state.next_subscription == ("u",)
-    a.tell("poll on")
-    assert stage.run(until=lambda: a.heard("assigned u:0"))
+    a.run_command("poll on")
+    assert stage.run(until=lambda: a.has_printed("assigned u:0"))
 
 
 def test_the_wrong_family_of_assign_is_state() -> None:
-    _, a = joined()
+    _, a = stage_with_member()
     a.do(c.AssignCalled({T0: 3}, "add"))
-    assert a.heard("error _STATE")
-    _, b = joined(assignors=["cooperative-sticky"])
+    assert a.has_printed("error _STATE")
+    _, b = stage_with_member(assignors=["cooperative-sticky"])
     b.do(c.AssignCalled({T0: 3}))
-    assert b.heard("error _STATE")
+    assert b.has_printed("error _STATE")
 
 
 def test_s0_9_seeks_that_are_refused() -> None:
-    stage, a = joined(auto_commit=False)
+    stage, a = stage_with_member(auto_commit=False)
     a.do(c.SeekCalled(T0, STORED))
-    assert a.heard("error _INVALID_ARG")
+    assert a.has_printed("error _INVALID_ARG")
     a.do(c.SeekCalled(TopicPartition("t", 7), 1))
-    assert a.heard("error _UNKNOWN_PARTITION")
+    assert a.has_printed("error _UNKNOWN_PARTITION")
     assert librdkafka.assigned_offsets(a.state)[T0] == STORED
     a.do(c.SeekCalled(T0, 4))
     assert librdkafka.assigned_offsets(a.state)[T0] == STORED
@@ -368,12 +368,12 @@ class Handler:
         self.stage.produce("test", [0], 9)
         self.tp = TopicPartition("test", 0)
         off = {"enable.auto.offset.store": False, "enable.partition.eof": True}
-        helper = self.stage.member("H", librdkafka, group="test", auto_commit=False)
+        helper = self.stage.add_member("H", librdkafka, group="test", auto_commit=False)
         self.stage.run(100)
         helper.do(c.CommitCalled(1, {self.tp: 5}))
         self.stage.run(until=lambda: 1 in helper.committed)
         helper.do(c.CloseCalled())
-        self.app = self.stage.member(
+        self.app = self.stage.add_member(
             "A", librdkafka, group="test", auto_commit=False, reset="earliest", **off, **extra
         )
         self.stage.run(10)
@@ -383,10 +383,10 @@ class Handler:
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> tuple[dict[int, int], int | None, str]:
         """Assign, seek and poll: the last assignment, the first message's offset, and the seek's error."""
-        errors = len(self.app.said)
+        errors = len(self.app.printed)
         self.app.do(c.AssignCalled({self.tp: 2}))
         self.app.do(c.SeekCalled(self.tp, 2))
-        refused = " ".join(line for *_, line in self.app.said[errors:] if line.startswith("error"))
+        refused = " ".join(line for *_, line in self.app.printed[errors:] if line.startswith("error"))
         first: int | None = None
         for _ in range(polls):
             got = self.app.poll(timeout_ms)
@@ -444,7 +444,7 @@ def test_seed_f_the_second_subscribe_brings_revoked_and_assigned_into_the_polls(
     handler.subscribe()
     assigned, _, _ = handler.request()
     assert assigned == {0: STORED}
-    assert [line.split()[0] for *_, line in handler.app.said if line[:3] in ("ass", "rev")] == [
+    assert [line.split()[0] for *_, line in handler.app.printed if line[:3] in ("ass", "rev")] == [
         "assigned",
         "revoked",
         "assigned",
@@ -494,7 +494,7 @@ def test_s0_10_nothing_of_this_moves_the_committed_offset() -> None:
     for _ in range(3):
         handler.request()
         handler.stage.run(5000)
-    assert not said(handler.app, "Commit")
+    assert not requests_of(handler.app, "Commit")
     assert handler.committed() == 5
 
 
@@ -502,7 +502,7 @@ def test_s0_13_the_end_of_a_partition_is_told_once() -> None:
     handler = Handler()
     handler.subscribe()
     handler.request(40)
-    ends = [line for *_, line in handler.app.said if "_PARTITION_EOF" in line]
+    ends = [line for *_, line in handler.app.printed if "_PARTITION_EOF" in line]
     assert len(ends) == 2  # once by hand, once more when the group's assignment started it again
     assert ends[0] == (
         "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
@@ -515,7 +515,7 @@ def test_s0_13_the_end_is_told_by_the_fetch_behind_the_last_record() -> None:
     handler.app.poll(400)
     begun = handler.stage.now
     handler.app.poll(400)
-    assert any("_PARTITION_EOF" in line for *_, line in handler.app.said)
+    assert any("_PARTITION_EOF" in line for *_, line in handler.app.printed)
     assert handler.stage.now - begun >= 100  # what a fetch from the end on waits for a record
 
 
@@ -540,10 +540,10 @@ def test_whoever_answers_last_wins(seed: int) -> None:
     for _ in range(draw.randint(1, 4)):
         handler.stage.run(draw.randint(1, 2500))
         handler.app.do(c.AssignCalled({handler.tp: 2}))
-        by_hand = len(handler.app.said)
+        by_hand = len(handler.app.printed)
         for _ in range(draw.randint(0, 4)):
             handler.app.poll(draw.randint(50, 500))
-        answered = any(line.startswith("assigned") for *_, line in handler.app.said[by_hand:])
+        answered = any(line.startswith("assigned") for *_, line in handler.app.printed[by_hand:])
         assert librdkafka.assigned_offsets(handler.app.state)[handler.tp] == (STORED if answered else 2)
 
 
@@ -580,10 +580,10 @@ def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
 def test_connections_that_break_at_any_moment_are_ridden_out(at: int) -> None:
     stage = Stage({"t": 2})
     stage.produce("t", range(2), 10)
-    a = stage.member("A", librdkafka, reset="earliest", **TIMES)
-    a.tell("subscribe t")
+    a = stage.add_member("A", librdkafka, reset="earliest", **TIMES)
+    a.run_command("subscribe t")
     stage.run(at + 1)
-    a.drop()
+    a.drop_connections()
     assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= ALL)
 
 

@@ -34,13 +34,13 @@ USUAL: dict[str, Any] = {
 }
 
 
-def ours(world: World, name: str, **options: Any) -> Consumer:
+def join_kproto(world: World, name: str, **options: Any) -> Consumer:
     given = {**QUICK, "partition_assignment_strategy": "range", **options}
     made: Consumer = world.join(name, topics=["t"], **given)
     return made
 
 
-def theirs(world: World, kind: str, **options: Any) -> Member:
+def join_model(world: World, kind: str, **options: Any) -> Member:
     machine, own = OTHERS[kind]
     made: Member = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
     return made
@@ -49,7 +49,7 @@ def theirs(world: World, kind: str, **options: Any) -> Member:
 @pytest.mark.parametrize("kind", OTHERS)
 def test_both_have_their_share_and_read_it(kind: str) -> None:
     world = World({"t": 6})
-    a, b = ours(world, "one"), theirs(world, kind)
+    a, b = join_kproto(world, "one"), join_model(world, kind)
     assert world.run(30_000, until=lambda: len(a.owned) == len(b.owned) == 3 and world.is_stable("g"))
     for partition in range(6):
         world.write("t", partition, "x", "y")
@@ -61,14 +61,14 @@ def test_both_have_their_share_and_read_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", OTHERS)
 def test_what_the_other_one_read_and_committed_is_not_read_again(kind: str) -> None:
     world = World({"t": 4})
-    b = theirs(world, kind)
+    b = join_model(world, kind)
     for partition in range(4):
         world.write("t", partition, "x", "y")
     assert world.run(30_000, until=lambda: len(b.records) == 8)
     b.commit()
     world.run(3_000)
     b.close()
-    a = ours(world, "one")
+    a = join_kproto(world, "one")
     for partition in range(4):
         world.write("t", partition, "z")
     assert world.run(30_000, until=lambda: len(a.owned) == 4 and len(a.records) >= 4)

@@ -21,29 +21,29 @@ USUAL = {
 PROTOCOLS = "range(v1 topics=t) roundrobin(v1 topics=t)"
 
 
-def joined(partitions: int = 2, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(partitions: int = 2, **conf: object) -> tuple[Stage, Member]:
     stage = Stage({"t": partitions})
     stage.produce("t", range(partitions), 5)
-    a = stage.member("A", sarama_cluster, **{**USUAL, **conf})
-    a.tell("subscribe t")
+    a = stage.add_member("A", sarama_cluster, **{**USUAL, **conf})
+    a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 5 * partitions)
     stage.run(400)
     return stage, a
 
 
-def second(stage: Stage, **conf: object) -> Member:
-    b = stage.member("B", sarama_cluster, **{**USUAL, **conf})
-    b.tell("subscribe t")
-    assert stage.run(until=lambda: b.heard("assigned"))
+def add_second_member(stage: Stage, **conf: object) -> Member:
+    b = stage.add_member("B", sarama_cluster, **{**USUAL, **conf})
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: b.has_printed("assigned"))
     stage.run(1_000)
     return b
 
 
-def said(member: Member, *apis: str) -> list[str]:
+def requests_of(member: Member, *apis: str) -> list[str]:
     return [line for line in member.requests if line.split()[0] in apis]
 
 
-def quiet(member: Member) -> list[str]:
+def lines_without_heartbeats(member: Member) -> list[str]:
     return [
         line
         for line in member.requests
@@ -51,14 +51,14 @@ def quiet(member: Member) -> list[str]:
     ]
 
 
-def moments(member: Member, word: str) -> list[int]:
-    return [time for time, _, line in member.said if line.startswith(word)]
+def times_printed(member: Member, word: str) -> list[int]:
+    return [time for time, _, line in member.printed if line.startswith(word)]
 
 
 def test_it_says_what_sarama_cluster_says() -> None:
     # As recorded of the original (sarama 1.17.0, Version V0_11_0_0) before a Kafka 4.3.1.
-    _, a = joined()
-    assert quiet(a) == [
+    _, a = stage_with_member()
+    assert lines_without_heartbeats(a) == [
         "Metadata v1 all",
         "Find v0 g -> 0",
         "Metadata v1 all",
@@ -75,82 +75,82 @@ def test_it_says_what_sarama_cluster_says() -> None:
 
 
 def test_a_rebalance_releases_and_commits_and_then_joins() -> None:
-    stage, a = joined(auto_commit_ms=60_000)
-    second(stage)
-    lines = quiet(a)
+    stage, a = stage_with_member(auto_commit_ms=60_000)
+    add_second_member(stage)
+    lines = lines_without_heartbeats(a)
     after = lines[lines.index("Heartbeat v0 gen=1 id=A1 -> 27") + 1 :]
     assert [line.split()[0] for line in after[:5]] == ["Metadata", "Find", "Commit", "Join", "Sync"]
     assert after[3].startswith("Join v0 id=A1 ")
 
 
 def test_the_first_heartbeat_comes_one_interval_after_the_sync() -> None:
-    _, a = joined()
+    _, a = stage_with_member()
     sync, beat = (next(line.now for line in a.lines if line.api == api) for api in ("Sync", "Heartbeat"))
     assert 200 <= beat - sync <= 205
 
 
 def test_s1_9_growth_is_not_seen_until_somebody_else_joins() -> None:
-    stage, a = joined(metadata_ms=1_000)
+    stage, a = stage_with_member(metadata_ms=1_000)
     stage.grow("t", 4)
     stage.produce("t", [2, 3], 5)
     stage.run(120_000)
     assert len(a.records) == 10
-    b = second(stage, metadata_ms=1_000)
+    b = add_second_member(stage, metadata_ms=1_000)
     stage.run(5_000)
     assert len(a.records) + len(b.records) == 20
 
 
 def test_s1_10_a_new_topic_that_the_whitelist_wants_is_a_rebalance_within_its_time() -> None:
-    stage, a = joined(metadata_ms=10_000, Whitelist="^t", Blacklist="bad$")
+    stage, a = stage_with_member(metadata_ms=10_000, Whitelist="^t", Blacklist="bad$")
     stage.topic("t-bad", 1)
     stage.run(30_000)
-    assert len(said(a, "Join")) == 1
+    assert len(requests_of(a, "Join")) == 1
     made = stage.now
     stage.topic("t-new", 1)
-    assert stage.run(until=lambda: a.heard("assigned t-new:0 t:0 t:1"))
+    assert stage.run(until=lambda: a.has_printed("assigned t-new:0 t:0 t:1"))
     assert stage.now - made <= 10_000 + 5_000 + 1_000
 
 
 @pytest.mark.parametrize(("code", "told"), [(27, False), (16, False), (25, True), (22, True), (14, True)])
 def test_any_heartbeat_error_ends_the_cycle_and_two_are_silent(code: int, told: bool) -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
-    assert len(said(a, "Join")) == 2
-    assert a.heard(f"error KError({code})") == told
+    assert len(requests_of(a, "Join")) == 2
+    assert a.has_printed(f"error KError({code})") == told
 
 
 def test_an_unknown_member_forgets_its_id_and_waits_a_quarter_of_a_second() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     a.inject("Join", 25)
-    stage.run(until=lambda: len(said(a, "Join")) == 3)
-    assert said(a, "Join")[1].startswith("Join v0 id=A1 ")
-    assert said(a, "Join")[2].startswith("Join v0 id=- ")
-    assert a.heard("error rebalance error")
+    stage.run(until=lambda: len(requests_of(a, "Join")) == 3)
+    assert requests_of(a, "Join")[1].startswith("Join v0 id=A1 ")
+    assert requests_of(a, "Join")[2].startswith("Join v0 id=- ")
+    assert a.has_printed("error rebalance error")
 
 
 def test_a_refused_sync_leaves_the_group_but_keeps_the_id() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     a.inject("Sync", 22)
     stage.run(3_000)
-    lines = [line.split()[0] for line in said(a, "Join", "Sync", "Leave")]
+    lines = [line.split()[0] for line in requests_of(a, "Join", "Sync", "Leave")]
     assert lines[:5] == ["Join", "Sync", "Join", "Sync", "Leave"]
-    assert said(a, "Join")[2].startswith("Join v0 id=A1 ")
+    assert requests_of(a, "Join")[2].startswith("Join v0 id=A1 ")
 
 
 def test_a_sync_while_rebalancing_does_not_leave() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     a.inject("Sync", 27)
     stage.run(3_000)
-    assert not said(a, "Leave")
-    assert not a.heard("error KError(27)")
+    assert not requests_of(a, "Leave")
+    assert not a.has_printed("error KError(27)")
 
 
 def test_an_offset_that_cannot_be_fetched_leaves_the_group() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     left, do = [14], a.do
 
@@ -161,24 +161,24 @@ def test_an_offset_that_cannot_be_fetched_leaves_the_group() -> None:
 
     a.do = refuse  # type: ignore[method-assign]
     stage.run(4_000)
-    assert len(said(a, "Leave")) == 1
-    assert a.heard("assigned", times=2)
+    assert len(requests_of(a, "Leave")) == 1
+    assert a.has_printed("assigned", times=2)
 
 
 def test_a_failing_commit_is_tried_four_times_and_ends_the_cycle() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.produce("t", [0], 1)
     a.inject("Commit", *[25] * 4)
     stage.run(3_000)
-    assert len([line for line in said(a, "Commit") if line.endswith("25!")]) == 4
-    assert a.heard("error KError(25)")
-    assert len(said(a, "Join")) == 2
+    assert len([line for line in requests_of(a, "Commit") if line.endswith("25!")]) == 4
+    assert a.has_printed("error KError(25)")
+    assert len(requests_of(a, "Join")) == 2
 
 
 def test_notifications_tell_what_was_claimed_and_released() -> None:
-    stage, a = joined()
-    second(stage)
-    told = [line for *_, line in a.said if line.startswith("error rebalance")]
+    stage, a = stage_with_member()
+    add_second_member(stage)
+    told = [line for *_, line in a.printed if line.startswith("error rebalance")]
     assert told[0] == "error rebalance start current: "
     assert told[1] == "error rebalance OK claimed: t-0 t-1; released: ; current: t-0 t-1"
     assert told[2] == "error rebalance start current: t-0 t-1"
@@ -186,35 +186,35 @@ def test_notifications_tell_what_was_claimed_and_released() -> None:
 
 
 def test_notifications_are_an_option() -> None:
-    _, a = joined(**{"Return.Notifications": False})
-    assert not a.heard("error")
+    _, a = stage_with_member(**{"Return.Notifications": False})
+    assert not a.has_printed("error")
 
 
 def test_s1_13_close_commits_and_leaves_without_dwelling() -> None:
-    stage, a = joined(auto_commit_ms=60_000)
-    a.tell("close")
+    stage, a = stage_with_member(auto_commit_ms=60_000)
+    a.run_command("close")
     assert stage.run(1_000, until=lambda: a.closed)
-    assert [line.split()[0] for line in said(a, "Commit", "Leave")] == ["Commit", "Leave"]
+    assert [line.split()[0] for line in requests_of(a, "Commit", "Leave")] == ["Commit", "Leave"]
 
 
 @pytest.mark.parametrize("when", range(0, 140, 4))
 def test_close_ends_at_every_moment(when: int) -> None:
     stage = Stage({"t": 2})
-    a = stage.member("A", sarama_cluster, **USUAL)
-    a.tell("subscribe t")
+    a = stage.add_member("A", sarama_cluster, **USUAL)
+    a.run_command("subscribe t")
     stage.run(when)
-    a.tell("close")
+    a.run_command("close")
     assert stage.run(10_000, until=lambda: a.closed)
 
 
 def test_unsubscribe_closes_the_consumer_and_the_next_one_is_a_new_member() -> None:
-    stage, a = joined()
-    a.tell("unsubscribe")
+    stage, a = stage_with_member()
+    a.run_command("unsubscribe")
     stage.run(1_000)
-    assert len(said(a, "Leave")) == 1
-    a.tell("subscribe t")
+    assert len(requests_of(a, "Leave")) == 1
+    a.run_command("subscribe t")
     stage.run(2_000)
-    assert said(a, "Join")[1].startswith("Join v0 id=- ")
+    assert requests_of(a, "Join")[1].startswith("Join v0 id=- ")
 
 
 def members(*names: str) -> dict[str, Subscription]:

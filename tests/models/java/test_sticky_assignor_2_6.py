@@ -9,7 +9,7 @@ from kproto.models.java.release import JAVA_2_6
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-def divided(count: int, **claims: bytes | None) -> dict[str, list[TopicPartition]]:
+def assign(count: int, **claims: bytes | None) -> dict[str, list[TopicPartition]]:
     members = {one: Subscription(topics=("t",), user_data=data) for one, data in claims.items()}
     plan = JAVA_2_6.assignors_2_6["sticky"].assign({"t": count}, members, {})
     assert plan != ASSIGNORS["sticky"].assign({"t": count}, members, {}), "today's divides otherwise"
@@ -18,13 +18,13 @@ def divided(count: int, **claims: bytes | None) -> dict[str, list[TopicPartition
 
 def test_who_owns_more_keeps_the_first_that_it_says() -> None:
     owned = JAVA_2_6.assignors_2_6["sticky"].user_data([T2, T0, T1], 5)
-    assert divided(3, a=owned, b=sticky_user_data([], 5)) == {"a": [T2, T0], "b": [T1]}
+    assert assign(3, a=owned, b=sticky_user_data([], 5)) == {"a": [T2, T0], "b": [T1]}
 
 
 def test_a_member_of_an_older_generation_owns_nothing() -> None:
-    plan = divided(2, a=sticky_user_data([T1], 4), b=sticky_user_data([], 5))
+    plan = assign(2, a=sticky_user_data([T1], 4), b=sticky_user_data([], 5))
     assert plan == {"a": [T0], "b": [T1]}
 
 
 def test_who_says_no_generation_is_believed_until_one_does() -> None:
-    assert divided(2, a=sticky_user_data([T1], -1), b=sticky_user_data([], 5)) == {"a": [T0], "b": [T1]}
+    assert assign(2, a=sticky_user_data([T1], -1), b=sticky_user_data([], 5)) == {"a": [T0], "b": [T1]}

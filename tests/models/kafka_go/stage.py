@@ -42,7 +42,7 @@ def tp(partition: int) -> TopicPartition:
     return TopicPartition("t", partition)
 
 
-class Lonely:
+class ReaderStage:
     """`said` is all that the machine did; `open` the requests that nobody has answered yet."""
 
     def __init__(self, **options: Any) -> None:
@@ -67,12 +67,12 @@ class Lonely:
                 self.open = [one for one in self.open if one.to != action.address]
         return out
 
-    def begin(self, *topics: str) -> Lonely:
+    def begin(self, *topics: str) -> ReaderStage:
         self.do(c.Started((("broker", 9092),), {1: (4, 18), 3: (0, 13)}))
         self.do(c.SubscribeCalled(topics or ("t",)))
         return self
 
-    def join(self) -> Lonely:
+    def join(self) -> ReaderStage:
         """Up to the first fetches."""
         self.begin()
         self.settle()
@@ -80,7 +80,7 @@ class Lonely:
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
         """Answer everything but these requests."""
-        while found := [one for one in self.open if name(one) not in but]:
+        while found := [one for one in self.open if request_name(one) not in but]:
             self.answer(found[0])
 
     def answer(self, sent: c.SendRequest, error: int | None = None) -> list[c.ModelAction]:
@@ -99,11 +99,13 @@ class Lonely:
         self.now = end
 
     def asked(self, kind: str) -> list[Any]:
-        return [one.request for one in self.said if isinstance(one, c.SendRequest) and name(one) == kind]
+        return [
+            one.request for one in self.said if isinstance(one, c.SendRequest) and request_name(one) == kind
+        ]
 
     def names(self) -> list[str]:
         """What was asked, in order."""
-        return [name(one) for one in self.said if isinstance(one, c.SendRequest)]
+        return [request_name(one) for one in self.said if isinstance(one, c.SendRequest)]
 
     def told(self, kind: type[Any]) -> list[Any]:
         return [one for one in self.said if isinstance(one, kind)]
@@ -112,7 +114,7 @@ class Lonely:
         return next(
             one
             for one in self.open
-            if name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == partition  # type: ignore[attr-defined]
+            if request_name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == partition  # type: ignore[attr-defined]
         )
 
     def records(self, partition: int, *values: bytes) -> None:
@@ -189,5 +191,5 @@ class Lonely:
                 return LeaveGroupResponse(error_code=code)
 
 
-def name(sent: c.SendRequest) -> str:
+def request_name(sent: c.SendRequest) -> str:
     return type(sent.request).__name__.removesuffix("Request")

@@ -17,33 +17,33 @@ USUAL = {
 }
 
 
-def cast(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
+def stage_with_client(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
     """A stage with topic t, and a member that has not subscribed."""
     stage = Stage({"t": partitions})
     stage.produce("t", range(partitions), records)
-    return stage, stage.member("A", sarama, **{**USUAL, **conf})
+    return stage, stage.add_member("A", sarama, **{**USUAL, **conf})
 
 
-def joined(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
     """The same, with a member that consumes everything."""
-    stage, a = cast(partitions, records, **conf)
-    a.tell("subscribe t")
+    stage, a = stage_with_client(partitions, records, **conf)
+    a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == partitions * records)
     stage.run(100)
     return stage, a
 
 
-def second(stage: Stage, name: str = "B", **conf: object) -> Member:
+def add_second_member(stage: Stage, name: str = "B", **conf: object) -> Member:
     """Another member, that consumes, too."""
-    b = stage.member(name, sarama, **{**USUAL, **conf})
-    b.tell("subscribe t")
+    b = stage.add_member(name, sarama, **{**USUAL, **conf})
+    b.run_command("subscribe t")
     word = "setup" if conf.get("assignors") == ["cooperative-sticky"] else "assigned"
-    assert stage.run(until=lambda: b.heard(word))
+    assert stage.run(until=lambda: b.has_printed(word))
     stage.run(1_000)
     return b
 
 
-def answer_offset_fetches(member: Member, *codes: int) -> None:
+def inject_offset_fetch_errors(member: Member, *codes: int) -> None:
     """These error codes into the partitions of its next OffsetFetch answers: sarama looks there first."""
     left, do = list(codes), member.do
 
@@ -55,16 +55,16 @@ def answer_offset_fetches(member: Member, *codes: int) -> None:
     member.do = changed  # type: ignore[method-assign]
 
 
-def said(member: Member, *apis: str) -> list[str]:
+def requests_of(member: Member, *apis: str) -> list[str]:
     """Its requests of these kinds with their answers, in order."""
     return [line for line in member.requests if line.split()[0] in apis]
 
 
-def at(member: Member, api: str, number: int = 0) -> int:
+def time_of_request(member: Member, api: str, number: int = 0) -> int:
     """When it sent its n-th request of this kind (negative: from the last)."""
-    return [line.now for line in member.lines if line.api == api and line.told][number]
+    return [line.now for line in member.lines if line.api == api and line.is_shown][number]
 
 
-def moments(member: Member, word: str) -> list[int]:
+def times_printed(member: Member, word: str) -> list[int]:
     """When its application heard this."""
-    return [time for time, _, line in member.said if line.startswith(word)]
+    return [time for time, _, line in member.printed if line.startswith(word)]

@@ -7,7 +7,14 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.models import contract as c
 from kproto.models import sarama
-from tests.models.sarama.stage import USUAL, at, cast, joined, moments, said
+from tests.models.sarama.stage import (
+    USUAL,
+    requests_of,
+    stage_with_client,
+    stage_with_member,
+    time_of_request,
+    times_printed,
+)
 from tests.models.stage import Member, Stage
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,7 +34,7 @@ def fetches(member: Member) -> list[tuple[int, list[tuple[str, int, int]]]]:
 
 def test_s3_9_one_fetch_holds_all_partitions_of_the_broker_without_a_session() -> None:
     # TestConsumeMessageWithSessionIDs
-    stage, a = joined(4)
+    stage, a = stage_with_member(4)
     stage.run(1_000)
     request = [line.request for line in a.lines if line.api == "Fetch"][-1]
     assert sorted(fetches(a)[-1][1]) == [("t", index, 5) for index in range(4)]
@@ -41,8 +48,8 @@ def test_s3_9_one_fetch_holds_all_partitions_of_the_broker_without_a_session() -
 
 
 def test_s3_13_both_ends_of_the_log_are_asked_for_each_partition() -> None:
-    _, a = joined()
-    assert said(a, "ListOffsets") == [
+    _, a = stage_with_member()
+    assert requests_of(a, "ListOffsets") == [
         "ListOffsets v6 iso=0 t:0@-1 -> 0 t:0@5",
         "ListOffsets v6 iso=0 t:0@-2 -> 0 t:0@0",
         "ListOffsets v6 iso=0 t:1@-1 -> 0 t:1@5",
@@ -51,13 +58,13 @@ def test_s3_13_both_ends_of_the_log_are_asked_for_each_partition() -> None:
 
 
 def test_m186_a_new_partition_is_gathered_for_a_tenth_of_a_second() -> None:
-    _, a = joined(1)
-    assert 100 <= fetches(a)[0][0] - at(a, "ListOffsets", 1) <= 104
+    _, a = stage_with_member(1)
+    assert 100 <= fetches(a)[0][0] - time_of_request(a, "ListOffsets", 1) <= 104
 
 
 def test_a_partition_is_consumed_in_order_from_where_it_was_left() -> None:
     # TestConsumerOffsetManual, TestConsumerNonSequentialOffsets
-    stage, a = joined(1)
+    stage, a = stage_with_member(1)
     stage.produce("t", [0], 700)
     assert stage.run(until=lambda: len(a.records) == 705)
     assert [one.offset for one in a.records] == list(range(705))
@@ -65,42 +72,42 @@ def test_a_partition_is_consumed_in_order_from_where_it_was_left() -> None:
 
 @pytest.mark.parametrize("code", [5, 6, 3])
 def test_a_start_that_a_new_leader_may_mend_is_tried_again(code: int) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("ListOffsets", code)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
     # GetOffset itself refreshes the topic and asks once more.
-    assert len(said(a, "ListOffsets")) == 5
-    assert not a.heard("error")
+    assert len(requests_of(a, "ListOffsets")) == 5
+    assert not a.has_printed("error")
 
 
 def test_an_offset_out_of_range_begins_at_the_initial_offset_after_asking_twice_again() -> None:
     # TestConsumerOffsetOutOfRange, with Group.ResetInvalidOffsets
-    stage, a = joined(1)
+    stage, a = stage_with_member(1)
     a.do(c.CommitCalled("x", {T0: 99}))
-    a.tell("close")
+    a.run_command("close")
     stage.run(2_000)
-    b = stage.member("B", sarama, **USUAL)
-    b.tell("subscribe t")
+    b = stage.add_member("B", sarama, **USUAL)
+    b.run_command("subscribe t")
     assert stage.run(until=lambda: len(b.records) == 5)
-    assert len(said(b, "ListOffsets")) == 4
+    assert len(requests_of(b, "ListOffsets")) == 4
 
 
 def test_an_offset_out_of_range_is_an_error_without_reset_invalid_offsets() -> None:
-    stage, a = joined(1)
+    stage, a = stage_with_member(1)
     a.do(c.CommitCalled("x", {T0: 99}))
-    a.tell("close")
+    a.run_command("close")
     stage.run(2_000)
-    b = stage.member("B", sarama, **USUAL, **{"Group.ResetInvalidOffsets": False})
-    b.tell("subscribe t")
+    b = stage.add_member("B", sarama, **USUAL, **{"Group.ResetInvalidOffsets": False})
+    b.run_command("subscribe t")
     stage.run(3_000)
-    assert b.heard("error KError(1)")
-    assert 'reason="a ConsumeClaim handler has exited"' in said(b, "Join")[2]
+    assert b.has_printed("error KError(1)")
+    assert 'reason="a ConsumeClaim handler has exited"' in requests_of(b, "Join")[2]
 
 
 def stalled(limit: int = 1) -> tuple[Stage, Member]:
     """A member whose application stops taking messages while there are more than the channel holds."""
-    stage, a = joined(2, ChannelBufferSize=4)
+    stage, a = stage_with_member(2, ChannelBufferSize=4)
     a.polling = False
     stage.run(200)
     stage.produce("t", [0], 20)
@@ -128,7 +135,7 @@ def test_s3_12_the_others_go_on_and_the_slow_one_comes_back_when_it_is_drained()
 
 
 def test_m187_below_that_time_the_slowest_partition_delays_all() -> None:
-    stage, a = joined(2, ChannelBufferSize=4, **{"Consumer.MaxProcessingTime": 60_000})
+    stage, a = stage_with_member(2, ChannelBufferSize=4, **{"Consumer.MaxProcessingTime": 60_000})
     a.polling = False
     stage.run(200)
     stage.produce("t", [0], 20)
@@ -140,7 +147,7 @@ def test_m187_below_that_time_the_slowest_partition_delays_all() -> None:
 
 def test_paused_partitions_are_left_out_and_all_paused_is_no_request() -> None:
     # TestPauseResumeConsumption, TestConsumerPause
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.do(c.PauseCalled((T0,)))
     stage.run(500)
     assert [one[1] for one in fetches(a)[-1][1]] == [1]
@@ -155,47 +162,47 @@ def test_paused_partitions_are_left_out_and_all_paused_is_no_request() -> None:
 
 
 def test_a_paused_partition_stays_paused_when_it_is_assigned_again() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.do(c.PauseCalled((T0,)))
     a.inject("Heartbeat", 27)
     stage.run(3_000)
-    assert a.heard("assigned", times=2)
+    assert a.has_printed("assigned", times=2)
     assert [one[1] for one in fetches(a)[-1][1]] == [1]
 
 
 def test_a_broken_fetch_starts_all_partitions_anew_after_two_seconds_with_an_error_each() -> None:
     # TestConsumerBounceWithReferenceOpen
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.run(1_000)
     broken = stage.now
-    a.drop()
+    a.drop_connections()
     stage.run(1_900)
-    assert len(moments(a, "error sarama.ConsumerError")) == 2
+    assert len(times_printed(a, "error sarama.ConsumerError")) == 2
     assert fetches(a)[-1][0] <= broken
     stage.run(400)
     assert fetches(a)[-1][0] >= broken + 2_000
     stage.produce("t", [0, 1], 2)
     assert stage.run(until=lambda: len(a.records) == 14)
-    assert not a.heard("revoked")
+    assert not a.has_printed("revoked")
 
 
 def test_retry_max_ends_the_partition_consumer_and_with_it_the_session() -> None:
     # TestPartitionConsumerRetryMax
-    stage, a = joined(1, **{"Consumer.Retry.Max": 1})
+    stage, a = stage_with_member(1, **{"Consumer.Retry.Max": 1})
     broken = stage.now
-    a.drop()
+    a.drop_connections()
     stage.run(until=lambda: fetches(a)[-1][0] >= broken + 2_000)
-    a.drop()
+    a.drop_connections()
     stage.run(5_000)
-    assert a.heard("error errors.errorString") or a.heard("error sarama.ConsumerError", times=3)
-    assert 'reason="a ConsumeClaim handler has exited"' in said(a, "Join")[2]
+    assert a.has_printed("error errors.errorString") or a.has_printed("error sarama.ConsumerError", times=3)
+    assert 'reason="a ConsumeClaim handler has exited"' in requests_of(a, "Join")[2]
 
 
 def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
     # One connection for each broker, and one request at a time (M78).
-    stage, a = joined(2, assignors=["cooperative-sticky"])
+    stage, a = stage_with_member(2, assignors=["cooperative-sticky"])
     a.inject("Heartbeat", 27)
     a.hold("Join", 2_000)
     stage.run(3_000)
-    start = at(a, "Join", 2)
+    start = time_of_request(a, "Join", 2)
     assert not [time for time, _ in fetches(a) if start <= time < start + 2_000]

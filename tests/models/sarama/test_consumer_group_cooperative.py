@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from kproto.group.subscription import Subscription, TopicPartition
 from kproto.models.sarama import balance_strategy
-from tests.models.sarama.stage import at, joined, moments, said, second
+from tests.models.sarama.stage import (
+    add_second_member,
+    requests_of,
+    stage_with_member,
+    time_of_request,
+    times_printed,
+)
 
 COOPERATIVE = {"assignors": ["cooperative-sticky"]}
 
 
 def test_setup_and_cleanup_are_called_once_over_all_generations() -> None:
-    stage, a = joined(4, **COOPERATIVE)
-    b = second(stage, **COOPERATIVE)
+    stage, a = stage_with_member(4, **COOPERATIVE)
+    b = add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
-    b.tell("close")
+    b.run_command("close")
     stage.run(5_000)
-    a.tell("close")
+    a.run_command("close")
     stage.run(2_000)
-    assert [len(moments(a, word)) for word in ("setup", "cleanup")] == [1, 1]
-    assert a.heard("assigned", times=6)
+    assert [len(times_printed(a, word)) for word in ("setup", "cleanup")] == [1, 1]
+    assert a.has_printed("assigned", times=6)
 
 
 def test_kept_claims_run_on_and_revoked_ones_end_alone() -> None:
-    stage, a = joined(4, **COOPERATIVE)
-    second(stage, **COOPERATIVE)
+    stage, a = stage_with_member(4, **COOPERATIVE)
+    add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
-    assert sorted(line for *_, line in a.said if line.startswith("revoked")) == ["revoked t:0", "revoked t:1"]
-    assert len(said(a, "OffsetFetch")) == 4
+    assert sorted(line for *_, line in a.printed if line.startswith("revoked")) == [
+        "revoked t:0",
+        "revoked t:1",
+    ]
+    assert len(requests_of(a, "OffsetFetch")) == 4
 
 
 def test_revoked_claims_are_committed_with_the_new_generation_before_the_second_join() -> None:
-    stage, a = joined(2, auto_commit_ms=60_000, **COOPERATIVE)
-    second(stage, **COOPERATIVE)
+    stage, a = stage_with_member(2, auto_commit_ms=60_000, **COOPERATIVE)
+    add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
     commit = next(line for line in a.lines if line.api == "Commit")
     joins = [line for line in a.lines if line.api == "Join"]
@@ -40,88 +49,90 @@ def test_revoked_claims_are_committed_with_the_new_generation_before_the_second_
 
 
 def test_the_second_join_has_no_reason_and_says_what_is_left() -> None:
-    stage, a = joined(2, **COOPERATIVE)
-    second(stage, **COOPERATIVE)
+    stage, a = stage_with_member(2, **COOPERATIVE)
+    add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
-    joins = [line.split("reason=")[1].split(" ->")[0] for line in said(a, "Join")]
+    joins = [line.split("reason=")[1].split(" ->")[0] for line in requests_of(a, "Join")]
     assert joins[2] == '"group is rebalancing" cooperative-sticky(v2 topics=t own=t:0,t:1 gen=1 ud=4b:1)'
     assert joins[3] == "null cooperative-sticky(v2 topics=t own=t:1 gen=2 ud=4b:2)"
 
 
 def test_no_heartbeat_and_no_commit_between_join_and_sync() -> None:
     # TestOffsetManagerSetGeneration: commits wait for the next generation
-    stage, a = joined(2, **COOPERATIVE)
+    stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
     a.hold("Join", 2_000)
-    stage.run(until=lambda: len(said(a, "Join")) == 3)
-    a.tell("commit")
+    stage.run(until=lambda: len(requests_of(a, "Join")) == 3)
+    a.run_command("commit")
     stage.run(3_000)
-    between = [line for line in a.lines if at(a, "Join", 2) < line.now < at(a, "Sync", 1)]
+    between = [
+        line for line in a.lines if time_of_request(a, "Join", 2) < line.now < time_of_request(a, "Sync", 1)
+    ]
     assert {line.api for line in between}.isdisjoint({"Heartbeat", "Commit"})
-    assert a.heard("commit ok")
+    assert a.has_printed("commit ok")
 
 
 def test_a_claim_that_does_not_end_in_time_ends_the_session() -> None:
     # ErrRebalanceTimedOut
-    stage, a = joined(2, max_poll_ms=1_500, **COOPERATIVE)
+    stage, a = stage_with_member(2, max_poll_ms=1_500, **COOPERATIVE)
     a.polling = False
     stage.run(200)
     stage.produce("t", [0, 1], 3)
     stage.run(500)
-    b = second(stage, **COOPERATIVE)
+    b = add_second_member(stage, **COOPERATIVE)
     stage.run(5_000)
-    assert a.heard("error errors.errorString")
+    assert a.has_printed("error errors.errorString")
     assert b is not None
     a.polling = True
-    stage.run(until=lambda: a.heard("cleanup"))
-    assert a.heard("cleanup")
+    stage.run(until=lambda: a.has_printed("cleanup"))
+    assert a.has_printed("cleanup")
 
 
 def test_losing_the_membership_with_claims_ends_consume() -> None:
     # TestConsumerGroupJoinSync: returns unknown membership when retained ownership is lost
-    stage, a = joined(2, **COOPERATIVE)
+    stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
     a.inject("Join", 25)
     stage.run(6_000)
-    assert a.heard("error KError(25)")
-    assert a.heard("cleanup")
-    assert said(a, "Join")[3].startswith("Join v8 id=- ")
+    assert a.has_printed("error KError(25)")
+    assert a.has_printed("cleanup")
+    assert requests_of(a, "Join")[3].startswith("Join v8 id=- ")
 
 
 def test_losing_the_membership_without_claims_joins_again() -> None:
     # TestConsumerGroupJoinSync: retries unknown membership when no assignment is retained
-    stage, a = joined(1, **COOPERATIVE)
-    b = second(stage, **COOPERATIVE)
+    stage, a = stage_with_member(1, **COOPERATIVE)
+    b = add_second_member(stage, **COOPERATIVE)
     empty = next(one for one in (a, b) if not one.state.group.session.claims)
     empty.inject("Heartbeat", 27)
     empty.inject("Join", 25)
     stage.run(10_000)
-    assert not empty.heard("error")
-    assert not empty.heard("cleanup")
+    assert not empty.has_printed("error")
+    assert not empty.has_printed("cleanup")
 
 
 def test_a_sync_that_has_to_be_repeated_reports_the_generation_that_was_joined() -> None:
-    stage, a = joined(2, **COOPERATIVE)
+    stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
     a.inject("Sync", 27)
     stage.run(6_000)
-    assert "own=t:0,t:1 gen=2" in said(a, "Join")[3]
+    assert "own=t:0,t:1 gen=2" in requests_of(a, "Join")[3]
 
 
 def test_growth_is_joined_without_ending_anything() -> None:
-    stage, a = joined(2, metadata_ms=1_000, **COOPERATIVE)
+    stage, a = stage_with_member(2, metadata_ms=1_000, **COOPERATIVE)
     stage.grow("t", 3)
     stage.produce("t", [2], 4)
     assert stage.run(until=lambda: len(a.records) == 14)
-    assert not a.heard("revoked")
-    assert 'reason="partitions were added to a subscribed topic"' in said(a, "Join")[2]
+    assert not a.has_printed("revoked")
+    assert 'reason="partitions were added to a subscribed topic"' in requests_of(a, "Join")[2]
 
 
 def test_the_protocol_is_cooperative_only_if_all_strategies_are() -> None:
-    stage, a = joined(2, assignors=["cooperative-sticky", "range"])
-    second(stage, assignors=["cooperative-sticky", "range"])
-    assert a.heard("assigned t:0 t:1")
-    assert a.heard("revoked t:0 t:1")
+    stage, a = stage_with_member(2, assignors=["cooperative-sticky", "range"])
+    add_second_member(stage, assignors=["cooperative-sticky", "range"])
+    assert a.has_printed("assigned t:0 t:1")
+    assert a.has_printed("revoked t:0 t:1")
 
 
 def tp(*indexes: int) -> tuple[TopicPartition, ...]:

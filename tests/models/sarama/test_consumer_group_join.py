@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.sarama.stage import at, cast, joined, moments, said, second
+from tests.models.sarama.stage import (
+    add_second_member,
+    requests_of,
+    stage_with_client,
+    stage_with_member,
+    time_of_request,
+    times_printed,
+)
 
 JOINED = "0 gen=1 id=A1 leader of 1 proto=range"
 
 
 def test_the_first_join_is_said_as_sarama_says_it() -> None:
-    _, a = joined()
+    _, a = stage_with_member()
     proto = "range(v2 topics=t own=none gen=-1)"
     assert a.requests[:7] == [
         "Metadata v11 all",
@@ -25,32 +32,34 @@ def test_the_first_join_is_said_as_sarama_says_it() -> None:
 
 @pytest.mark.parametrize("code", [14, 16])
 def test_s3_19_a_an_unknown_coordinator_is_looked_up_again_until_the_retries_are_spent(code: int) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Find", *[code] * 7)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("error"))
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("error"))
     # Coordinator at once; then after 2 s each: one lookup for every retry from 4 to 0.
-    assert len(said(a, "Find")) == 6
-    assert a.heard(f"error KError({code})")
-    assert at(a, "Find", 5) - at(a, "Find", 0) >= 10_000
+    assert len(requests_of(a, "Find")) == 6
+    assert a.has_printed(f"error KError({code})")
+    assert time_of_request(a, "Find", 5) - time_of_request(a, "Find", 0) >= 10_000
 
 
 def test_s3_19_b_a_join_without_an_answer_closes_the_connection_and_is_an_error() -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.hold("Join", 500)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(until=lambda: any(line.api == "Join" for line in a.lines))
-    a.drop()
+    a.drop_connections()
     stage.run(200)
-    assert a.heard("error errors.errorString")
-    stage.run(until=lambda: a.heard("assigned"))
-    assert [line for line in said(a, "Join") if line.endswith("silence")]
+    assert a.has_printed("error errors.errorString")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    assert [line for line in requests_of(a, "Join") if line.endswith("silence")]
 
 
 def test_s3_19_c_a_good_join_keeps_the_member_id_for_the_next_generation() -> None:
-    stage, a = joined()
-    second(stage)
-    assert said(a, "Join")[2].startswith('Join v8 id=A1 sess=6000 reb=30000 reason="group is rebalancing"')
+    stage, a = stage_with_member()
+    add_second_member(stage)
+    assert requests_of(a, "Join")[2].startswith(
+        'Join v8 id=A1 sess=6000 reb=30000 reason="group is rebalancing"'
+    )
 
 
 @pytest.mark.parametrize("code", [22, 25])
@@ -58,16 +67,16 @@ def test_s3_19_c_a_good_join_keeps_the_member_id_for_the_next_generation() -> No
 def test_s3_19_d_an_unknown_member_forgets_its_id_and_joins_at_once_without_a_retry(
     code: int, api: str
 ) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject(api, *([0, *[code] * 9] if api == "Join" else [code] * 9))
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    refused = [line for line in said(a, api) if f"-> {code}!" in line]
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    refused = [line for line in requests_of(a, api) if f"-> {code}!" in line]
     assert len(refused) == 9
-    assert not a.heard("error")
-    assert len(said(a, "Find")) == 2  # before the first join, and for the session's offsets
-    index = said(a, "Join", "Sync").index(refused[0])
-    assert "id=- " in said(a, "Join", "Sync")[index + 1]
+    assert not a.has_printed("error")
+    assert len(requests_of(a, "Find")) == 2  # before the first join, and for the session's offsets
+    index = requests_of(a, "Join", "Sync").index(refused[0])
+    assert "id=- " in requests_of(a, "Join", "Sync")[index + 1]
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 27])
@@ -75,137 +84,142 @@ def test_s3_19_d_an_unknown_member_forgets_its_id_and_joins_at_once_without_a_re
 def test_s3_19_e_f_j_these_wait_two_seconds_look_the_coordinator_up_and_keep_the_id(
     code: int, api: str
 ) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject(api, *([0, code] if api == "Join" else [code]))
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    lines = said(a, "Join", "Sync", "Find")
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    lines = requests_of(a, "Join", "Sync", "Find")
     refused = next(place for place, line in enumerate(lines) if f"-> {code}!" in line)
     assert lines[refused + 1] == "Find v3 g -> 0"
     assert lines[refused + 2].startswith("Join v8 id=A1 ")
-    assert 2_000 <= at(a, "Find", 1) - at(a, api, 1 if api == "Join" else 0) <= 2_010
+    assert (
+        2_000 <= time_of_request(a, "Find", 1) - time_of_request(a, api, 1 if api == "Join" else 0) <= 2_010
+    )
 
 
 @pytest.mark.parametrize(("codes", "tries"), [([0, *[27] * 4], 5), ([0, *[27] * 5], 5)])
 def test_s3_19_f_there_are_four_retries(codes: list[int], tries: int) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Join", *codes)
-    a.tell("subscribe t")
-    stage.run(20_000, until=lambda: a.heard("assigned") or a.heard("error"))
-    with_id = [line for line in said(a, "Join") if "id=A1 sess" in line]
+    a.run_command("subscribe t")
+    stage.run(20_000, until=lambda: a.has_printed("assigned") or a.has_printed("error"))
+    with_id = [line for line in requests_of(a, "Join") if "id=A1 sess" in line]
     assert len(with_id) == tries
-    assert a.heard("error KError(27)") == (len(codes) == 6)
+    assert a.has_printed("error KError(27)") == (len(codes) == 6)
 
 
 def test_the_retries_begin_anew_with_the_next_consume() -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Join", 0, *[27] * 8)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    assert len(moments(a, "error")) == 1
-    assert at(a, "Join", 6) - moments(a, "error")[0] >= 300
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    assert len(times_printed(a, "error")) == 1
+    assert time_of_request(a, "Join", 6) - times_printed(a, "error")[0] >= 300
 
 
 @pytest.mark.parametrize("code", [23, 24, 26, 30, 81, 82])
 def test_s3_19_g_any_other_error_is_returned_and_consume_is_called_again_with_the_same_id(code: int) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Join", 0, code)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    assert a.heard(f"error KError({code})")
-    assert said(a, "Join")[2].startswith("Join v8 id=A1 ")
-    assert 300 <= at(a, "Join", 2) - at(a, "Join", 1) <= 320
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    assert a.has_printed(f"error KError({code})")
+    assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 ")
+    assert 300 <= time_of_request(a, "Join", 2) - time_of_request(a, "Join", 1) <= 320
 
 
 def test_s3_19_h_the_leader_refreshes_the_metadata_of_all_topics_of_the_group() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.topic("u", 1)
-    b = stage.member("B", a.client, **a.conf)
-    b.tell("subscribe u")
-    assert stage.run(until=lambda: b.heard("assigned u:0"))
+    b = stage.add_member("B", a.client, **a.conf)
+    b.run_command("subscribe u")
+    assert stage.run(until=lambda: b.has_printed("assigned u:0"))
     asked = [line for line in a.requests if line.startswith("Metadata v11")]
     assert asked[-1] == "Metadata v11 t,u"
 
 
 def test_s3_19_i_a_sync_without_an_answer_is_an_error_and_the_same_id_joins_again() -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.hold("Sync", 500)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(until=lambda: any(line.api == "Sync" for line in a.lines))
-    a.drop()
-    stage.run(until=lambda: a.heard("assigned"))
-    assert a.heard("error")
-    assert said(a, "Join")[2].startswith("Join v8 id=A1 ")
+    a.drop_connections()
+    stage.run(until=lambda: a.has_printed("assigned"))
+    assert a.has_printed("error")
+    assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 ")
 
 
 def test_s3_19_k_an_empty_assignment_is_a_session_without_claims() -> None:
-    stage, a = joined(partitions=1)
-    b = second(stage)
-    nobody = next(one for one in (a, b) if one.said[-1][2] in ("assigned", "assigned "))
-    assert said(nobody, "Sync")[-1].endswith("got=none")
+    stage, a = stage_with_member(partitions=1)
+    b = add_second_member(stage)
+    nobody = next(one for one in (a, b) if one.printed[-1][2] in ("assigned", "assigned "))
+    assert requests_of(nobody, "Sync")[-1].endswith("got=none")
     stage.run(2_000)
-    assert len([line for line in said(nobody, "Heartbeat") if "gen=2" in line and line.endswith("-> 0")]) > 5
+    assert (
+        len([line for line in requests_of(nobody, "Heartbeat") if "gen=2" in line and line.endswith("-> 0")])
+        > 5
+    )
 
 
 def test_s3_19_l_sticky_members_send_back_the_user_data_of_their_assignment() -> None:
-    stage, a = joined(assignors=["sticky"])
-    second(stage, assignors=["sticky"])
-    joins = said(a, "Join")
+    stage, a = stage_with_member(assignors=["sticky"])
+    add_second_member(stage, assignors=["sticky"])
+    joins = requests_of(a, "Join")
     assert "ud=" not in joins[0]
     assert "sticky(v2 topics=t own=none gen=-1 ud=" in joins[2]
 
 
 def test_s3_19_m_the_session_has_the_member_id_and_generation_of_the_join() -> None:
-    _, a = joined()
+    _, a = stage_with_member()
     session = a.state.group.session
     assert (session.generation, session.member_id) == (1, a.state.member_id)
 
 
 def test_the_second_request_of_kip_394_repeats_the_reason() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", 25)
     a.inject("Join", 25)
     stage.run(3_000)
-    reasons = [line.split("reason=")[1].split('"')[1] for line in said(a, "Join")[2:]]
+    reasons = [line.split("reason=")[1].split('"')[1] for line in requests_of(a, "Join")[2:]]
     assert reasons == ["member id is not known by the group coordinator"] * 3
 
 
 def test_a_cancelled_context_ends_the_waiting_for_a_retry() -> None:
     # TestConsumerShouldNotRetrySessionIfContextCancelled
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Join", 0, 27)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(1_000)
-    a.tell("unsubscribe")
+    a.run_command("unsubscribe")
     stage.run(5_000)
-    assert a.heard("error errors.errorString context canceled")
-    assert len(said(a, "Join")) == 2
+    assert a.has_printed("error errors.errorString context canceled")
+    assert len(requests_of(a, "Join")) == 2
 
 
 def test_a_closed_group_ends_the_waiting_for_a_retry_and_leaves() -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Join", 0, 27)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(1_000)
-    a.tell("close")
+    a.run_command("close")
     assert stage.run(500, until=lambda: a.closed)
     assert a.requests[-1] == 'Leave v5 A1 reason="the consumer is being closed" -> 0'
 
 
 def test_offset_load_in_progress_is_retried_in_join_and_sync() -> None:
     # TestConsumerGroupNewSessionDuringOffsetLoad
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Join", 0, 14)
     a.inject("Sync", 14)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
 
 
 def test_a_lookup_that_is_forbidden_is_returned_after_its_retries() -> None:
     # TestConsumerGroupSessionDoesNotRetryForever
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Find", *[30] * 40)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("error KError(30)"))
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("error KError(30)"))
     # Six rounds (Coordinator, and one per retry from 4 to 0), each of 1 + Metadata.Retry.Max requests.
-    assert len(said(a, "Find")) == 24
+    assert len(requests_of(a, "Find")) == 24

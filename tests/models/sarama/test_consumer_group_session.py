@@ -7,7 +7,15 @@ import pytest
 from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.testing.world import World
-from tests.models.sarama.stage import USUAL, at, cast, joined, moments, said, second
+from tests.models.sarama.stage import (
+    USUAL,
+    add_second_member,
+    requests_of,
+    stage_with_client,
+    stage_with_member,
+    time_of_request,
+    times_printed,
+)
 from tests.models.stage import Stage
 
 
@@ -24,13 +32,13 @@ def after(member: object, line: str) -> list[str]:
 
 
 def test_heartbeats_begin_before_the_offsets_are_fetched() -> None:
-    _, a = joined()
-    lines = said(a, "Sync", "OffsetFetch", "Heartbeat")
+    _, a = stage_with_member()
+    lines = requests_of(a, "Sync", "OffsetFetch", "Heartbeat")
     assert [line.split()[0] for line in lines[:4]] == ["Sync", "OffsetFetch", "Heartbeat", "OffsetFetch"]
 
 
 def test_heartbeats_keep_the_rhythm_of_their_ticker() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.run(20_000)
     times = [line.now for line in a.lines if line.api == "Heartbeat"]
     assert len([time for time in times if time >= times[-1] - 10_000]) in (50, 51)
@@ -38,24 +46,24 @@ def test_heartbeats_keep_the_rhythm_of_their_ticker() -> None:
 
 @pytest.mark.parametrize("code", [15, 16])
 def test_a_moved_coordinator_is_looked_up_and_the_session_goes_on(code: int) -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
     then = after(a, f"Heartbeat v4 gen=1 id=A1 -> {code}!")
     assert [line for line in then if not line.startswith("Commit")] == ["Find v3 g -> 0"]
-    assert not a.heard("revoked")
-    assert not a.heard("error")
+    assert not a.has_printed("revoked")
+    assert not a.has_printed("error")
 
 
 def test_the_fourth_refusal_in_a_row_ends_the_session() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", 16, 16, 16, 0, 16, 16, 16)
     stage.run(5_000)
-    assert not a.heard("revoked")
+    assert not a.has_printed("revoked")
     a.inject("Heartbeat", 16, 16, 16, 16)
     stage.run(3_000)
-    assert a.heard("error KError(16)")
-    assert a.heard("revoked")
+    assert a.has_printed("error KError(16)")
+    assert a.has_printed("revoked")
 
 
 @pytest.mark.parametrize(
@@ -71,134 +79,134 @@ def test_the_fourth_refusal_in_a_row_ends_the_session() -> None:
 )
 def test_the_cause_of_the_end_is_the_reason_of_the_next_join_with_the_old_id(code: int, reason: str) -> None:
     # TestConsumerGroupReason, TestConsumerGroupSessionCancelCause_Rebalance
-    stage, a = joined()
+    stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
     told = next(line for line in after(a, f"Heartbeat v4 gen=1 id=A1 -> {code}!") if line.startswith("Join"))
     assert told.startswith(f'Join v8 id=A1 sess=6000 reb=30000 reason="{reason}"')
-    assert a.heard(f"error KError({code})") == (code in (14, 30, 82))
+    assert a.has_printed(f"error KError({code})") == (code in (14, 30, 82))
 
 
 def test_heartbeats_go_on_through_the_callback_and_the_last_commit() -> None:
-    stage, a = joined(revoke_ms=2_500)
+    stage, a = stage_with_member(revoke_ms=2_500)
     stage.produce("t", [0], 3)
-    second(stage)
-    revoked, joined_again = moments(a, "revoked")[0], at(a, "Join", 2)
+    add_second_member(stage)
+    revoked, joined_again = times_printed(a, "revoked")[0], time_of_request(a, "Join", 2)
     beats = [line.now for line in a.lines if line.api == "Heartbeat" and revoked < line.now < joined_again]
     assert len(beats) >= 10
 
 
 def test_a_broken_connection_is_opened_again_in_the_same_session() -> None:
-    stage, a = joined()
-    a.drop()
+    stage, a = stage_with_member()
+    a.drop_connections()
     stage.run(1_500)
-    assert not a.heard("revoked")
-    assert said(a, "Heartbeat")[-2].endswith("gen=1 id=A1 -> 0")
-    assert len(said(a, "Find")) == 2
+    assert not a.has_printed("revoked")
+    assert requests_of(a, "Heartbeat")[-2].endswith("gen=1 id=A1 -> 0")
+    assert len(requests_of(a, "Find")) == 2
 
 
 # ---- the partition checker
 
 
 def test_s1_2_growth_ends_the_session_and_the_loop_consumes_the_new_partitions() -> None:
-    stage, a = joined(metadata_ms=1_000)
+    stage, a = stage_with_member(metadata_ms=1_000)
     stage.grow("t", 4)
     stage.produce("t", [2, 3], 5)
     assert stage.run(until=lambda: len(a.records) == 20)
-    assert 'reason="partitions were added to a subscribed topic"' in said(a, "Join")[2]
-    assert a.heard("assigned t:0 t:1 t:2 t:3")
+    assert 'reason="partitions were added to a subscribed topic"' in requests_of(a, "Join")[2]
+    assert a.has_printed("assigned t:0 t:1 t:2 t:3")
 
 
 def test_s1_3_growth_without_a_loop_ends_everything() -> None:
-    stage, a = joined(metadata_ms=1_000, Once=True)
+    stage, a = stage_with_member(metadata_ms=1_000, Once=True)
     stage.grow("t", 4)
     stage.run(10_000)
-    assert len(said(a, "Join")) == 2
-    assert a.heard("revoked")
+    assert len(requests_of(a, "Join")) == 2
+    assert a.has_printed("revoked")
     stage.produce("t", [0, 2], 5)
     stage.run(5_000)
     assert len(a.records) == 10
 
 
 def test_s1_4_without_refreshes_growth_is_never_seen() -> None:
-    stage, a = joined(metadata_ms=0)
+    stage, a = stage_with_member(metadata_ms=0)
     stage.grow("t", 4)
     stage.run(60_000)
-    assert len(said(a, "Join")) == 2
+    assert len(requests_of(a, "Join")) == 2
 
 
 def test_s1_4_only_the_leader_checks() -> None:
-    stage, a = joined(metadata_ms=1_000)
-    b = second(stage, metadata_ms=1_000)
+    stage, a = stage_with_member(metadata_ms=1_000)
+    b = add_second_member(stage, metadata_ms=1_000)
     watches = [one.state.group.session.watch is not None for one in (a, b)]
     assert sorted(watches) == [False, True]
 
 
 def test_a_growth_is_seen_after_at_most_two_tickers() -> None:
     for phase in range(0, 1_000, 90):
-        stage, a = joined(metadata_ms=1_000)
+        stage, a = stage_with_member(metadata_ms=1_000)
         stage.run(phase)
         grown = stage.now
         stage.grow("t", 3)
-        stage.run(until=lambda: a.heard("revoked"))  # noqa: B023
-        assert moments(a, "revoked")[0] - grown <= 2_000 + 200
+        stage.run(until=lambda: a.has_printed("revoked"))  # noqa: B023
+        assert times_printed(a, "revoked")[0] - grown <= 2_000 + 200
 
 
 # ---- release and close
 
 
 def test_callback_then_commit_then_join() -> None:
-    stage, a = joined(auto_commit_ms=60_000)
-    second(stage)
+    stage, a = stage_with_member(auto_commit_ms=60_000)
+    add_second_member(stage)
     commit = next(line for line in a.lines if line.api == "Commit")
-    told = next(order for _, order, line in a.said if line.startswith("revoked"))
+    told = next(order for _, order, line in a.printed if line.startswith("revoked"))
     join = [line for line in a.lines if line.api == "Join"][2]
     assert told < commit.number < join.number
 
 
 def test_unsubscribe_commits_and_does_not_leave() -> None:
-    stage, a = joined(auto_commit_ms=60_000)
-    a.tell("unsubscribe")
+    stage, a = stage_with_member(auto_commit_ms=60_000)
+    a.run_command("unsubscribe")
     stage.run(2_000)
-    assert said(a, "Commit", "Leave") == ["Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"]
-    a.tell("subscribe t")
+    assert requests_of(a, "Commit", "Leave") == ["Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"]
+    a.run_command("subscribe t")
     stage.run(2_000)
-    assert said(a, "Join")[2].startswith("Join v8 id=A1 sess=6000 reb=30000 reason=null")
+    assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 sess=6000 reb=30000 reason=null")
 
 
 def test_close_commits_and_leaves_with_a_reason() -> None:
-    stage, a = joined(auto_commit_ms=60_000)
-    a.tell("close")
+    stage, a = stage_with_member(auto_commit_ms=60_000)
+    a.run_command("close")
     assert stage.run(1_000, until=lambda: a.closed)
-    assert said(a, "Commit", "Leave")[-2:] == [
+    assert requests_of(a, "Commit", "Leave")[-2:] == [
         "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0",
         'Leave v5 A1 reason="the consumer is being closed" -> 0',
     ]
 
 
 def test_a_static_member_does_not_leave() -> None:
-    stage, a = joined(instance="i")
-    a.tell("close")
+    stage, a = stage_with_member(instance="i")
+    a.run_command("close")
     assert stage.run(1_000, until=lambda: a.closed)
-    assert not said(a, "Leave")
+    assert not requests_of(a, "Leave")
 
 
 def test_a_fenced_member_joins_with_its_old_id_for_ever() -> None:
-    stage, a = joined(instance="i")
-    second(stage, "C", instance="i")
+    stage, a = stage_with_member(instance="i")
+    add_second_member(stage, "C", instance="i")
     stage.run(3_000)
-    fenced = [line for line in said(a, "Join") if line.endswith("-> 82")]
+    fenced = [line for line in requests_of(a, "Join") if line.endswith("-> 82")]
     assert len(fenced) >= 2
     assert all(" id=A1 " in line for line in fenced)
-    assert a.heard("error KError(82)", times=3)
+    assert a.has_printed("error KError(82)", times=3)
 
 
 @pytest.mark.parametrize("when", range(0, 60, 2))
 def test_close_ends_at_every_moment(when: int) -> None:
-    stage, a = cast()
-    a.tell("subscribe t")
+    stage, a = stage_with_client()
+    a.run_command("subscribe t")
     stage.run(when)
-    a.tell("close")
+    a.run_command("close")
     assert stage.run(10_000, until=lambda: a.closed)
     assert sarama.next_deadline(a.state) is None
 
@@ -220,13 +228,13 @@ def test_close_without_any_broker_ends() -> None:
 
 def test_an_absent_topic_is_an_error_of_consume_and_asked_for_again() -> None:
     stage = Stage({}, **{"auto.create.topics.enable": "false"})
-    a = stage.member("A", sarama, **USUAL)
-    a.tell("subscribe no")
+    a = stage.add_member("A", sarama, **USUAL)
+    a.run_command("subscribe no")
     stage.run(3_000)
-    assert a.heard("error KError(3)", times=2)
-    assert said(a, "Metadata")[1:6] == ["Metadata v11 no"] * 5
+    assert a.has_printed("error KError(3)", times=2)
+    assert requests_of(a, "Metadata")[1:6] == ["Metadata v11 no"] * 5
     stage.topic("no", 1)
-    assert stage.run(until=lambda: a.heard("assigned no:0"))
+    assert stage.run(until=lambda: a.has_printed("assigned no:0"))
 
 
 def test_a_slow_handler_returns_after_the_one_message_that_it_holds() -> None:

@@ -10,7 +10,15 @@ from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.models.sarama.offset_manager import Managed
 from kproto.testing.world import World
-from tests.models.sarama.stage import answer_offset_fetches, at, cast, joined, moments, said, second
+from tests.models.sarama.stage import (
+    add_second_member,
+    inject_offset_fetch_errors,
+    requests_of,
+    stage_with_client,
+    stage_with_member,
+    time_of_request,
+    times_printed,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
@@ -50,26 +58,26 @@ def test_s3_18_what_was_marked_since_the_commit_stays_dirty() -> None:
 
 
 def test_offsets_are_fetched_one_by_one_and_not_stable() -> None:
-    _, a = joined()
-    assert said(a, "OffsetFetch") == [
+    _, a = stage_with_member()
+    assert requests_of(a, "OffsetFetch") == [
         "OffsetFetch v8 stable=False t:0 -> 0 t:0@-1",
         "OffsetFetch v8 stable=False t:1 -> 0 t:1@-1",
     ]
 
 
 def test_read_committed_asks_for_stable_offsets() -> None:
-    _, a = joined(isolation="read_committed")
-    assert said(a, "OffsetFetch")[0].startswith("OffsetFetch v8 stable=True")
+    _, a = stage_with_member(isolation="read_committed")
+    assert requests_of(a, "OffsetFetch")[0].startswith("OffsetFetch v8 stable=True")
 
 
 @pytest.mark.parametrize("code", [15, 16])
 def test_fetch_initial_fail_finds_the_coordinator_again(code: int) -> None:
     # TestOffsetManagerFetchInitialFail
-    stage, a = cast()
-    answer_offset_fetches(a, code)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    lines = said(a, "OffsetFetch", "Find")
+    stage, a = stage_with_client()
+    inject_offset_fetch_errors(a, code)
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    lines = requests_of(a, "OffsetFetch", "Find")
     assert [line.split()[0] for line in lines] == [
         "Find",
         "Find",
@@ -78,43 +86,43 @@ def test_fetch_initial_fail_finds_the_coordinator_again(code: int) -> None:
         "OffsetFetch",
         "OffsetFetch",
     ]
-    assert at(a, "OffsetFetch", 1) - at(a, "OffsetFetch", 0) >= 250
+    assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
 
 
 def test_fetch_initial_load_in_progress_waits_and_asks_the_same() -> None:
     # TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
-    stage, a = cast()
-    answer_offset_fetches(a, 14)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    assert len(said(a, "Find")) == 2
-    assert at(a, "OffsetFetch", 1) - at(a, "OffsetFetch", 0) >= 250
+    stage, a = stage_with_client()
+    inject_offset_fetch_errors(a, 14)
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    assert len(requests_of(a, "Find")) == 2
+    assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
 
 
 def test_fetch_initial_gives_up_after_metadata_retry_max_and_releases_without_cleanup() -> None:
-    stage, a = cast()
-    answer_offset_fetches(a, *[14] * 4)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("error"))
-    assert a.heard("error KError(14)")
-    assert not a.heard("revoked")
-    assert len(said(a, "OffsetFetch")) == 4
+    stage, a = stage_with_client()
+    inject_offset_fetch_errors(a, *[14] * 4)
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("error"))
+    assert a.has_printed("error KError(14)")
+    assert not a.has_printed("revoked")
+    assert len(requests_of(a, "OffsetFetch")) == 4
 
 
 @pytest.mark.parametrize("code", [22, 25, 27])
 def test_any_other_error_of_the_fetch_ends_the_session_at_once(code: int) -> None:
-    stage, a = cast()
-    answer_offset_fetches(a, code)
-    a.tell("subscribe t")
-    stage.run(until=lambda: a.heard("assigned"))
-    assert a.heard(f"error KError({code})")
-    assert said(a, "Join")[2].startswith("Join v8 id=A1 ")
+    stage, a = stage_with_client()
+    inject_offset_fetch_errors(a, code)
+    a.run_command("subscribe t")
+    stage.run(until=lambda: a.has_printed("assigned"))
+    assert a.has_printed(f"error KError({code})")
+    assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 ")
 
 
 def test_no_commit_starts_at_the_initial_offset() -> None:
     # TestPartitionOffsetManagerInitialOffset, TestConsumerOffsetNewest, TestConsumerOffsetOldest
-    stage, a = cast(reset="latest")
-    a.tell("subscribe t")
+    stage, a = stage_with_client(reset="latest")
+    a.run_command("subscribe t")
     stage.run(2_000)
     stage.produce("t", [0], 3)
     stage.run(1_000)
@@ -123,12 +131,12 @@ def test_no_commit_starts_at_the_initial_offset() -> None:
 
 def test_a_commit_is_where_the_next_session_begins() -> None:
     # TestPartitionOffsetManagerNextOffset
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.run(500)
-    a.tell("close")
+    a.run_command("close")
     stage.run(2_000)
     stage.produce("t", [0, 1], 2)
-    b = second(stage)
+    b = add_second_member(stage)
     assert sorted((one.partition.partition, one.offset) for one in b.records) == [
         (0, 5),
         (0, 6),
@@ -139,98 +147,98 @@ def test_a_commit_is_where_the_next_session_begins() -> None:
 
 def test_s3_4_the_ticker_commits_what_was_marked_and_nothing_twice() -> None:
     # TestNewOffsetManagerOffsetsAutoCommit: enabled
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.run(5_000)
-    assert said(a, "Commit") == [GOOD]
+    assert requests_of(a, "Commit") == [GOOD]
 
 
 def test_s3_21_without_auto_commit_only_commit_commits() -> None:
     # TestNewOffsetManagerOffsetsAutoCommit: disabled; TestNewOffsetManagerOffsetsManualCommit
-    stage, a = joined(auto_commit=False)
+    stage, a = stage_with_member(auto_commit=False)
     stage.run(2_000)
-    assert not said(a, "Commit")
-    a.tell("commit")
-    stage.run(until=lambda: a.heard("commit ok"))
-    assert said(a, "Commit") == [GOOD]
-    a.tell("close")
+    assert not requests_of(a, "Commit")
+    a.run_command("commit")
+    stage.run(until=lambda: a.has_printed("commit ok"))
+    assert requests_of(a, "Commit") == [GOOD]
+    a.run_command("close")
     stage.run(2_000)
-    assert said(a, "Commit") == [GOOD]
+    assert requests_of(a, "Commit") == [GOOD]
 
 
 def test_s3_15_nothing_dirty_is_no_request() -> None:
-    stage, a = joined()
+    stage, a = stage_with_member()
     stage.run(1_000)
-    a.tell("commit")
-    assert stage.run(2_000, until=lambda: a.heard("commit ok"))
-    assert len(said(a, "Commit")) == 1
+    a.run_command("commit")
+    assert stage.run(2_000, until=lambda: a.has_printed("commit ok"))
+    assert len(requests_of(a, "Commit")) == 1
 
 
 def test_a_commit_names_offsets_of_its_own() -> None:
-    stage, a = joined(auto_commit=False)
+    stage, a = stage_with_member(auto_commit=False)
     a.do(c.CommitCalled("x", {T0: 9}))
     stage.run(1_000)
-    assert said(a, "Commit") == ["Commit v8 gen=1 id=A1 t:0@9/e-1,t:1@5/e-1 -> 0"]
+    assert requests_of(a, "Commit") == ["Commit v8 gen=1 id=A1 t:0@9/e-1,t:1@5/e-1 -> 0"]
 
 
 @pytest.mark.parametrize("code", [3, 22, 25, 27])
 def test_commit_errors_are_told_for_each_partition_and_committed_again_after_a_lookup(code: int) -> None:
     # TestPartitionOffsetManagerCommitErr
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Commit", code)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(3_000)
-    assert len(moments(a, f"error KError({code})")) == 2
-    assert said(a, "Commit", "Find")[-3:] == [f"{GOOD[:-1]}{code}!", "Find v3 g -> 0", GOOD]
-    assert not a.heard("revoked")
+    assert len(times_printed(a, f"error KError({code})")) == 2
+    assert requests_of(a, "Commit", "Find")[-3:] == [f"{GOOD[:-1]}{code}!", "Find v3 g -> 0", GOOD]
+    assert not a.has_printed("revoked")
 
 
 @pytest.mark.parametrize(
     ("code", "finds", "told"), [(14, 0, 0), (15, 1, 0), (16, 1, 0), (6, 1, 0), (12, 0, 2)]
 )
 def test_commit_errors_that_are_quiet_or_need_no_lookup(code: int, finds: int, told: int) -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Commit", code)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(3_000)
-    assert len(said(a, "Find")) == 2 + finds
-    assert len(moments(a, f"error KError({code})")) == told
-    assert said(a, "Commit")[-1] == GOOD
+    assert len(requests_of(a, "Find")) == 2 + finds
+    assert len(times_printed(a, f"error KError({code})")) == told
+    assert requests_of(a, "Commit")[-1] == GOOD
 
 
 def test_a_fenced_commit_ends_the_session() -> None:
-    stage, a = cast()
+    stage, a = stage_with_client()
     a.inject("Commit", 82)
-    a.tell("subscribe t")
+    a.run_command("subscribe t")
     stage.run(3_000)
-    assert a.heard("revoked")
-    assert 'reason="group instance id has been fenced"' in said(a, "Join")[2]
+    assert a.has_printed("revoked")
+    assert 'reason="group instance id has been fenced"' in requests_of(a, "Join")[2]
 
 
 def test_the_last_commit_is_tried_four_times() -> None:
     # Offsets.Retry.Max is 3; each attempt looks the coordinator up again.
-    stage, a = joined(auto_commit_ms=60_000)
+    stage, a = stage_with_member(auto_commit_ms=60_000)
     a.inject("Commit", *[27] * 9)
-    second(stage)
-    refused = [line for line in said(a, "Commit") if line.endswith("27!")]
+    add_second_member(stage)
+    refused = [line for line in requests_of(a, "Commit") if line.endswith("27!")]
     assert len(refused) == 4
-    assert len(moments(a, "error KError(27)")) == 8
+    assert len(times_printed(a, "error KError(27)")) == 8
 
 
 def test_offsets_retry_max_is_an_option() -> None:
-    stage, a = joined(auto_commit_ms=60_000, **{"Offsets.Retry.Max": 0})
+    stage, a = stage_with_member(auto_commit_ms=60_000, **{"Offsets.Retry.Max": 0})
     a.inject("Commit", *[27] * 9)
-    second(stage)
-    assert len([line for line in said(a, "Commit") if line.endswith("27!")]) == 1
+    add_second_member(stage)
+    assert len([line for line in requests_of(a, "Commit") if line.endswith("27!")]) == 1
 
 
 def test_a_dead_coordinator_is_found_again_and_the_commit_done_on_close() -> None:
     # TestAbortPartitionOffsetManager
-    stage, a = joined(auto_commit_ms=60_000)
-    a.drop()
+    stage, a = stage_with_member(auto_commit_ms=60_000)
+    a.drop_connections()
     stage.run(500)
-    a.tell("close")
+    a.run_command("close")
     assert stage.run(10_000, until=lambda: a.closed)
-    assert said(a, "Commit")[-1] == GOOD
+    assert requests_of(a, "Commit")[-1] == GOOD
 
 
 @pytest.mark.parametrize(("hours", "said"), [(0, -1), (1, 3_600_000)])
