@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kproto.broker import cluster
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicCoordinator, GroupSettings
 from kproto.group.protocol import (
@@ -26,6 +27,7 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.wire.message import Message
+from tests.broker.stage import Stage
 from tests.rules import rule
 
 SESSION = 10_000
@@ -233,3 +235,18 @@ def test_the_classic_coordinator_describes_its_members() -> None:
     )
     assert driver.coordinator.describe("other") is None
     assert not driver.coordinator.has_pending_offsets("g", 7)
+
+
+def test_the_embedded_broker_runs_with_a_second_type_of_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "ClassicCoordinator", lambda settings, topics: LeaseCoordinator())
+    stage = Stage()
+    holder, waiting = stage.client(), stage.client()
+    lease = holder.ask(join(), 3)
+    waiting.send(join(), 3)
+    assert not waiting.answers
+    assert holder.ask(heartbeat(lease.member_id), 0).error_code == ErrorCode.NONE
+    stage.wait(SESSION)
+    assert waiting.answer().generation_id == 2
+    assert holder.ask(heartbeat(lease.member_id), 0).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    notices = [action for step in stage.told for action in step.actions if isinstance(action, GroupNotice)]
+    assert notices == [LeaseExpired("g")]
