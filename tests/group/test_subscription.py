@@ -51,13 +51,13 @@ subscriptions = st.builds(
         (3, FULL),
     ],
 )
-def test_older_versions_leave_out_what_they_do_not_have(version: int, read: Subscription) -> None:
+def test_older_versions_leave_out_newer_fields(version: int, read: Subscription) -> None:
     """ConsumerProtocolTest.serializeDeserializeSubscriptionAllVersions."""
     assert Subscription.decode(FULL.encode(version)) == read
 
 
 @given(subscriptions)
-def test_a_subscription_is_read_as_it_was_written(subscription: Subscription) -> None:
+def test_a_subscription_is_decoded_as_it_was_encoded(subscription: Subscription) -> None:
     """ConsumerProtocolTest.serializeDeserializeMetadata."""
     assert Subscription.decode(subscription.encode()) == subscription
 
@@ -77,7 +77,7 @@ def test_the_instance_id_is_not_on_the_wire() -> None:
     assert Subscription.decode(data, "j").instance_id == "j"
 
 
-def test_no_user_data_stays_no_user_data() -> None:
+def test_missing_user_data_stays_missing() -> None:
     """ConsumerProtocolTest.serializeDeserializeNullSubscriptionUserData, and of the assignment's."""
     assert Subscription.decode(Subscription().encode()).user_data is None
     assert Subscription.decode(Subscription(user_data=b"").encode()).user_data == b""
@@ -85,13 +85,13 @@ def test_no_user_data_stays_no_user_data() -> None:
 
 
 @rule("R182")
-def test_topics_are_written_in_order() -> None:
+def test_topics_are_encoded_in_order() -> None:
     """ConsumerProtocolTest.serializeSubscriptionShouldOrderTopics."""
     assert Subscription(topics=("foo", "bar")).encode() == Subscription(topics=("bar", "foo")).encode()
 
 
 @rule("R182")
-def test_owned_partitions_are_written_in_order() -> None:
+def test_owned_partitions_are_encoded_in_order() -> None:
     """ConsumerProtocolTest.serializeSubscriptionShouldOrderOwnedPartitions."""
     mixed = parts("foo", 1, 0) + parts("bar", 2) + parts("foo", 2)
     assert Subscription.decode(Subscription(owned=mixed).encode()).owned == tuple(sorted(mixed))
@@ -127,18 +127,18 @@ def test_every_prefix_of_a_subscription_raises_only_decode_error(
 
 
 @given(st.binary(max_size=60))
-def test_a_leader_can_read_anything(data: bytes) -> None:
+def test_a_leader_can_decode_any_metadata(data: bytes) -> None:
     assert read_subscription(data, "i").instance_id == "i"
 
 
-def test_a_leader_reads_saramas_short_version_1() -> None:
+def test_a_leader_decodes_saramas_short_version_1() -> None:
     data = b"\0\1" + Subscription(topics=("t",)).encode(0)[2:]
     assert read_subscription(data).topics == ("t",)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @given(some=partitions, user_data=st.none() | st.binary(max_size=5))
-def test_an_assignment_is_read_as_it_was_written(
+def test_an_assignment_is_decoded_as_it_was_encoded(
     version: int, some: tuple[TopicPartition, ...], user_data: bytes | None
 ) -> None:
     """ConsumerProtocolTest.serializeDeserializeAssignmentAllVersions."""
@@ -147,11 +147,11 @@ def test_an_assignment_is_read_as_it_was_written(
 
 
 @rule("R184")
-def test_no_bytes_are_no_partitions() -> None:
+def test_no_bytes_are_an_empty_assignment() -> None:
     assert Assignment.decode(b"") == Assignment()
 
 
-def test_one_byte_is_no_assignment() -> None:
+def test_one_byte_is_not_an_assignment() -> None:
     with pytest.raises(DecodeError):
         Assignment.decode(b"\0")
 
@@ -160,7 +160,7 @@ def test_one_byte_is_no_assignment() -> None:
 
 
 @given(partitions, st.integers(0, 2**31 - 1))
-def test_sticky_user_data_is_read_as_it_was_written(
+def test_sticky_user_data_is_decoded_as_it_was_encoded(
     some: tuple[TopicPartition, ...], generation: int
 ) -> None:
     assert read_sticky_user_data(sticky_user_data(some, generation)) == Claim(some, generation)
@@ -168,13 +168,13 @@ def test_sticky_user_data_is_read_as_it_was_written(
 
 @rule("R211")
 @given(partitions)
-def test_sticky_user_data_without_a_generation_is_read_too(some: tuple[TopicPartition, ...]) -> None:
+def test_sticky_user_data_without_a_generation_is_decoded(some: tuple[TopicPartition, ...]) -> None:
     """StickyAssignorTest.testSchemaBackwardCompatibility."""
     assert read_sticky_user_data(sticky_user_data(some, 1)[:-4]) == Claim(some, None)
 
 
 @given(partitions.filter(bool), st.integers(0, 99))
-def test_kafka_pythons_version_in_front_is_read_too(
+def test_sticky_user_data_with_kafka_pythons_version_is_decoded(
     some: tuple[TopicPartition, ...], generation: int
 ) -> None:
     assert read_sticky_user_data(b"\0\1" + sticky_user_data(some, generation)) == Claim(some, generation)
@@ -182,33 +182,33 @@ def test_kafka_pythons_version_in_front_is_read_too(
 
 @rule("R211")
 @pytest.mark.parametrize("data", [None, b"", b"\1", b"\xff" * 12, b"\0\0\0\1\0"])
-def test_unreadable_sticky_user_data_claims_nothing(data: bytes | None) -> None:
+def test_unreadable_sticky_user_data_reports_no_partitions(data: bytes | None) -> None:
     assert read_sticky_user_data(data) == NO_CLAIM
 
 
 @given(st.binary(max_size=40))
-def test_any_sticky_user_data_is_read_somehow(data: bytes) -> None:
+def test_any_sticky_user_data_is_decoded_without_an_error(data: bytes) -> None:
     assert isinstance(read_sticky_user_data(data), Claim)
 
 
 @rule("R214")
-def test_the_generation_of_cooperative_user_data_is_read_as_it_was_written() -> None:
+def test_the_generation_of_cooperative_user_data_is_decoded_as_it_was_encoded() -> None:
     """CooperativeStickyAssignorTest.testEncodeAndDecodeGeneration."""
     assert read_cooperative_generation(cooperative_user_data(10)) == 10
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\0\0\1", cooperative_user_data(-1)])
-def test_there_may_be_no_generation(data: bytes | None) -> None:
+def test_the_generation_may_be_missing(data: bytes | None) -> None:
     """CooperativeStickyAssignorTest.testDecodeGeneration."""
     assert read_cooperative_generation(data) is None
 
 
 @pytest.mark.parametrize("some", [(), parts("t", 0, 1)])
-def test_librdkafkas_and_franz_gos_sticky_form_is_read_too(some: tuple[TopicPartition, ...]) -> None:
+def test_the_sticky_form_of_librdkafka_and_franz_go_is_decoded(some: tuple[TopicPartition, ...]) -> None:
     assert read_cooperative_generation(sticky_user_data(some, 10)) == 10
 
 
-def test_a_text_is_no_list_of_topics() -> None:
+def test_a_str_is_not_a_list_of_topics() -> None:
     with pytest.raises(EncodeError, match=r"for one topic give \('flights',\)"):
         Subscription(topics="flights").encode()  # type: ignore[arg-type]
 
@@ -247,20 +247,20 @@ def test_a_text_is_no_list_of_topics() -> None:
         (lambda: Assignment(user_data=7), "Assignment v3: field user_data: 7 is not bytes"),
     ],
 )
-def test_what_nobody_can_say_is_refused_by_the_name_of_its_field(write: Callable[[], Any], said: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_with_its_field(write: Callable[[], Any], said: str) -> None:
     with pytest.raises(EncodeError, match=said):
         write().encode()
 
 
 @pytest.mark.parametrize("version", [-1, 4, 70_000, 1 << 70, "3", None, 1.0])
 @pytest.mark.parametrize("one", [Subscription(), Assignment()])
-def test_a_version_that_is_not_there_is_refused(one: Any, version: Any) -> None:
+def test_an_unknown_version_is_refused(one: Any, version: Any) -> None:
     with pytest.raises(UnsupportedVersion, match="allowed: 0-3"):
         one.encode(version)
 
 
 @pytest.mark.parametrize("generation", [1 << 31, -(1 << 31) - 1, "4", None])
-def test_a_generation_is_an_int32_in_user_data_too(generation: Any) -> None:
+def test_the_generation_in_user_data_is_an_int32(generation: Any) -> None:
     with pytest.raises(EncodeError, match=r"CooperativeStickyUserData v0: field generation: .* of int32"):
         cooperative_user_data(generation)
     with pytest.raises(EncodeError, match=r"StickyUserData v1: field (generation|previous_assignment)"):

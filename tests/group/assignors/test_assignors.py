@@ -54,7 +54,7 @@ def settled(
 @rule("R186", "R218", "R219", "R220")
 @every
 @given(question=questions() | questions(racks=True))
-def test_the_rules_hold_whatever_members_claim(name: str, question: Question) -> None:
+def test_the_rules_hold_whatever_members_report(name: str, question: Question) -> None:
     topics, members, racks = question
     spoken = {m: said(name, one) if name == "sticky" else one for m, one in members.items()}
     check(name, topics, members, ASSIGNORS[name].assign(topics, spoken, racks))
@@ -75,7 +75,7 @@ def test_the_order_of_members_and_topics_does_not_matter(
 
 @every
 @given(question=questions(racks=True))
-def test_new_names_in_the_same_order_change_nothing(name: str, question: Question) -> None:
+def test_other_member_ids_in_the_same_order_change_nothing(name: str, question: Question) -> None:
     topics, members, racks = question
     renamed = {f"x{m}y": one for m, one in members.items()}
     assign = ASSIGNORS[name].assign
@@ -85,7 +85,7 @@ def test_new_names_in_the_same_order_change_nothing(name: str, question: Questio
 
 @rule("R216", "R218")
 @given(question=questions(honest=True))
-def test_a_cooperative_group_has_everything_in_the_end(question: Question) -> None:
+def test_a_cooperative_group_finally_owns_all_partitions(question: Question) -> None:
     topics, members, _ = question
     plan = settled("cooperative-sticky", topics, members)
     wanted = {topic for member in members.values() for topic in member.topics}
@@ -94,7 +94,7 @@ def test_a_cooperative_group_has_everything_in_the_end(question: Question) -> No
 
 
 @given(question=questions(honest=True))
-def test_a_cooperative_group_that_wants_the_same_has_everything_after_the_second_round(
+def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_two_rounds(
     question: Question,
 ) -> None:
     """With unequal wishes it may take a third, in Java's assignor too: test_assignors_java.py."""
@@ -113,14 +113,14 @@ def test_a_cooperative_group_that_wants_the_same_has_everything_after_the_second
 
 @STICKY
 @given(question=questions(honest=True))
-def test_a_group_comes_to_rest(name: str, question: Question) -> None:
+def test_a_group_reaches_a_stable_assignment(name: str, question: Question) -> None:
     topics, members, _ = question
     settled(name, topics, members)
 
 
 @rule("R221")
 @given(question=questions(honest=True), data=st.data())
-def test_who_leaves_alike_members_disturbs_nobody_else(question: Question, data: st.DataObject) -> None:
+def test_a_member_that_leaves_equal_members_moves_no_other_partitions(question: Question, data: st.DataObject) -> None:
     """AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves."""
     topics, members, _ = question
     members = {m: wants(" ".join(sorted(topics))) for m in members}
@@ -134,7 +134,7 @@ def test_who_leaves_alike_members_disturbs_nobody_else(question: Question, data:
 
 @rule("R221")
 @given(question=questions(honest=True))
-def test_nobody_swaps_partitions_of_one_topic(question: Question) -> None:
+def test_members_do_not_swap_partitions_of_one_topic(question: Question) -> None:
     """AbstractStickyAssignorTest: for a pair of members, no topic has moves in both directions."""
     topics, members, _ = question
     plan = divide("sticky", topics, None, **members)
@@ -149,7 +149,7 @@ def test_nobody_swaps_partitions_of_one_topic(question: Question) -> None:
 
 
 @rule("R222")
-def test_the_answer_does_not_depend_on_pythonhashseed() -> None:
+def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
     program = (
         "from tests.group.assignors.stage import *\n"
         "topics = {'t%d' % i: 1 + i % 5 for i in range(12)}\n"
@@ -179,7 +179,7 @@ def test_the_answer_does_not_depend_on_pythonhashseed() -> None:
 
 
 @every
-def test_a_member_without_topics_gets_nothing(name: str) -> None:
+def test_a_member_without_topics_gets_no_partitions(name: str) -> None:
     """testOneConsumerNoTopic."""
     assert text(divide(name, {"t": 2}, a=wants(""))) == {"a": ""}
 
@@ -192,19 +192,19 @@ def test_a_topic_that_does_not_exist_is_ignored(name: str) -> None:
 
 
 @every
-def test_one_member_gets_everything(name: str) -> None:
+def test_a_single_member_gets_all_partitions(name: str) -> None:
     """testOneConsumerOneTopic, testOneConsumerMultipleTopics."""
     assert text(divide(name, {"t": 2, "u": 1}, a=wants("t u"))) == {"a": "t-0 t-1 u-0"}
 
 
 @every
-def test_only_topics_that_are_wanted_are_given(name: str) -> None:
+def test_only_subscribed_topics_are_assigned(name: str) -> None:
     """testOnlyAssignsPartitionsFromSubscribedTopics."""
     assert text(divide(name, {"t": 3, "other": 3}, a=wants("t"))) == {"a": "t-0 t-1 t-2"}
 
 
 @every
-def test_of_two_members_the_first_gets_the_only_partition(name: str) -> None:
+def test_the_first_of_two_members_gets_the_only_partition(name: str) -> None:
     """testTwoConsumersOneTopicOnePartition."""
     assert text(divide(name, {"t": 1}, a=wants(), b=wants())) == {"a": "t-0", "b": ""}
 
@@ -221,26 +221,26 @@ def test_a_topic_that_is_named_twice_counts_once(name: str) -> None:
 
 
 @every
-def test_no_members_are_no_plan(name: str) -> None:
+def test_no_members_have_an_empty_assignment(name: str) -> None:
     assert ASSIGNORS[name].assign({"t": 2}, {}, {}) == {}
 
 
 @STICKY
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
-def test_a_claim_to_what_is_not_there_is_ignored(name: str, owned: str) -> None:
+def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
     """Java answers such claims with an exception, or gives a partition twice."""
     assert text(divide(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
 @STICKY
-def test_a_claim_to_an_unwanted_topic_is_ignored(name: str) -> None:
+def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> None:
     """Java gives the partition to the member, or ends in a NullPointerException."""
     plan = divide(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
     assert text(plan)["a"] == "t-0"
 
 
 @every
-def test_the_member_that_wants_nothing_gets_nothing_even_if_it_comes_first(name: str) -> None:
+def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     """In Java a member with an empty subscription that comes first in hash order gets partitions."""
     assert text(divide(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",
@@ -253,20 +253,20 @@ def test_the_member_that_wants_nothing_gets_nothing_even_if_it_comes_first(name:
 
 
 @rule("R187")
-def test_dynamic_members_stand_in_order_of_their_ids() -> None:
+def test_dynamic_members_are_sorted_by_member_id() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingWithoutGroupInstanceId."""
     assert sort_members({"b": wants(), "a": wants(), "c": wants()}) == ["a", "b", "c"]
 
 
 @rule("R187")
-def test_static_members_stand_in_order_of_their_instances() -> None:
+def test_static_members_are_sorted_by_instance_id() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingWithAllGroupInstanceId."""
     members = {"a": wants(instance_id="z"), "b": wants(instance_id="x"), "c": wants(instance_id="y")}
     assert sort_members(members) == ["b", "c", "a"]
 
 
 @rule("R187")
-def test_static_members_stand_before_dynamic_ones() -> None:
+def test_static_members_come_before_dynamic_ones() -> None:
     """AbstractPartitionAssignorTest.testMemberInfoSortingSomeGroupInstanceId."""
     assert sort_members({"a": wants(), "b": wants(instance_id="x"), "c": wants()}) == ["b", "a", "c"]
 
@@ -285,14 +285,14 @@ def test_static_members_stand_before_dynamic_ones() -> None:
         ("a", ["a", "b"], True),
     ],
 )
-def test_racks_matter_where_some_are_near_and_not_all_are_everywhere(
+def test_racks_matter_if_a_replica_is_near_and_not_all_racks_have_replicas(
     members: str, partitions: list[str], matter: bool
 ) -> None:
     """AbstractPartitionAssignorTest.testUseRackAwareAssignment."""
     assert racks_matter(members, [frozenset(racks) for racks in partitions]) is matter
 
 
-def test_assignors_are_chosen_by_name_in_order() -> None:
+def test_assignors_are_resolved_by_name_in_order() -> None:
     """ConsumerPartitionAssignorTest.shouldInstantiateListOfAssignors."""
     assert [one.name for one in resolve_assignors(["sticky", "range"])] == ["sticky", "range"]
 
@@ -304,7 +304,7 @@ def test_unknown_and_repeated_assignors_are_refused(names: list[str]) -> None:
         resolve_assignors(names)
 
 
-def test_an_assignor_of_ones_own_may_be_chosen() -> None:
+def test_an_assignor_of_the_application_is_accepted() -> None:
     """ConsumerPartitionAssignorTest.shouldInstantiateFromClassType."""
     mine = Assignor("mine", sticky)
     assert resolve_assignors([mine, "range"])[0] is mine
@@ -336,6 +336,6 @@ def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, 
 
 
 @pytest.mark.parametrize("name", ["", "a\ud800", "a" * 32_768, None, 5])
-def test_a_name_that_no_join_can_carry_is_refused(name: str) -> None:
+def test_a_name_that_join_group_cannot_contain_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="the name of an assignor: a str of 1 to 32767 bytes"):
         Assignor(name, ASSIGNORS["range"].assign)

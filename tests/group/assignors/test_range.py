@@ -19,20 +19,20 @@ def in_ranges(
     return text(divide("range", topics, where, **members))
 
 
-def test_members_share_only_topics_that_both_want() -> None:
+def test_members_share_only_topics_that_both_subscribe() -> None:
     """RangeAssignorTest.testMultipleConsumersMixedTopics."""
     plan = in_ranges({"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
     assert plan == {"a": "t-0", "b": "t-1 u-0 u-1", "c": "t-2"}
 
 
 @rule("R189")
-def test_the_first_members_get_one_more_of_each_topic() -> None:
+def test_the_first_members_get_one_partition_more_of_each_topic() -> None:
     """RangeAssignorTest.testTwoConsumersTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u"))
     assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 u-2"}
 
 
-def test_static_members_are_ordered_by_instance() -> None:
+def test_static_members_are_sorted_by_instance_id() -> None:
     """RangeAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u", instance_id="z"), b=wants("t u", instance_id="y"))
     assert plan == {"a": "t-2 u-2", "b": "t-0 t-1 u-0 u-1"}
@@ -45,7 +45,7 @@ def test_a_static_member_comes_before_a_dynamic_one() -> None:
 
 
 @pytest.mark.parametrize("dynamic", ["a", "m", "zz"])
-def test_static_members_keep_theirs_when_a_dynamic_one_changes_its_id(dynamic: str) -> None:
+def test_static_members_keep_their_partitions_when_a_dynamic_member_id_changes(dynamic: str) -> None:
     """RangeAssignorTest.testStaticMemberRangeAssignmentPersistent."""
     plan = in_ranges(
         {"t": 5, "u": 4},
@@ -57,7 +57,7 @@ def test_static_members_keep_theirs_when_a_dynamic_one_changes_its_id(dynamic: s
     assert (plan["b"], plan["c"]) == ("t-0 t-1 u-0 u-1", "t-2 t-3 u-2")
 
 
-def test_static_members_keep_theirs_when_their_own_ids_change() -> None:
+def test_static_members_keep_their_partitions_when_their_member_ids_change() -> None:
     """RangeAssignorTest.testStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
     by_instance: list[dict[str, str]] = []
     for ids in (("x", "y", "z"), ("z", "x", "y")):
@@ -68,7 +68,7 @@ def test_static_members_keep_theirs_when_their_own_ids_change() -> None:
 
 
 @rule("R191")
-def test_topics_alike_stay_together() -> None:
+def test_topics_of_equal_size_are_assigned_together() -> None:
     """RangeAssignorTest.testCoPartitionedAssignmentWithSameSubscription."""
     plan = in_ranges({f"t{n}": 6 for n in range(1, 4)}, a=wants("t1 t2 t3"), b=wants("t1 t2 t3"))
     assert plan["a"] == "t1-0 t1-1 t1-2 t2-0 t2-1 t2-2 t3-0 t3-1 t3-2"
@@ -77,7 +77,7 @@ def test_topics_alike_stay_together() -> None:
 # Racks. RangeAssignorTest.testRackAware...: uniform and other subscriptions, and every way to fall back.
 
 
-def test_each_member_gets_what_is_in_its_rack() -> None:
+def test_each_member_gets_partitions_with_a_replica_in_its_rack() -> None:
     plan = in_ranges(
         {"t": 4},
         {"t": "b a b a"},
@@ -93,7 +93,7 @@ def test_racks_that_make_no_difference_change_nothing(racks: dict[str, str] | No
     assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
-def test_racks_of_partitions_change_nothing_where_members_have_none() -> None:
+def test_racks_of_replicas_change_nothing_if_members_have_no_racks() -> None:
     assert in_ranges({"t": 4}, {"t": "b a b a"}, a=wants("t"), b=wants("t")) == {
         "a": "t-0 t-1",
         "b": "t-2 t-3",
@@ -106,25 +106,25 @@ def test_balance_comes_before_racks() -> None:
 
 
 @rule("R191")
-def test_a_member_without_a_rack_is_near_to_everything() -> None:
+def test_a_member_without_a_rack_is_near_to_every_partition() -> None:
     plan = in_ranges({"t": 4}, {"t": "a b a b"}, a=wants("t"), b=wants("t", rack_id="b"))
     assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
-def test_topics_alike_stay_together_where_racks_allow_it() -> None:
+def test_topics_of_equal_size_are_assigned_together_if_racks_allow_it() -> None:
     """RangeAssignorTest.testRackAwareAssignmentWithCoPartitioning."""
     racks = {"t": "b a b a", "u": "b a b a"}
     plan = in_ranges({"t": 4, "u": 4}, racks, a=wants("t u", rack_id="a"), b=wants("t u", rack_id="b"))
     assert plan == {"a": "t-1 t-3 u-1 u-3", "b": "t-0 t-2 u-0 u-2"}
 
 
-def test_topics_alike_whose_racks_differ_still_stay_together() -> None:
+def test_topics_of_equal_size_with_other_racks_are_assigned_together() -> None:
     racks = {"t": "a a b b", "u": "b b a a"}
     plan = in_ranges({"t": 4, "u": 4}, racks, a=wants("t u", rack_id="a"), b=wants("t u", rack_id="b"))
     assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 t-3 u-2 u-3"}
 
 
-def test_static_members_keep_theirs_with_racks_too() -> None:
+def test_static_members_keep_their_partitions_with_racks() -> None:
     """RangeAssignorTest.testRackAwareStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
     racks = {"t": "a b a b"}
     plans: list[dict[str, str]] = []

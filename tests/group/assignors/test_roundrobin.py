@@ -9,13 +9,13 @@ from tests.rules import rule
 
 
 @rule("R192")
-def test_members_that_do_not_want_a_topic_are_skipped() -> None:
+def test_members_that_do_not_subscribe_to_a_topic_are_skipped() -> None:
     """RoundRobinAssignorTest.testMultipleConsumersMixedTopics."""
     plan = divide("roundrobin", {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
     assert text(plan) == {"a": "t-0", "b": "t-1 u-0 u-1", "c": "t-2"}
 
 
-def test_a_skipped_member_has_its_turn_with_the_next_partition_it_wants() -> None:
+def test_a_skipped_member_gets_the_next_partition_of_its_topics() -> None:
     plan = divide("roundrobin", {"t": 1, "u": 2, "v": 2}, a=wants("t v"), b=wants("u v"))
     assert text(plan) == {"a": "t-0 v-0", "b": "u-0 u-1 v-1"}
 
@@ -27,13 +27,13 @@ def test_two_members_take_turns_over_both_topics() -> None:
     assert text(plan) == {"a": "t-0 t-2 u-1", "b": "t-1 u-0 u-2"}
 
 
-def test_partitions_are_counted_and_not_spelled() -> None:
+def test_partitions_are_sorted_by_number() -> None:
     """sarama sorts them as text, and deals t-10 before t-2."""
     plan = divide("roundrobin", {"t": 12}, a=wants(), b=wants())
     assert [one.partition for one in plan["a"]] == [0, 2, 4, 6, 8, 10]
 
 
-def test_static_members_are_ordered_by_instance() -> None:
+def test_static_members_are_sorted_by_instance_id() -> None:
     """RoundRobinAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
     plan = divide(
         "roundrobin", {"t": 3, "u": 3}, a=wants("t u", instance_id="z"), b=wants("t u", instance_id="y")
@@ -48,14 +48,14 @@ def test_a_static_member_comes_before_a_dynamic_one() -> None:
 
 
 @pytest.mark.parametrize("dynamic", ["a", "m", "zz"])
-def test_static_members_keep_theirs_when_a_dynamic_one_changes_its_id(dynamic: str) -> None:
+def test_static_members_keep_their_partitions_when_a_dynamic_member_id_changes(dynamic: str) -> None:
     """RoundRobinAssignorTest.testStaticMemberRoundRobinAssignmentPersistent."""
     members = {"b": wants(instance_id="1"), "c": wants(instance_id="2"), dynamic: wants()}
     plan = text(divide("roundrobin", {"t": 6}, None, **members))
     assert (plan["b"], plan["c"]) == ("t-0 t-3", "t-1 t-4")
 
 
-def test_static_members_keep_theirs_when_their_own_ids_change() -> None:
+def test_static_members_keep_their_partitions_when_their_member_ids_change() -> None:
     """RoundRobinAssignorTest.testStaticMemberRoundRobinAssignmentPersistentAfterMemberIdChanges."""
     found: list[tuple[str, ...]] = []
     for ids in (("x", "y", "z"), ("z", "x", "y")):

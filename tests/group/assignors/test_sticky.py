@@ -34,7 +34,7 @@ def test_the_extra_partition_goes_to_the_first_member() -> None:
     assert text(plan) == {"a": "t-0 u-0 u-1", "b": "t-1 u-2"}
 
 
-def test_of_too_many_large_members_one_lets_go_of_its_last() -> None:
+def test_one_of_too_many_large_members_loses_its_last_partition() -> None:
     """testMaxQuotaConsumerMoreThanNumExpectedMaxCapacityMembers."""
     members = {
         "a": wants("t u", "t-0 u-0", 1),
@@ -47,7 +47,7 @@ def test_of_too_many_large_members_one_lets_go_of_its_last() -> None:
     assert len(moved(plan, members)) == 1
 
 
-def test_a_small_member_that_keeps_all_is_filled_up() -> None:
+def test_a_member_below_its_quota_keeps_its_partitions_and_gets_more() -> None:
     """testAllConsumersAreUnderMinQuota."""
     plan = divide(
         "sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0", 1), b=wants("t u", "t-1", 1), c=wants("t u")
@@ -56,7 +56,7 @@ def test_a_small_member_that_keeps_all_is_filled_up() -> None:
 
 
 @BOTH
-def test_a_newcomer_gets_its_share_and_nothing_else_moves(name: str) -> None:
+def test_a_new_member_gets_its_share_and_no_other_partition_moves(name: str) -> None:
     """testAddRemoveConsumerOneTopic, testReassignmentAfterOneConsumerAdded."""
     members = rounds(name, {"t": 6}, {"a": wants(), "b": wants()})
     before = held(members)
@@ -67,7 +67,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_moves(name: str) -> None:
 
 
 @BOTH
-def test_what_a_leaver_had_is_shared_and_nothing_else_moves(name: str) -> None:
+def test_partitions_of_a_leaving_member_are_shared_and_no_other_partition_moves(name: str) -> None:
     """testReassignmentAfterOneConsumerLeaves, testStickiness."""
     members = rounds(name, {"t": 8}, {m: wants() for m in "abcd"})
     before = held(members)
@@ -77,7 +77,7 @@ def test_what_a_leaver_had_is_shared_and_nothing_else_moves(name: str) -> None:
 
 
 @BOTH
-def test_a_newcomer_gets_partitions_of_both_topics(name: str) -> None:
+def test_a_new_member_gets_partitions_of_both_topics(name: str) -> None:
     """testTopicBalanceAfterReassignment."""
     members = rounds(name, {"t": 12, "u": 12}, {"a": wants("t u"), "b": wants("t u")})
     members = rounds(name, {"t": 12, "u": 12}, {**members, "c": wants("t u")})
@@ -85,7 +85,7 @@ def test_a_newcomer_gets_partitions_of_both_topics(name: str) -> None:
 
 
 @BOTH
-def test_two_come_and_two_go(name: str) -> None:
+def test_two_members_join_and_two_leave(name: str) -> None:
     """testAddRemoveTwoConsumersTwoTopics."""
     topics = {"t": 3, "u": 4}
     members = rounds(name, topics, {"a": wants("t u"), "b": wants("t u")})
@@ -97,7 +97,7 @@ def test_two_come_and_two_go(name: str) -> None:
 
 
 @BOTH
-def test_a_new_topic_is_shared_and_the_old_ones_stay(name: str) -> None:
+def test_a_new_topic_is_shared_and_no_other_partition_moves(name: str) -> None:
     """testAddRemoveTopicTwoConsumers."""
     members = rounds(name, {"t": 3}, {"a": wants("t u"), "b": wants("t u")})
     before = held(members)
@@ -108,7 +108,7 @@ def test_a_new_topic_is_shared_and_the_old_ones_stay(name: str) -> None:
 
 
 @BOTH
-def test_partitions_of_a_deleted_topic_vanish(name: str) -> None:
+def test_partitions_of_a_deleted_topic_are_not_assigned(name: str) -> None:
     """testAssignmentUpdatedForDeletedTopic, testNoExceptionThrownWhenOnlySubscribedTopicDeleted."""
     members = rounds(name, {"t": 1, "u": 3}, {"a": wants("t u")})
     assert held(rounds(name, {"t": 1}, members)) == {"a": "t-0"}
@@ -122,7 +122,7 @@ def test_the_last_partition_goes_to_the_empty_member() -> None:
 
 
 @BOTH
-def test_two_hundred_members_stay_balanced_when_one_goes(name: str) -> None:
+def test_two_hundred_members_stay_balanced_when_one_leaves(name: str) -> None:
     """testSameSubscriptions."""
     topics = {f"t{n}": n % 10 + 1 for n in range(1, 16)}
     everything = " ".join(sorted(topics))
@@ -139,7 +139,7 @@ def test_two_hundred_members_stay_balanced_when_one_goes(name: str) -> None:
 @rule("R194")
 @BOTH
 @pytest.mark.parametrize("older", [1, None])
-def test_of_two_claims_the_older_one_does_not_count(name: str, older: int | None) -> None:
+def test_the_older_of_two_reported_owners_is_ignored(name: str, older: int | None) -> None:
     """testOwnedPartitionsAreInvalidatedForConsumerWithStaleGeneration, ...WithNoGeneration."""
     members = {
         "a": wants("t u", "t-0 t-2 u-1", 5),
@@ -153,7 +153,7 @@ def test_of_two_claims_the_older_one_does_not_count(name: str, older: int | None
 
 
 @BOTH
-def test_each_partition_stays_with_its_newest_claim(name: str) -> None:
+def test_each_partition_stays_with_the_owner_of_the_newest_generation(name: str) -> None:
     """testEnsurePartitionsAssignedToHighestGeneration."""
     members = {
         "a": wants("t u v", "t-0 u-0 v-0", 10),
@@ -169,7 +169,7 @@ def test_each_partition_stays_with_its_newest_claim(name: str) -> None:
 
 @rule("R194")
 @BOTH
-def test_old_claims_that_nobody_disputes_are_kept(name: str) -> None:
+def test_an_old_owner_without_a_newer_one_keeps_its_partitions(name: str) -> None:
     """testNoReassignmentOnCurrentMembers."""
     members = {
         "a": wants("t u", "t-0 u-0", 7),
@@ -195,7 +195,7 @@ def test_the_newest_of_three_generations_has_the_partition(name: str) -> None:
 
 @rule("R194")
 @pytest.mark.parametrize("topics", [{"t": 3}, {"t": 4}])
-def test_what_two_claim_in_one_generation_is_taken_from_both(topics: dict[str, int]) -> None:
+def test_a_partition_with_two_owners_in_one_generation_is_taken_from_both(topics: dict[str, int]) -> None:
     """CooperativeStickyAssignorTest.testAllConsumersHaveOwnedPartitionInvalidatedWhenClaimedBy...Equal..."""
     members = {"a": wants("t", "t-0 t-1", 1), "b": wants("t", "t-0 t-2", 1), "c": wants("t", "", 1)}
     plan = divide("cooperative-sticky", topics, None, **members)
@@ -205,7 +205,7 @@ def test_what_two_claim_in_one_generation_is_taken_from_both(topics: dict[str, i
     assert sum(map(len, plan.values())) == topics["t"]
 
 
-def test_a_member_that_missed_a_generation_gets_back_what_nobody_took() -> None:
+def test_a_member_that_missed_a_generation_gets_back_unassigned_partitions() -> None:
     """StickyAssignorTest.testAssignmentWithMultipleGenerations1."""
     topics = {"t": 6}
     first = divide("sticky", topics, a=wants(), b=wants(), c=wants())
@@ -218,7 +218,7 @@ def test_a_member_that_missed_a_generation_gets_back_what_nobody_took() -> None:
     assert len(plan["b"]) == len(plan["c"]) == 3
 
 
-def test_conflicting_old_claims_do_not_spoil_the_balance() -> None:
+def test_conflicting_old_owners_do_not_disturb_the_balance() -> None:
     """StickyAssignorTest.testAssignmentWithConflictingPreviousGenerations."""
     members = {
         "a": wants("t", "t-0 t-1 t-4", 1),
@@ -254,7 +254,7 @@ def test_the_sticky_assignor_reads_user_data_without_a_generation() -> None:
 
 @rule("R215")
 @pytest.mark.parametrize("form", [cooperative_user_data(3), sticky_user_data([tp("t-1")], 3)])
-def test_the_cooperative_assignor_takes_the_generation_of_older_members_from_user_data(form: bytes) -> None:
+def test_the_cooperative_assignor_reads_the_generation_of_older_members_from_user_data(form: bytes) -> None:
     """testMemberDataWithInconsistentData, testAssignorWithOldVersionSubscriptions."""
     members = {
         "a": Subscription(topics=("t",), owned=(tp("t-0"),), user_data=form),
@@ -263,7 +263,7 @@ def test_the_cooperative_assignor_takes_the_generation_of_older_members_from_use
     assert tp("t-0") in ASSIGNORS["cooperative-sticky"].assign({"t": 2}, members, {})["a"]
 
 
-def test_an_empty_claim_is_honoured_whatever_its_generation() -> None:
+def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
     """CooperativeStickyAssignorTest.testMemberDataWithEmptyPartitionsAndHigherGeneration."""
     plan = divide("cooperative-sticky", {"t": 2}, a=wants("t", "", 9), b=wants("t", "t-0", 1))
     assert text(plan) == {"a": "t-1", "b": "t-0"}
@@ -273,7 +273,7 @@ def test_an_empty_claim_is_honoured_whatever_its_generation() -> None:
 
 
 @rule("R216")
-def test_what_moves_is_withheld_for_one_round() -> None:
+def test_a_moved_partition_is_withheld_for_one_round() -> None:
     """CooperativeStickyAssignorTest.testUniformSubscriptionTransferOwnershipListIsRight."""
     members = {"a": wants("t", "t-0 t-1 t-2 t-3", 1), "b": wants("t")}
     first = divide("cooperative-sticky", {"t": 4}, None, **members)
@@ -283,12 +283,12 @@ def test_what_moves_is_withheld_for_one_round() -> None:
 
 
 @rule("R217")
-def test_what_nobody_holds_is_given_at_once() -> None:
+def test_a_partition_without_an_owner_is_assigned_at_once() -> None:
     members = {"a": wants("t", "t-0", 1), "b": wants("t")}
     assert text(divide("cooperative-sticky", {"t": 2}, None, **members)) == {"a": "t-0", "b": "t-1"}
 
 
-def test_what_moves_for_racks_is_withheld_too() -> None:
+def test_a_partition_moved_because_of_racks_is_withheld_for_one_round() -> None:
     racks = {"t": [frozenset("a"), frozenset("b")]}
     members = {"a": wants("t", "t-1", 1, rack_id="a"), "b": wants("t", "t-0", 1, rack_id="b")}
     first = divide("cooperative-sticky", {"t": 2}, racks, **members)
@@ -302,14 +302,14 @@ def test_what_moves_for_racks_is_withheld_too() -> None:
 
 @rule("R193", "R205")
 @BOTH
-def test_members_with_different_topics_share_what_they_can(name: str) -> None:
+def test_members_with_different_topics_share_the_common_ones(name: str) -> None:
     """testMultipleConsumersMixedTopicSubscriptions."""
     plan = divide(name, {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
     assert text(plan) == {"a": "t-0 t-2", "b": "u-0 u-1", "c": "t-1"}
 
 
 @rule("R208")
-def test_it_is_balanced_where_round_robin_is_not() -> None:
+def test_the_sticky_assignor_is_balanced_where_round_robin_is_not() -> None:
     """testPoorRoundRobinAssignmentScenario."""
     members = {
         "a": wants("t1 t2 t3 t4 t5"),
@@ -333,7 +333,7 @@ def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
     assert sorted(len(given) for given in plan.values()) == [2, 2, 3]
 
 
-def test_a_partition_goes_back_to_the_member_that_had_it_before() -> None:
+def test_a_partition_moves_back_to_its_previous_owner() -> None:
     """The previous owner is asked before the least loaded one."""
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),
@@ -344,7 +344,7 @@ def test_a_partition_goes_back_to_the_member_that_had_it_before() -> None:
     assert tp("t-0") in plan["c"]
 
 
-def test_racks_are_honoured_with_different_topics_too() -> None:
+def test_racks_are_used_with_different_topics() -> None:
     """testRackAwareAssignmentWithNonEqualSubscription."""
     racks = {"t": [frozenset("a"), frozenset("b")], "u": [frozenset("b"), frozenset("a")]}
     plan = divide(
@@ -358,7 +358,7 @@ def test_racks_are_honoured_with_different_topics_too() -> None:
     assert text(plan) == {"a": "t-0 u-1", "b": "t-1 u-0", "c": ""}
 
 
-def test_racks_are_honoured_with_the_same_topics() -> None:
+def test_racks_are_used_with_the_same_topics() -> None:
     """testRackAwareAssignmentWithUniformSubscription."""
     racks = {"t": [frozenset("b"), frozenset("a"), frozenset("b"), frozenset("a")]}
     plan = divide("sticky", {"t": 4}, racks, a=wants(rack_id="a"), b=wants(rack_id="b"))

@@ -121,7 +121,7 @@ def fails(claim: Callable[[], None]) -> bool:
 
 
 @mutant
-def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
+def an_eager_member_joins_without_a_revocation(patch: Patch) -> None:
     def prepare(who: Member, out: Any) -> None:
         who.is_prepared = who.is_prepared or not who.cooperative
         original(who, out)
@@ -131,7 +131,7 @@ def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
 
 
 @mutant
-def a_cooperative_member_takes_over_before_it_let_go(patch: Patch) -> None:
+def a_cooperative_member_adopts_before_the_release(patch: Patch) -> None:
     def synced(who: Member, answer: Any, out: Any) -> None:
         keep, who.owned = who.owned, ()
         original(who, answer, out)
@@ -143,7 +143,7 @@ def a_cooperative_member_takes_over_before_it_let_go(patch: Patch) -> None:
 
 
 @mutant
-def there_is_no_second_join_after_a_revocation(patch: Patch) -> None:
+def no_second_join_follows_a_revocation(patch: Patch) -> None:
     def released(who: Member, event: Any, now: int, out: Any) -> None:
         original(who, event, now, out)
         who.rejoin_needed = False
@@ -153,12 +153,12 @@ def there_is_no_second_join_after_a_revocation(patch: Patch) -> None:
 
 
 @mutant
-def topics_that_are_not_wanted_any_more_are_kept(patch: Patch) -> None:
+def partitions_of_unsubscribed_topics_are_kept(patch: Patch) -> None:
     replace(patch, "is_subscribed", lambda who, topic: True)
 
 
 @mutant
-def what_was_let_go_of_is_still_claimed(patch: Patch) -> None:
+def released_partitions_stay_in_the_subscription(patch: Patch) -> None:
     def forget(who: Member) -> None:
         who.unreleased = None
 
@@ -169,12 +169,12 @@ def what_was_let_go_of_is_still_claimed(patch: Patch) -> None:
 
 
 @mutant
-def whoever_is_told_so_joins_at_once_for_ever(patch: Patch) -> None:
+def repeated_joins_have_no_backoff(patch: Patch) -> None:
     replace(patch, "back_off_from_repeated_joins", lambda who, now: None)
 
 
 @mutant
-def any_assignment_is_final(patch: Patch) -> None:
+def every_assignment_is_final(patch: Patch) -> None:
     """Also one that a cooperative member takes over and joins again at once."""
 
     def adopt(who: Member, *more: Any) -> None:
@@ -186,17 +186,17 @@ def any_assignment_is_final(patch: Patch) -> None:
 
 
 @mutant
-def every_answer_counts_for_the_present(patch: Patch) -> None:
+def every_response_counts_for_the_current_generation(patch: Patch) -> None:
     replace(patch, "is_current", lambda who, generation, member_id: who.generation is not None)
 
 
 @mutant
-def no_answer_counts_for_the_present(patch: Patch) -> None:
+def no_response_counts_for_the_current_generation(patch: Patch) -> None:
     replace(patch, "is_current", lambda who, generation, member_id: False)
 
 
 @mutant
-def a_refused_member_keeps_its_partitions(patch: Patch) -> None:
+def a_reset_member_keeps_its_partitions(patch: Patch) -> None:
     def reset(who: Member, reason: str, out: Any, *, keep_id: bool) -> None:
         keep, who.owned = who.owned, ()
         original(who, reason, out, keep_id=keep_id)
@@ -213,7 +213,7 @@ def an_unknown_member_keeps_its_id(patch: Patch) -> None:
 
 
 @mutant
-def a_fenced_member_fights_back(patch: Patch) -> None:
+def a_fenced_member_rejoins(patch: Patch) -> None:
     replace(patch, "fence", lambda who, request, out: membership.reset(who, "fenced", out, keep_id=False))
 
 
@@ -227,7 +227,7 @@ def a_fatal_error_keeps_the_partitions(patch: Patch) -> None:
 
 
 @mutant
-def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
+def heartbeats_do_not_cause_a_rejoin(patch: Patch) -> None:
     def want(who: Member, reason: str) -> None:
         if reason != "group is already rebalancing":
             original(who, reason)
@@ -240,23 +240,23 @@ def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
 
 
 @mutant
-def no_heartbeat_goes_out_while_the_application_lets_go(patch: Patch) -> None:
+def no_heartbeat_is_sent_while_partitions_are_released(patch: Patch) -> None:
     fewer = state.HEARTBEATING - {MemberState.RELEASING, MemberState.ADOPTING}
     replace(patch, "HEARTBEATING", fewer)
 
 
 @mutant
-def the_poll_interval_does_not_count(patch: Patch) -> None:
+def the_poll_interval_does_not_run(patch: Patch) -> None:
     replace(patch, "POLL_TIMED", set[MemberState]())
 
 
 @mutant
-def a_silent_coordinator_is_waited_for(patch: Patch) -> None:
+def the_session_timeout_does_nothing(patch: Patch) -> None:
     replace(patch, "on_session_timeout", lambda who, now, out: None)
 
 
 @mutant
-def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
+def a_join_request_prolongs_the_session(patch: Patch) -> None:
     """Then joins that fail one after the other keep partitions for ever."""
 
     def send_join(who: Member, out: Any) -> None:
@@ -269,12 +269,12 @@ def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
 
 
 @mutant
-def who_joins_keeps_all_until_the_join_fails(patch: Patch) -> None:
+def partitions_are_kept_until_the_join_fails(patch: Patch) -> None:
     replace(patch, "keeps_partitions", lambda who: False)
 
 
 @mutant
-def a_heartbeat_stands_behind_the_join(patch: Patch) -> None:
+def a_heartbeat_uses_the_connection_of_the_join(patch: Patch) -> None:
     def beat(who: Member, now: int, out: Any) -> None:
         original(who, now, out)
         out[-1] = msgspec.structs.replace(out[-1], urgent=False)
@@ -284,7 +284,7 @@ def a_heartbeat_stands_behind_the_join(patch: Patch) -> None:
 
 
 @mutant
-def joins_are_not_spaced(patch: Patch) -> None:
+def joins_have_no_backoff(patch: Patch) -> None:
     original = join.join_if_due
 
     def join_now(who: Member, event: Any, now: int, out: Any) -> None:
@@ -295,7 +295,7 @@ def joins_are_not_spaced(patch: Patch) -> None:
 
 
 @mutant
-def close_waits_for_ever(patch: Patch) -> None:
+def close_has_no_timeout(patch: Patch) -> None:
     def close(who: Member, event: Any, now: int, out: Any) -> None:
         original(who, event, now, out)
         who.close_ends_at = None
@@ -308,7 +308,7 @@ def close_waits_for_ever(patch: Patch) -> None:
 
 
 @mutant
-def nobody_watches_the_metadata(patch: Patch) -> None:
+def no_member_watches_the_metadata(patch: Patch) -> None:
     patch.setattr(leadership, "take_snapshot", lambda topics, metadata, with_racks: {})
 
 
@@ -329,12 +329,12 @@ def the_leader_does_not_wait_for_metadata(patch: Patch) -> None:
 
 
 @mutant
-def nobody_remembers_what_existed(patch: Patch) -> None:
+def the_initial_counts_are_forgotten(patch: Patch) -> None:
     patch.setattr(leadership, "update_initial_counts", lambda *_: {})
 
 
 @mutant
-def everything_existed_always(patch: Patch) -> None:
+def no_partition_is_ever_new(patch: Patch) -> None:
     patch.setattr(leadership, "find_new_partitions", lambda added, existed: frozenset())
 
 
@@ -359,7 +359,7 @@ def _dynamic(config: Any) -> Any:
 
 
 @mutant
-def partitions_change_hands_within_one_round(patch: Patch) -> None:
+def partitions_move_within_one_round(patch: Patch) -> None:
     plain = Assignor("cooperative-sticky", ASSIGNORS["cooperative-sticky"].assign, cooperative=True)
     moved = Assignor(plain.name, _at_once, ASSIGNORS[plain.name].user_data, True)
     patch.setitem(ASSIGNORS, plain.name, moved)
@@ -373,16 +373,16 @@ def _at_once(partitions: Any, members: Any, racks: Any) -> Any:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_mutant_fails_a_claim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_fails_for_each_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     assert any(fails(claim) for claim in claims(*CLAIMS)), f"nothing tests against: {name}"
 
 
-def test_the_member_as_it_is_fails_none_of_these_claims() -> None:
+def test_no_claim_fails_for_the_original_member() -> None:
     assert [str(claim) for claim in claims(*CLAIMS) if fails(claim)] == []
 
 
-def test_every_edge_is_walked_by_a_claim_and_no_other() -> None:
+def test_the_claims_take_every_edge() -> None:
     walked: set[tuple[MemberState, MemberState]] = set()
 
     def move(who: Member, to: MemberState) -> None:

@@ -121,7 +121,7 @@ class Fuzzed(Solo):
 
 
 @given(st.sampled_from([EAGER, COOPERATIVE]), st.booleans(), st.lists(MOVES, max_size=40))
-def test_anything_may_happen_and_close_still_ends_in_time(
+def test_close_ends_within_its_timeout_after_any_events(
     assignors: tuple[str, ...], static: bool, moves: list[object]
 ) -> None:
     solo = Fuzzed(assignors, group_instance_id="i" if static else None)
@@ -136,7 +136,7 @@ def test_anything_may_happen_and_close_still_ends_in_time(
 
 @pytest.mark.rule("M70")
 @given(st.sampled_from([EAGER, COOPERATIVE]), st.lists(MOVES, max_size=40))
-def test_the_same_events_have_the_same_consequences(assignors: tuple[str, ...], moves: list[object]) -> None:
+def test_the_same_events_return_the_same_actions(assignors: tuple[str, ...], moves: list[object]) -> None:
     first, again = Fuzzed(assignors), Fuzzed(assignors)
     for solo in (first, again):
         solo.subscribe()
@@ -145,7 +145,7 @@ def test_the_same_events_have_the_same_consequences(assignors: tuple[str, ...], 
 
 
 @given(st.lists(MOVES, max_size=40))
-def test_a_member_that_is_told_the_truth_again_becomes_stable_again(moves: list[object]) -> None:
+def test_a_member_becomes_stable_again_with_correct_responses(moves: list[object]) -> None:
     """Whatever happened, a coordinator that answers well is enough; unless the member was fenced."""
     solo = Fuzzed(COOPERATIVE)
     solo.subscribe()
@@ -170,7 +170,7 @@ def test_a_member_that_is_told_the_truth_again_becomes_stable_again(moves: list[
     assert solo.state in (MemberState.STABLE, MemberState.FENCED)
 
 
-def test_a_tick_that_is_too_early_does_nothing() -> None:
+def test_a_tick_that_comes_too_early_does_nothing() -> None:
     solo = Solo().stable()
     solo.now += 1
     assert solo.tell(Tick()) == []
