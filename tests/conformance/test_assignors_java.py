@@ -21,7 +21,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, TopicPartition
 from tests.conformance import judges
-from tests.group.assignors.stage import Plan, Racks, claims, questions, said, wants
+from tests.group.assignors.stage import (
+    Plan,
+    Racks,
+    assignor_inputs,
+    reported_ownership,
+    wants,
+    with_user_data,
+)
 
 pytestmark = pytest.mark.java
 
@@ -107,7 +114,7 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
     pairs = sum(b - a for index, a in enumerate(sizes) for b in sizes[index:])
     kept = near = 0
     for member_id, part in plan.items():
-        held = set(claims(name, members[member_id])[0])
+        held = set(reported_ownership(name, members[member_id])[0])
         kept += len(held.intersection(part))
         rack = members[member_id].rack_id
         near += sum(rack in racks[topic][index] for topic, index in part) if racks and rack else 0
@@ -130,7 +137,7 @@ def _speak(name: str, one: Subscription) -> Subscription:
         rack_id=one.rack_id,
         instance_id=one.instance_id,
     )
-    return said(name, plain)
+    return with_user_data(name, plain)
 
 
 def want_the_same(question: Question) -> bool:
@@ -142,7 +149,7 @@ asked = settings(suppress_health_check=[*HealthCheck], deadline=None)
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
 @asked
-@given(question=questions(honest=True) | questions(honest=True, racks=True))
+@given(question=assignor_inputs(is_consistent=True) | assignor_inputs(is_consistent=True, racks=True))
 def test_range_and_roundrobin_are_exactly_javas(java: Java, name: str, question: Question) -> None:
     question = spoken(name, question)
     assert answers(java, name, question) == [ours(name, question)]
@@ -150,7 +157,7 @@ def test_range_and_roundrobin_are_exactly_javas(java: Java, name: str, question:
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 @asked
-@given(question=questions(honest=True) | questions(honest=True, racks=True))
+@given(question=assignor_inputs(is_consistent=True) | assignor_inputs(is_consistent=True, racks=True))
 def test_sticky_is_exactly_javas_with_equal_topics_and_never_worse_with_others(
     java: Java, name: str, question: Question
 ) -> None:
@@ -164,7 +171,7 @@ def test_sticky_is_exactly_javas_with_equal_topics_and_never_worse_with_others(
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 @asked
-@given(question=questions(honest=True))
+@given(question=assignor_inputs(is_consistent=True))
 def test_a_second_round_is_exactly_javas_too(java: Java, name: str, question: Question) -> None:
     """In the second round, what the first one gave is held, a topic has grown and the last member is gone."""
     topics, members, _ = question
@@ -220,7 +227,7 @@ def test_unequal_wishes_take_java_and_us_three_rounds_and_one_to_see_it(java: Ja
 
 
 @asked
-@given(question=questions(honest=True))
+@given(question=assignor_inputs(is_consistent=True))
 def test_a_cooperative_group_comes_to_rest_in_no_more_rounds_than_javas(
     java: Java, question: Question
 ) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kproto.group.subscription import StickyUserData, Subscription, TopicPartition, sticky_user_data
 from kproto.models.java.release import JAVA_2_6
 from tests.conformance import originals
-from tests.group.assignors.stage import Plan, questions
+from tests.group.assignors.stage import Plan, assignor_inputs
 
 pytestmark = pytest.mark.originals
 asked = settings(suppress_health_check=[*HealthCheck], deadline=None)
@@ -72,7 +72,7 @@ def _old(owned: tuple[TopicPartition, ...], generation: int) -> bytes:
 
 @st.composite
 def groups(draw: st.DrawFn, name: str, alike: bool = True) -> tuple[dict[str, int], Members]:
-    topics, members, _ = draw(questions(honest=True))
+    topics, members, _ = draw(assignor_inputs(is_consistent=True))
     found: Members = {}
     for member_id, one in members.items():
         data = None

@@ -247,7 +247,9 @@ def test_a_str_is_not_a_list_of_topics() -> None:
         (lambda: Assignment(user_data=7), "Assignment v3: field user_data: 7 is not bytes"),
     ],
 )
-def test_a_value_that_cannot_be_encoded_is_refused_with_its_field(write: Callable[[], Any], said: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_with_its_field(
+    write: Callable[[], Any], said: str
+) -> None:
     with pytest.raises(EncodeError, match=said):
         write().encode()
 

@@ -29,11 +29,11 @@ def tp(text: str) -> TopicPartition:
 
 def wants(topics: str = "t", owned: str = "", generation: int | None = None, **fields: Any) -> Subscription:
     """A member that wants the `topics` and holds what is `owned`, in words: wants("t u", "t-0 t-1", 3)."""
-    held = tuple(tp(text) for text in owned.split())
-    return Subscription(topics=tuple(topics.split()), owned=held, generation=generation, **fields)
+    owned_partitions = tuple(tp(text) for text in owned.split())
+    return Subscription(topics=tuple(topics.split()), owned=owned_partitions, generation=generation, **fields)
 
 
-def said(name: str, member: Subscription) -> Subscription:
+def with_user_data(name: str, member: Subscription) -> Subscription:
     """What the member says to this assignor: the sticky one reads user data, the cooperative one fields."""
     generation = -1 if member.generation is None else member.generation
     if name == "sticky":
@@ -42,19 +42,19 @@ def said(name: str, member: Subscription) -> Subscription:
     return member
 
 
-def divide(name: str, topics: Mapping[str, int], racks: Racks | None = None, **members: Subscription) -> Plan:
+def assign(name: str, topics: Mapping[str, int], racks: Racks | None = None, **members: Subscription) -> Plan:
     """Ask the assignor, and check what holds for every answer."""
-    spoken = {member_id: said(name, member) for member_id, member in members.items()}
-    plan = ASSIGNORS[name].assign(topics, spoken, racks or {})
+    subscriptions = {member_id: with_user_data(name, member) for member_id, member in members.items()}
+    plan = ASSIGNORS[name].assign(topics, subscriptions, racks or {})
     check(name, topics, members, plan)
     return plan
 
 
 def text(plan: Plan) -> dict[str, str]:
-    return {member_id: " ".join(sorted(map(str, given))) for member_id, given in plan.items()}
+    return {member_id: " ".join(sorted(map(str, partitions))) for member_id, partitions in plan.items()}
 
 
-def again(plan: Plan, members: Mapping[str, Subscription], generation: int) -> dict[str, Subscription]:
+def rejoined(plan: Plan, members: Mapping[str, Subscription], generation: int) -> dict[str, Subscription]:
     """The members when they join the next time, with what the plan gave them."""
     return {
         member_id: Subscription(
@@ -68,18 +68,18 @@ def again(plan: Plan, members: Mapping[str, Subscription], generation: int) -> d
     }
 
 
-def moved(plan: Plan, members: Mapping[str, Subscription]) -> list[str]:
+def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[str]:
     """The partitions that somebody holds and somebody else is given."""
-    holder = {one: member_id for member_id, member in members.items() for one in member.owned}
+    holder = {partition: member_id for member_id, member in members.items() for partition in member.owned}
     return sorted(
-        str(one)
-        for member_id, given in plan.items()
-        for one in given
-        if holder.get(one, member_id) != member_id
+        str(partition)
+        for member_id, partitions in plan.items()
+        for partition in partitions
+        if holder.get(partition, member_id) != member_id
     )
 
 
-def claims(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
+def reported_ownership(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
     """What a member that speaks to this assignor holds, and since when (-1: it does not say)."""
     if name == "sticky":
         owned, since = read_sticky_user_data(member.user_data)
@@ -95,78 +95,80 @@ def claims(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...],
 
 def check(name: str, topics: Mapping[str, int], members: Mapping[str, Subscription], plan: Plan) -> None:
     every_member_has_a_list(members, plan)
-    nobody_gets_what_it_does_not_want(topics, members, plan)
+    members_get_only_subscribed_topics(topics, members, plan)
     no_partition_has_two_owners(plan)
     if name == "cooperative-sticky":
-        nothing_changes_hands_within_one_round(members, plan)
+        no_partition_moves_within_one_round(members, plan)
     else:
-        every_wanted_partition_is_given(topics, members, plan)
-        balanced_as_promised(name, topics, members, plan)
+        every_subscribed_partition_is_assigned(topics, members, plan)
+        assignment_is_balanced(name, topics, members, plan)
 
 
 def every_member_has_a_list(members: Mapping[str, Subscription], plan: Plan) -> None:
     assert plan.keys() == members.keys()
 
 
-def nobody_gets_what_it_does_not_want(
+def members_get_only_subscribed_topics(
     topics: Mapping[str, int], members: Mapping[str, Subscription], plan: Plan
 ) -> None:
-    for member_id, given in plan.items():
-        for topic, index in given:
+    for member_id, partitions in plan.items():
+        for topic, index in partitions:
             assert topic in members[member_id].topics
             assert 0 <= index < topics[topic]
 
 
 def no_partition_has_two_owners(plan: Plan) -> None:
-    given = [one for part in plan.values() for one in part]
-    assert len(given) == len(set(given))
+    partitions = [partition for part in plan.values() for partition in part]
+    assert len(partitions) == len(set(partitions))
 
 
-def every_wanted_partition_is_given(
+def every_subscribed_partition_is_assigned(
     topics: Mapping[str, int], members: Mapping[str, Subscription], plan: Plan
 ) -> None:
     wanted = {topic for member in members.values() for topic in member.topics}
     all_of_them = {TopicPartition(t, index) for t in wanted for index in range(topics.get(t, 0))}
-    assert {one for given in plan.values() for one in given} == all_of_them
+    assert {partition for partitions in plan.values() for partition in partitions} == all_of_them
 
 
-def nothing_changes_hands_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
+def no_partition_moves_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
     """A partition that several claim may stay with one of them, if its claim is the newest that counts."""
-    for member_id, given in plan.items():
-        mine = claims("cooperative-sticky", members[member_id])
-        for one in given:
+    for member_id, partitions in plan.items():
+        mine = reported_ownership("cooperative-sticky", members[member_id])
+        for partition in partitions:
             for other_id, member in members.items():
-                owned, since = claims("cooperative-sticky", member)
-                if other_id != member_id and one in owned:
-                    assert one in mine[0], f"{one} is still with {other_id}"
-                    if one.topic in member.topics:
-                        assert mine[1] > since, f"{one} is claimed by {other_id} too"
+                owned, since = reported_ownership("cooperative-sticky", member)
+                if other_id != member_id and partition in owned:
+                    assert partition in mine[0], f"{partition} is still with {other_id}"
+                    if partition.topic in member.topics:
+                        assert mine[1] > since, f"{partition} is claimed by {other_id} too"
 
 
-def balanced_as_promised(
+def assignment_is_balanced(
     name: str, topics: Mapping[str, int], members: Mapping[str, Subscription], plan: Plan
 ) -> None:
     if name == "range":
         for topic in topics:
             counts = [
-                sum(one.topic == topic for one in plan[m])
+                sum(partition.topic == topic for partition in plan[m])
                 for m, member in members.items()
                 if topic in member.topics
             ]
             assert max(counts, default=0) - min(counts, default=0) <= 1
     elif name == "sticky":
-        no_single_move_would_help(members, plan)
+        no_single_move_improves_the_balance(members, plan)
     elif len({frozenset(member.topics) for member in members.values()}) == 1:
-        sizes = [len(given) for given in plan.values()]
+        sizes = [len(partitions) for partitions in plan.values()]
         assert max(sizes) - min(sizes) <= 1
 
 
-def no_single_move_would_help(members: Mapping[str, Subscription], plan: Plan) -> None:
+def no_single_move_improves_the_balance(members: Mapping[str, Subscription], plan: Plan) -> None:
     """KIP-54's balance: nobody has two more than somebody else who could take one of them."""
-    for member_id, given in plan.items():
+    for member_id, partitions in plan.items():
         for other_id, other in members.items():
-            if len(given) >= len(plan[other_id]) + 2:
-                assert not any(one.topic in other.topics for one in given), f"{member_id} -> {other_id}"
+            if len(partitions) >= len(plan[other_id]) + 2:
+                assert not any(partition.topic in other.topics for partition in partitions), (
+                    f"{member_id} -> {other_id}"
+                )
 
 
 # Questions drawn by Hypothesis
@@ -176,8 +178,8 @@ NAMES = [f"m{index}" for index in range(6)]
 
 
 @st.composite
-def questions(
-    draw: st.DrawFn, honest: bool = False, racks: bool = False
+def assignor_inputs(
+    draw: st.DrawFn, is_consistent: bool = False, racks: bool = False
 ) -> tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]:
     """Topics, members and racks. Honest members claim what exists, what they want, and nobody else claims."""
     topics = draw(TOPICS)
@@ -188,18 +190,18 @@ def questions(
     wild = st.builds(TopicPartition, st.sampled_from([*sorted(topics), "gone"]), st.integers(-1, 8))
     places = st.sampled_from("abc") if racks else st.nothing()
     members: dict[str, Subscription] = {}
-    free = draw(st.permutations(everything)) if honest else everything
+    free = draw(st.permutations(everything)) if is_consistent else everything
     for name in draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True)):
         wanted = shared if shared is not None else draw(some)
-        if honest:
+        if is_consistent:
             take = draw(st.integers(0, 6))
-            owned, free = [one for one in free[:take] if one.topic in wanted], free[take:]
+            owned, free = [partition for partition in free[:take] if partition.topic in wanted], free[take:]
         else:
             owned = draw(st.lists(wild | st.sampled_from(everything) if everything else wild, max_size=8))
         members[name] = Subscription(
             topics=tuple(sorted(wanted)),
             owned=tuple(owned),
-            generation=draw(st.just(5) if honest else st.none() | st.integers(0, 3)),
+            generation=draw(st.just(5) if is_consistent else st.none() | st.integers(0, 3)),
             user_data=draw(st.none() | st.binary(max_size=4) | st.just(cooperative_user_data(2))),
             rack_id=draw(st.none() | places) if racks else None,
             instance_id=draw(st.none() | st.sampled_from(["i", f"i-{name}"])),

@@ -18,30 +18,30 @@ from kproto.group.subscription import Subscription
 from kproto.testing.properties import an_assignor_is_a_function
 from tests.group.assignors.stage import (
     Plan,
-    again,
+    assign,
+    assignor_inputs,
     check,
-    divide,
-    no_single_move_would_help,
-    questions,
-    said,
+    no_single_move_improves_the_balance,
+    rejoined,
     text,
     wants,
+    with_user_data,
 )
 from tests.rules import rule
 
 NAMES = sorted(ASSIGNORS)
 every = pytest.mark.parametrize("name", NAMES)
 STICKY = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
-Question = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
+AssignorInput = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
 
 
 def settled(
     name: str, topics: dict[str, int], members: dict[str, Subscription], racks: object = None
 ) -> Plan:
     """The plan when everybody has joined again as often as it takes: mostly twice."""
-    plan = divide(name, topics, None, **members)
+    plan = assign(name, topics, None, **members)
     for generation in range(9, 15):
-        then = divide(name, topics, None, **again(plan, members, generation))
+        then = assign(name, topics, None, **rejoined(plan, members, generation))
         if text(then) == text(plan):
             return plan
         plan = then
@@ -53,20 +53,23 @@ def settled(
 
 @rule("R186", "R218", "R219", "R220")
 @every
-@given(question=questions() | questions(racks=True))
-def test_the_rules_hold_whatever_members_report(name: str, question: Question) -> None:
-    topics, members, racks = question
-    spoken = {m: said(name, one) if name == "sticky" else one for m, one in members.items()}
-    check(name, topics, members, ASSIGNORS[name].assign(topics, spoken, racks))
+@given(inputs=assignor_inputs() | assignor_inputs(racks=True))
+def test_the_rules_hold_whatever_members_report(name: str, inputs: AssignorInput) -> None:
+    topics, members, racks = inputs
+    subscriptions = {
+        m: with_user_data(name, partition) if name == "sticky" else partition
+        for m, partition in members.items()
+    }
+    check(name, topics, members, ASSIGNORS[name].assign(topics, subscriptions, racks))
 
 
 @rule("R222")
 @every
-@given(question=questions(racks=True), data=st.data())
+@given(inputs=assignor_inputs(racks=True), data=st.data())
 def test_the_order_of_members_and_topics_does_not_matter(
-    name: str, question: Question, data: st.DataObject
+    name: str, inputs: AssignorInput, data: st.DataObject
 ) -> None:
-    topics, members, racks = question
+    topics, members, racks = inputs
     other_topics = dict(data.draw(st.permutations(list(topics.items()))))
     other_members = dict(data.draw(st.permutations(list(members.items()))))
     assign = ASSIGNORS[name].assign
@@ -74,76 +77,78 @@ def test_the_order_of_members_and_topics_does_not_matter(
 
 
 @every
-@given(question=questions(racks=True))
-def test_other_member_ids_in_the_same_order_change_nothing(name: str, question: Question) -> None:
-    topics, members, racks = question
-    renamed = {f"x{m}y": one for m, one in members.items()}
+@given(inputs=assignor_inputs(racks=True))
+def test_other_member_ids_in_the_same_order_change_nothing(name: str, inputs: AssignorInput) -> None:
+    topics, members, racks = inputs
+    renamed = {f"x{m}y": partition for m, partition in members.items()}
     assign = ASSIGNORS[name].assign
-    before = {f"x{m}y": given for m, given in assign(topics, members, racks).items()}
+    before = {f"x{m}y": partitions for m, partitions in assign(topics, members, racks).items()}
     assert assign(topics, renamed, racks) == before
 
 
 @rule("R216", "R218")
-@given(question=questions(honest=True))
-def test_a_cooperative_group_finally_owns_all_partitions(question: Question) -> None:
-    topics, members, _ = question
+@given(inputs=assignor_inputs(is_consistent=True))
+def test_a_cooperative_group_finally_owns_all_partitions(inputs: AssignorInput) -> None:
+    topics, members, _ = inputs
     plan = settled("cooperative-sticky", topics, members)
     wanted = {topic for member in members.values() for topic in member.topics}
     assert sum(map(len, plan.values())) == sum(topics.get(topic, 0) for topic in wanted)
-    no_single_move_would_help(members, plan)
+    no_single_move_improves_the_balance(members, plan)
 
 
-@given(question=questions(honest=True))
+@given(inputs=assignor_inputs(is_consistent=True))
 def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_two_rounds(
-    question: Question,
+    inputs: AssignorInput,
 ) -> None:
     """With unequal wishes it may take a third, in Java's assignor too: test_assignors_java.py."""
-    topics, members, _ = question
+    topics, members, _ = inputs
     members = {
-        m: Subscription(topics=tuple(sorted(topics)), owned=one.owned, generation=one.generation)
-        for m, one in members.items()
+        m: Subscription(topics=tuple(sorted(topics)), owned=partition.owned, generation=partition.generation)
+        for m, partition in members.items()
     }
-    first = divide("cooperative-sticky", topics, None, **members)
-    second = divide("cooperative-sticky", topics, None, **again(first, members, 9))
+    first = assign("cooperative-sticky", topics, None, **members)
+    second = assign("cooperative-sticky", topics, None, **rejoined(first, members, 9))
     assert sum(map(len, second.values())) == sum(topics.values())
-    no_single_move_would_help(members, second)
-    third = divide("cooperative-sticky", topics, None, **again(second, members, 10))
+    no_single_move_improves_the_balance(members, second)
+    third = assign("cooperative-sticky", topics, None, **rejoined(second, members, 10))
     assert text(third) == text(second)
 
 
 @STICKY
-@given(question=questions(honest=True))
-def test_a_group_reaches_a_stable_assignment(name: str, question: Question) -> None:
-    topics, members, _ = question
+@given(inputs=assignor_inputs(is_consistent=True))
+def test_a_group_reaches_a_stable_assignment(name: str, inputs: AssignorInput) -> None:
+    topics, members, _ = inputs
     settled(name, topics, members)
 
 
 @rule("R221")
-@given(question=questions(honest=True), data=st.data())
-def test_a_member_that_leaves_equal_members_moves_no_other_partitions(question: Question, data: st.DataObject) -> None:
+@given(inputs=assignor_inputs(is_consistent=True), data=st.data())
+def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
+    inputs: AssignorInput, data: st.DataObject
+) -> None:
     """AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves."""
-    topics, members, _ = question
+    topics, members, _ = inputs
     members = {m: wants(" ".join(sorted(topics))) for m in members}
     plan = settled("sticky", topics, members)
     gone = data.draw(st.sampled_from(sorted(members)))
-    rest = {m: one for m, one in again(plan, members, 10).items() if m != gone}
+    rest = {m: partition for m, partition in rejoined(plan, members, 10).items() if m != gone}
     if rest:
-        then = divide("sticky", topics, None, **rest)
+        then = assign("sticky", topics, None, **rest)
         assert all(set(plan[m]) <= set(then[m]) for m in rest)
 
 
 @rule("R221")
-@given(question=questions(honest=True))
-def test_members_do_not_swap_partitions_of_one_topic(question: Question) -> None:
+@given(inputs=assignor_inputs(is_consistent=True))
+def test_members_do_not_swap_partitions_of_one_topic(inputs: AssignorInput) -> None:
     """AbstractStickyAssignorTest: for a pair of members, no topic has moves in both directions."""
-    topics, members, _ = question
-    plan = divide("sticky", topics, None, **members)
-    holder = {one: m for m, member in members.items() for one in member.owned}
+    topics, members, _ = inputs
+    plan = assign("sticky", topics, None, **members)
+    holder = {partition: m for m, member in members.items() for partition in member.owned}
     moves = {
-        (one.topic, holder[one], m)
-        for m, given in plan.items()
-        for one in given
-        if one in holder and holder[one] != m
+        (partition.topic, holder[partition], m)
+        for m, partitions in plan.items()
+        for partition in partitions
+        if partition in holder and holder[partition] != m
     }
     assert not any((topic, to, source) in moves for topic, source, to in moves)
 
@@ -162,8 +167,8 @@ def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
         "        members = {'m%d' % i: Subscription(topics=tuple(names[same and i % 4:]),\n"
         "            owned=tuple(every[i * 3:i * 3 + 6]), generation=i % 3, rack_id='abc'[i % 3])\n"
         "            for i in range(9)}\n"
-        "        spoken = {m: said(name, s) for m, s in members.items()}\n"
-        "        print(ASSIGNORS[name].assign(topics, spoken, racks))\n"
+        "        subscriptions = {m: with_user_data(name, s) for m, s in members.items()}\n"
+        "        print(ASSIGNORS[name].assign(topics, subscriptions, racks))\n"
     )
     answers: set[str] = set()
     for seed in ("0", "1", "2"):
@@ -181,43 +186,43 @@ def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
 @every
 def test_a_member_without_topics_gets_no_partitions(name: str) -> None:
     """testOneConsumerNoTopic."""
-    assert text(divide(name, {"t": 2}, a=wants(""))) == {"a": ""}
+    assert text(assign(name, {"t": 2}, a=wants(""))) == {"a": ""}
 
 
 @rule("R186", "R219")
 @every
 def test_a_topic_that_does_not_exist_is_ignored(name: str) -> None:
     """testOneConsumerNonexistentTopic."""
-    assert text(divide(name, {}, a=wants("t"))) == {"a": ""}
+    assert text(assign(name, {}, a=wants("t"))) == {"a": ""}
 
 
 @every
 def test_a_single_member_gets_all_partitions(name: str) -> None:
     """testOneConsumerOneTopic, testOneConsumerMultipleTopics."""
-    assert text(divide(name, {"t": 2, "u": 1}, a=wants("t u"))) == {"a": "t-0 t-1 u-0"}
+    assert text(assign(name, {"t": 2, "u": 1}, a=wants("t u"))) == {"a": "t-0 t-1 u-0"}
 
 
 @every
 def test_only_subscribed_topics_are_assigned(name: str) -> None:
     """testOnlyAssignsPartitionsFromSubscribedTopics."""
-    assert text(divide(name, {"t": 3, "other": 3}, a=wants("t"))) == {"a": "t-0 t-1 t-2"}
+    assert text(assign(name, {"t": 3, "other": 3}, a=wants("t"))) == {"a": "t-0 t-1 t-2"}
 
 
 @every
 def test_the_first_of_two_members_gets_the_only_partition(name: str) -> None:
     """testTwoConsumersOneTopicOnePartition."""
-    assert text(divide(name, {"t": 1}, a=wants(), b=wants())) == {"a": "t-0", "b": ""}
+    assert text(assign(name, {"t": 1}, a=wants(), b=wants())) == {"a": "t-0", "b": ""}
 
 
 @every
 def test_two_members_get_one_of_two_partitions_each(name: str) -> None:
     """testTwoConsumersOneTopicTwoPartitions."""
-    assert text(divide(name, {"t": 2}, a=wants(), b=wants())) == {"a": "t-0", "b": "t-1"}
+    assert text(assign(name, {"t": 2}, a=wants(), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
 @every
 def test_a_topic_that_is_named_twice_counts_once(name: str) -> None:
-    assert text(divide(name, {"t": 2}, a=wants("t t"), b=wants("t"))) == {"a": "t-0", "b": "t-1"}
+    assert text(assign(name, {"t": 2}, a=wants("t t"), b=wants("t"))) == {"a": "t-0", "b": "t-1"}
 
 
 @every
@@ -229,20 +234,20 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
     """Java answers such claims with an exception, or gives a partition twice."""
-    assert text(divide(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
+    assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
 @STICKY
 def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> None:
     """Java gives the partition to the member, or ends in a NullPointerException."""
-    plan = divide(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
+    plan = assign(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
     assert text(plan)["a"] == "t-0"
 
 
 @every
 def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     """In Java a member with an empty subscription that comes first in hash order gets partitions."""
-    assert text(divide(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
+    assert text(assign(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",
         "b": "t-0",
         "c": "t-1",
@@ -294,7 +299,7 @@ def test_racks_matter_if_a_replica_is_near_and_not_all_racks_have_replicas(
 
 def test_assignors_are_resolved_by_name_in_order() -> None:
     """ConsumerPartitionAssignorTest.shouldInstantiateListOfAssignors."""
-    assert [one.name for one in resolve_assignors(["sticky", "range"])] == ["sticky", "range"]
+    assert [partition.name for partition in resolve_assignors(["sticky", "range"])] == ["sticky", "range"]
 
 
 @pytest.mark.parametrize("names", [["range", "range"], ["nope"], []])

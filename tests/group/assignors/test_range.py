@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproto.group.subscription import Subscription
-from tests.group.assignors.stage import divide, text, wants
+from tests.group.assignors.stage import assign, text, wants
 from tests.rules import rule
 
 
@@ -16,7 +16,7 @@ def in_ranges(
     where = {
         t: [frozenset(word.replace("-", "")) for word in words.split()] for t, words in (racks or {}).items()
     }
-    return text(divide("range", topics, where, **members))
+    return text(assign("range", topics, where, **members))
 
 
 def test_members_share_only_topics_that_both_subscribe() -> None:

@@ -6,7 +6,16 @@ import pytest
 
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, cooperative_user_data, sticky_user_data
-from tests.group.assignors.stage import Plan, again, divide, moved, no_single_move_would_help, text, tp, wants
+from tests.group.assignors.stage import (
+    Plan,
+    assign,
+    moved_partitions,
+    no_single_move_improves_the_balance,
+    rejoined,
+    text,
+    tp,
+    wants,
+)
 from tests.rules import rule
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
@@ -15,13 +24,13 @@ BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 def rounds(name: str, topics: dict[str, int], members: dict[str, Subscription]) -> dict[str, Subscription]:
     """The members when the group has come to rest, with what they hold then."""
     for generation in range(10, 13):
-        plan = divide(name, topics, None, **members)
-        members = again(plan, members, generation)
+        plan = assign(name, topics, None, **members)
+        members = rejoined(plan, members, generation)
     return members
 
 
-def held(members: dict[str, Subscription]) -> dict[str, str]:
-    return {m: " ".join(sorted(map(str, one.owned))) for m, one in members.items()}
+def owned_partitions(members: dict[str, Subscription]) -> dict[str, str]:
+    return {m: " ".join(sorted(map(str, partition.owned))) for m, partition in members.items()}
 
 
 # The same topics
@@ -30,7 +39,7 @@ def held(members: dict[str, Subscription]) -> dict[str, str]:
 @rule("R193", "R196")
 def test_the_extra_partition_goes_to_the_first_member() -> None:
     """testConsumerOwningMinQuotaExpectedMaxQuota."""
-    plan = divide("sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0 u-1", 1), b=wants("t u", "t-1 u-2", 1))
+    plan = assign("sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0 u-1", 1), b=wants("t u", "t-1 u-2", 1))
     assert text(plan) == {"a": "t-0 u-0 u-1", "b": "t-1 u-2"}
 
 
@@ -42,14 +51,14 @@ def test_one_of_too_many_large_members_loses_its_last_partition() -> None:
         "c": wants("t u", "u-2 t-2", 1),
     }
     members["d"] = wants("t u")
-    plan = divide("sticky", {"t": 3, "u": 3}, None, **members)
-    assert sorted(len(given) for given in plan.values()) == [1, 1, 2, 2]
-    assert len(moved(plan, members)) == 1
+    plan = assign("sticky", {"t": 3, "u": 3}, None, **members)
+    assert sorted(len(partitions) for partitions in plan.values()) == [1, 1, 2, 2]
+    assert len(moved_partitions(plan, members)) == 1
 
 
 def test_a_member_below_its_quota_keeps_its_partitions_and_gets_more() -> None:
     """testAllConsumersAreUnderMinQuota."""
-    plan = divide(
+    plan = assign(
         "sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0", 1), b=wants("t u", "t-1", 1), c=wants("t u")
     )
     assert text(plan) == {"a": "t-0 u-1", "b": "t-1 u-2", "c": "u-0"}
@@ -59,9 +68,9 @@ def test_a_member_below_its_quota_keeps_its_partitions_and_gets_more() -> None:
 def test_a_new_member_gets_its_share_and_no_other_partition_moves(name: str) -> None:
     """testAddRemoveConsumerOneTopic, testReassignmentAfterOneConsumerAdded."""
     members = rounds(name, {"t": 6}, {"a": wants(), "b": wants()})
-    before = held(members)
+    before = owned_partitions(members)
     members = rounds(name, {"t": 6}, {**members, "c": wants()})
-    after = held(members)
+    after = owned_partitions(members)
     assert len(members["c"].owned) == 2
     assert all(set(after[m].split()) < set(before[m].split()) for m in "ab")
 
@@ -70,8 +79,10 @@ def test_a_new_member_gets_its_share_and_no_other_partition_moves(name: str) -> 
 def test_partitions_of_a_leaving_member_are_shared_and_no_other_partition_moves(name: str) -> None:
     """testReassignmentAfterOneConsumerLeaves, testStickiness."""
     members = rounds(name, {"t": 8}, {m: wants() for m in "abcd"})
-    before = held(members)
-    after = held(rounds(name, {"t": 8}, {m: one for m, one in members.items() if m != "b"}))
+    before = owned_partitions(members)
+    after = owned_partitions(
+        rounds(name, {"t": 8}, {m: partition for m, partition in members.items() if m != "b"})
+    )
     assert all(set(after[m].split()) > set(before[m].split()) for m in "ac")
     assert sorted(len(parts.split()) for parts in after.values()) == [2, 3, 3]
 
@@ -81,7 +92,7 @@ def test_a_new_member_gets_partitions_of_both_topics(name: str) -> None:
     """testTopicBalanceAfterReassignment."""
     members = rounds(name, {"t": 12, "u": 12}, {"a": wants("t u"), "b": wants("t u")})
     members = rounds(name, {"t": 12, "u": 12}, {**members, "c": wants("t u")})
-    assert {one.topic for one in members["c"].owned} == {"t", "u"}
+    assert {partition.topic for partition in members["c"].owned} == {"t", "u"}
 
 
 @BOTH
@@ -90,34 +101,34 @@ def test_two_members_join_and_two_leave(name: str) -> None:
     topics = {"t": 3, "u": 4}
     members = rounds(name, topics, {"a": wants("t u"), "b": wants("t u")})
     members = rounds(name, topics, {**members, "c": wants("t u"), "d": wants("t u")})
-    assert sorted(len(one.owned) for one in members.values()) == [1, 2, 2, 2]
-    kept = held(members)
+    assert sorted(len(partition.owned) for partition in members.values()) == [1, 2, 2, 2]
+    kept = owned_partitions(members)
     members = rounds(name, topics, {m: members[m] for m in "cd"})
-    assert all(set(held(members)[m].split()) >= set(kept[m].split()) for m in "cd")
+    assert all(set(owned_partitions(members)[m].split()) >= set(kept[m].split()) for m in "cd")
 
 
 @BOTH
 def test_a_new_topic_is_shared_and_no_other_partition_moves(name: str) -> None:
     """testAddRemoveTopicTwoConsumers."""
     members = rounds(name, {"t": 3}, {"a": wants("t u"), "b": wants("t u")})
-    before = held(members)
+    before = owned_partitions(members)
     members = rounds(name, {"t": 3, "u": 3}, members)
-    assert all(set(held(members)[m].split()) > set(before[m].split()) for m in "ab")
+    assert all(set(owned_partitions(members)[m].split()) > set(before[m].split()) for m in "ab")
     members = rounds(name, {"u": 3}, members)
-    assert sorted(len(one.owned) for one in members.values()) == [1, 2]
+    assert sorted(len(partition.owned) for partition in members.values()) == [1, 2]
 
 
 @BOTH
 def test_partitions_of_a_deleted_topic_are_not_assigned(name: str) -> None:
     """testAssignmentUpdatedForDeletedTopic, testNoExceptionThrownWhenOnlySubscribedTopicDeleted."""
     members = rounds(name, {"t": 1, "u": 3}, {"a": wants("t u")})
-    assert held(rounds(name, {"t": 1}, members)) == {"a": "t-0"}
-    assert held(rounds(name, {}, members)) == {"a": ""}
+    assert owned_partitions(rounds(name, {"t": 1}, members)) == {"a": "t-0"}
+    assert owned_partitions(rounds(name, {}, members)) == {"a": ""}
 
 
 def test_the_last_partition_goes_to_the_empty_member() -> None:
     """testAllConsumersReachExpectedQuotaAndAreConsideredFilled."""
-    plan = divide("sticky", {"t": 4}, a=wants("t", "t-0 t-1", 1), b=wants("t", "t-2", 1), c=wants("t", "", 1))
+    plan = assign("sticky", {"t": 4}, a=wants("t", "t-0 t-1", 1), b=wants("t", "t-2", 1), c=wants("t", "", 1))
     assert text(plan) == {"a": "t-0 t-1", "b": "t-2", "c": "t-3"}
 
 
@@ -129,7 +140,7 @@ def test_two_hundred_members_stay_balanced_when_one_leaves(name: str) -> None:
     members = rounds(name, topics, {f"m{n:03}": wants(everything) for n in range(9)})
     del members["m005"]
     members = rounds(name, topics, members)
-    sizes = [len(one.owned) for one in members.values()]
+    sizes = [len(partition.owned) for partition in members.values()]
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -146,7 +157,7 @@ def test_the_older_of_two_reported_owners_is_ignored(name: str, older: int | Non
         "b": wants("t u", "t-1 u-0 u-2", 5),
         "c": wants("t u", "t-0 t-2 u-1", older),
     }
-    plan = divide(name, {"t": 3, "u": 3}, None, **members)
+    plan = assign(name, {"t": 3, "u": 3}, None, **members)
     assert set(plan["a"]) <= {tp("t-0"), tp("t-2"), tp("u-1")}
     assert set(plan["b"]) <= {tp("t-1"), tp("u-0"), tp("u-2")}
     assert (len(plan["a"]), len(plan["b"])) == (2, 2)
@@ -160,7 +171,7 @@ def test_each_partition_stays_with_the_owner_of_the_newest_generation(name: str)
         "b": wants("t u v", "t-1 u-1 v-1 t-0 u-0 v-0", 9),
         "c": wants("t u v", "t-2 u-2 v-2 u-0", 8),
     }
-    assert text(divide(name, {"t": 3, "u": 3, "v": 3}, None, **members)) == {
+    assert text(assign(name, {"t": 3, "u": 3, "v": 3}, None, **members)) == {
         "a": "t-0 u-0 v-0",
         "b": "t-1 u-1 v-1",
         "c": "t-2 u-2 v-2",
@@ -176,7 +187,7 @@ def test_an_old_owner_without_a_newer_one_keeps_its_partitions(name: str) -> Non
         "b": wants("t u", "t-1 u-1", 5),
         "c": wants("t u", "", None),
     }
-    plan = divide(name, {"t": 3, "u": 3}, None, **members)
+    plan = assign(name, {"t": 3, "u": 3}, None, **members)
     assert text(plan) == {"a": "t-0 u-0", "b": "t-1 u-1", "c": "t-2 u-2"}
 
 
@@ -188,7 +199,7 @@ def test_the_newest_of_three_generations_has_the_partition(name: str) -> None:
         "b": wants("t v", "t-0", 2),
         "c": wants("t w", "t-0", 3),
     }
-    plan = divide(name, {"t": 1, "u": 1, "v": 1, "w": 1}, None, **members)
+    plan = assign(name, {"t": 1, "u": 1, "v": 1, "w": 1}, None, **members)
     for m in "ab":
         assert tp("t-0") not in plan[m]
 
@@ -198,22 +209,22 @@ def test_the_newest_of_three_generations_has_the_partition(name: str) -> None:
 def test_a_partition_with_two_owners_in_one_generation_is_taken_from_both(topics: dict[str, int]) -> None:
     """CooperativeStickyAssignorTest.testAllConsumersHaveOwnedPartitionInvalidatedWhenClaimedBy...Equal..."""
     members = {"a": wants("t", "t-0 t-1", 1), "b": wants("t", "t-0 t-2", 1), "c": wants("t", "", 1)}
-    plan = divide("cooperative-sticky", topics, None, **members)
-    assert tp("t-0") not in [one for given in plan.values() for one in given]
-    members = again(plan, members, 2)
-    plan = divide("cooperative-sticky", topics, None, **members)
+    plan = assign("cooperative-sticky", topics, None, **members)
+    assert tp("t-0") not in [partition for partitions in plan.values() for partition in partitions]
+    members = rejoined(plan, members, 2)
+    plan = assign("cooperative-sticky", topics, None, **members)
     assert sum(map(len, plan.values())) == topics["t"]
 
 
 def test_a_member_that_missed_a_generation_gets_back_unassigned_partitions() -> None:
     """StickyAssignorTest.testAssignmentWithMultipleGenerations1."""
     topics = {"t": 6}
-    first = divide("sticky", topics, a=wants(), b=wants(), c=wants())
-    joined = again(first, {"a": wants(), "b": wants(), "c": wants()}, 1)
-    second = divide("sticky", topics, a=joined["a"], b=joined["b"])
-    members = again(second, {"a": wants(), "b": wants()}, 2)
+    first = assign("sticky", topics, a=wants(), b=wants(), c=wants())
+    joined = rejoined(first, {"a": wants(), "b": wants(), "c": wants()}, 1)
+    second = assign("sticky", topics, a=joined["a"], b=joined["b"])
+    members = rejoined(second, {"a": wants(), "b": wants()}, 2)
     del members["a"]
-    plan = divide("sticky", topics, b=members["b"], c=joined["c"])
+    plan = assign("sticky", topics, b=members["b"], c=joined["c"])
     assert set(plan["b"]) <= set(members["b"].owned)
     assert len(plan["b"]) == len(plan["c"]) == 3
 
@@ -225,8 +236,8 @@ def test_conflicting_old_owners_do_not_disturb_the_balance() -> None:
         "b": wants("t", "t-0 t-2 t-3", 1),
         "c": wants("t", "t-3 t-4 t-5", 2),
     }
-    plan = divide("sticky", {"t": 6}, None, **members)
-    assert sorted(len(given) for given in plan.values()) == [2, 2, 2]
+    plan = assign("sticky", {"t": 6}, None, **members)
+    assert sorted(len(partitions) for partitions in plan.values()) == [2, 2, 2]
 
 
 # What members say
@@ -265,7 +276,7 @@ def test_the_cooperative_assignor_reads_the_generation_of_older_members_from_use
 
 def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
     """CooperativeStickyAssignorTest.testMemberDataWithEmptyPartitionsAndHigherGeneration."""
-    plan = divide("cooperative-sticky", {"t": 2}, a=wants("t", "", 9), b=wants("t", "t-0", 1))
+    plan = assign("cooperative-sticky", {"t": 2}, a=wants("t", "", 9), b=wants("t", "t-0", 1))
     assert text(plan) == {"a": "t-1", "b": "t-0"}
 
 
@@ -276,24 +287,24 @@ def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
 def test_a_moved_partition_is_withheld_for_one_round() -> None:
     """CooperativeStickyAssignorTest.testUniformSubscriptionTransferOwnershipListIsRight."""
     members = {"a": wants("t", "t-0 t-1 t-2 t-3", 1), "b": wants("t")}
-    first = divide("cooperative-sticky", {"t": 4}, None, **members)
+    first = assign("cooperative-sticky", {"t": 4}, None, **members)
     assert text(first) == {"a": "t-0 t-1", "b": ""}
-    second = divide("cooperative-sticky", {"t": 4}, None, **again(first, members, 2))
+    second = assign("cooperative-sticky", {"t": 4}, None, **rejoined(first, members, 2))
     assert text(second) == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
 @rule("R217")
 def test_a_partition_without_an_owner_is_assigned_at_once() -> None:
     members = {"a": wants("t", "t-0", 1), "b": wants("t")}
-    assert text(divide("cooperative-sticky", {"t": 2}, None, **members)) == {"a": "t-0", "b": "t-1"}
+    assert text(assign("cooperative-sticky", {"t": 2}, None, **members)) == {"a": "t-0", "b": "t-1"}
 
 
 def test_a_partition_moved_because_of_racks_is_withheld_for_one_round() -> None:
     racks = {"t": [frozenset("a"), frozenset("b")]}
     members = {"a": wants("t", "t-1", 1, rack_id="a"), "b": wants("t", "t-0", 1, rack_id="b")}
-    first = divide("cooperative-sticky", {"t": 2}, racks, **members)
+    first = assign("cooperative-sticky", {"t": 2}, racks, **members)
     assert text(first) == {"a": "", "b": ""}
-    second = divide("cooperative-sticky", {"t": 2}, racks, **again(first, members, 2))
+    second = assign("cooperative-sticky", {"t": 2}, racks, **rejoined(first, members, 2))
     assert text(second) == {"a": "t-0", "b": "t-1"}
 
 
@@ -304,7 +315,7 @@ def test_a_partition_moved_because_of_racks_is_withheld_for_one_round() -> None:
 @BOTH
 def test_members_with_different_topics_share_the_common_ones(name: str) -> None:
     """testMultipleConsumersMixedTopicSubscriptions."""
-    plan = divide(name, {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
+    plan = assign(name, {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
     assert text(plan) == {"a": "t-0 t-2", "b": "u-0 u-1", "c": "t-1"}
 
 
@@ -317,8 +328,8 @@ def test_the_sticky_assignor_is_balanced_where_round_robin_is_not() -> None:
         "c": wants("t1 t3 t5"),
         "d": wants("t1 t2 t3 t4 t5"),
     }
-    plan = divide("sticky", {f"t{n}": 2 if n % 2 == 0 else 1 for n in range(1, 6)}, None, **members)
-    assert sorted(len(given) for given in plan.values()) == [1, 2, 2, 2]
+    plan = assign("sticky", {f"t{n}": 2 if n % 2 == 0 else 1 for n in range(1, 6)}, None, **members)
+    assert sorted(len(partitions) for partitions in plan.values()) == [1, 2, 2, 2]
 
 
 def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
@@ -328,9 +339,9 @@ def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
         "b": wants("t u v", "u-0", 1),
         "c": wants("u v", "", 1),
     }
-    plan: Plan = divide("sticky", {"t": 4, "u": 2, "v": 1}, None, **members)
-    no_single_move_would_help(members, plan)
-    assert sorted(len(given) for given in plan.values()) == [2, 2, 3]
+    plan: Plan = assign("sticky", {"t": 4, "u": 2, "v": 1}, None, **members)
+    no_single_move_improves_the_balance(members, plan)
+    assert sorted(len(partitions) for partitions in plan.values()) == [2, 2, 3]
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
@@ -340,14 +351,14 @@ def test_a_partition_moves_back_to_its_previous_owner() -> None:
         "b": wants("t u"),
         "c": wants("t", "t-0", 4),
     }
-    plan = divide("sticky", {"t": 3}, None, **members)
+    plan = assign("sticky", {"t": 3}, None, **members)
     assert tp("t-0") in plan["c"]
 
 
 def test_racks_are_used_with_different_topics() -> None:
     """testRackAwareAssignmentWithNonEqualSubscription."""
     racks = {"t": [frozenset("a"), frozenset("b")], "u": [frozenset("b"), frozenset("a")]}
-    plan = divide(
+    plan = assign(
         "sticky",
         {"t": 2, "u": 2},
         racks,
@@ -361,5 +372,5 @@ def test_racks_are_used_with_different_topics() -> None:
 def test_racks_are_used_with_the_same_topics() -> None:
     """testRackAwareAssignmentWithUniformSubscription."""
     racks = {"t": [frozenset("b"), frozenset("a"), frozenset("b"), frozenset("a")]}
-    plan = divide("sticky", {"t": 4}, racks, a=wants(rack_id="a"), b=wants(rack_id="b"))
+    plan = assign("sticky", {"t": 4}, racks, a=wants(rack_id="a"), b=wants(rack_id="b"))
     assert text(plan) == {"a": "t-1 t-3", "b": "t-0 t-2"}

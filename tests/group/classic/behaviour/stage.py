@@ -63,8 +63,8 @@ class Actor:
         self.asleep = False  # the application neither polls nor lets go
         self.normal, self.urgent = Connection(), Connection()
         self.events: deque[MemberEvent] = deque()  # answers and metadata that have not arrived yet
-        self.told: list[MemberAction] = []
-        self.holds: set[TopicPartition] = set()  # what the application works on
+        self.actions: list[MemberAction] = []
+        self.in_use: set[TopicPartition] = set()  # what the application works on
         self.ever_asked: frozenset[str] = frozenset()
 
     @property
@@ -72,18 +72,18 @@ class Actor:
         return self.member.state
 
     @property
-    def must_let_go(self) -> bool:
+    def must_release(self) -> bool:
         return self.member.unreleased is not None
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [action for action in self.told if isinstance(action, kind)]
+        return [action for action in self.actions if isinstance(action, kind)]
 
     @property
     def reasons(self) -> list[str]:
         return [action.reason for action in self.of(Rejoining)]
 
 
-class Crowd:
+class GroupStage:
     """One group's coordinator, its members and the cluster's topics."""
 
     def __init__(self, topics: dict[str, int] | None = None, *, step: Step = step, **settings: int) -> None:
@@ -93,26 +93,26 @@ class Crowd:
         self.actors: dict[str, Actor] = {}
         self.step_member = step
         self.tokens: dict[int, tuple[Actor, Connection, int]] = {}
-        self.handed_out = 0
-        self.check: Callable[[Crowd], None] = no_partition_has_two_owners
+        self.last_token = 0
+        self.check: Callable[[GroupStage], None] = no_partition_has_two_owners
 
     # Who takes part.
 
     def add(self, name: str, topics: Iterable[str] = ("t",), **options: Any) -> Actor:
         config = MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options})
         actor = self.actors[name] = Actor(name, Member(config))
-        self.tell(actor, Metadata(dict(self.topics)))
-        self.tell(actor, Subscribe(frozenset(topics)))
+        self.apply(actor, Metadata(dict(self.topics)))
+        self.apply(actor, Subscribe(frozenset(topics)))
         return actor
 
     def kill(self, name: str) -> None:
         """The process is gone: nothing is sent or read any more."""
         actor = self.actors.pop(name)
         actor.alive = False
-        actor.holds.clear()
+        actor.in_use.clear()
 
     def close(self, name: str) -> None:
-        self.tell(self.actors[name], Close())
+        self.apply(self.actors[name], Close())
 
     def grow(self, topic: str, count: int) -> None:
         """The topic gets partitions, and everybody's next metadata shows it."""
@@ -122,10 +122,10 @@ class Crowd:
 
     # What happens.
 
-    def tell(self, actor: Actor, event: MemberEvent) -> list[MemberAction]:
+    def apply(self, actor: Actor, event: MemberEvent) -> list[MemberAction]:
         actions = self.step_member(actor.member, event, self.now)
         for action in actions:
-            actor.told.append(action)
+            actor.actions.append(action)
             self._do(actor, action)
         self.check(self)
         return actions
@@ -141,36 +141,36 @@ class Crowd:
                 known = {topic: n for topic, n in self.topics.items() if topic in topics}
                 actor.events.append(Metadata(known, asked=topics))
             case Assign(_, owned):
-                actor.holds = set(owned)
+                actor.in_use = set(owned)
             case Lose(partitions):
-                actor.holds.difference_update(partitions)
+                actor.in_use.difference_update(partitions)
             case _:
                 pass
 
-    def let_go(self, actor: Actor) -> None:
+    def release(self, actor: Actor) -> None:
         """The application is done with the partitions of the open Revoke or Lose."""
         assert actor.member.unreleased is not None
-        actor.holds.difference_update(actor.member.unreleased)
+        actor.in_use.difference_update(actor.member.unreleased)
         self.poll(actor)
-        if actor.must_let_go:
-            self.tell(actor, Released())
+        if actor.must_release:
+            self.apply(actor, Released())
 
     def poll(self, actor: Actor) -> None:
-        self.tell(actor, PollBegan())
-        self.tell(actor, PollEnded())
+        self.apply(actor, PollBegan())
+        self.apply(actor, PollEnded())
 
     def deliver_request(self, actor: Actor) -> bool:
         """The coordinator reads the next request that it can read."""
         for connection in (actor.urgent, actor.normal):
             if connection.read is None and connection.unread:
                 request = connection.read = connection.unread.popleft()
-                self.handed_out += 1
+                self.last_token += 1
                 version = VERSIONS[type(request).__name__]
-                self.tokens[self.handed_out] = (actor, connection, version)
-                said = type(request).decode(request.encode(version), version)
-                token = self.handed_out
+                self.tokens[self.last_token] = (actor, connection, version)
+                actions = type(request).decode(request.encode(version), version)
+                token = self.last_token
                 self._step_broker(
-                    broker.RequestReceived(token, said, version, actor.name, "/127.0.0.1", f"id{token:04}")
+                    broker.RequestReceived(token, actions, version, actor.name, "/127.0.0.1", f"id{token:04}")
                 )
                 return True
         return False
@@ -179,7 +179,7 @@ class Crowd:
         """The member reads the next answer."""
         if not actor.events:
             return False
-        self.tell(actor, actor.events.popleft())
+        self.apply(actor, actor.events.popleft())
         return True
 
     def _step_broker(self, event: broker.Event) -> None:
@@ -202,8 +202,8 @@ class Crowd:
             for actor in list(self.actors.values()):
                 busy |= self.deliver_request(actor)
                 busy |= self.deliver_event(actor)
-                if actor.alive and not actor.asleep and actor.must_let_go:
-                    self.let_go(actor)
+                if actor.alive and not actor.asleep and actor.must_release:
+                    self.release(actor)
                     busy = True
             if not busy:
                 return
@@ -226,7 +226,7 @@ class Crowd:
                     self.poll(actor)
                 deadline = next_deadline(actor.member)
                 if deadline is not None and deadline <= self.now:
-                    self.tell(actor, Tick())
+                    self.apply(actor, Tick())
             if at == end:
                 self.run()
                 break
@@ -245,29 +245,29 @@ class Crowd:
 # Invariants
 
 
-def owners(crowd: Crowd) -> dict[TopicPartition, list[str]]:
+def owners(stage: GroupStage) -> dict[TopicPartition, list[str]]:
     found: dict[TopicPartition, list[str]] = {}
-    for actor in crowd.actors.values():
-        for tp in actor.holds:
+    for actor in stage.actors.values():
+        for tp in actor.in_use:
             found.setdefault(tp, []).append(actor.name)
     return found
 
 
-def no_partition_has_two_owners(crowd: Crowd) -> None:
-    for tp, names in owners(crowd).items():
+def no_partition_has_two_owners(stage: GroupStage) -> None:
+    for tp, names in owners(stage).items():
         assert len(names) == 1, f"{tp} is with {names}"
 
 
-def converged(crowd: Crowd) -> bool:
+def converged(stage: GroupStage) -> bool:
     """All that can work are stable, and each partition that somebody wants is with exactly one of them."""
-    able = [a for a in crowd.actors.values() if a.state not in (MemberState.CLOSED, MemberState.FENCED)]
+    able = [a for a in stage.actors.values() if a.state not in (MemberState.CLOSED, MemberState.FENCED)]
     wanted = {t for a in able for t in a.member.topics}
-    everything = {TopicPartition(t, p) for t in wanted for p in range(crowd.topics.get(t, 0))}
+    everything = {TopicPartition(t, p) for t in wanted for p in range(stage.topics.get(t, 0))}
     return (
         all(a.state is (MemberState.STABLE if a.member.topics else MemberState.IDLE) for a in able)
         and all(not a.member.rejoin_needed for a in able if a.member.topics)
-        and owners(crowd).keys() == everything
-        and all(set(a.member.owned) == a.holds for a in able)
+        and owners(stage).keys() == everything
+        and all(set(a.member.owned) == a.in_use for a in able)
         and len({a.member.generation for a in able if a.member.topics}) <= 1
         and not any(a.events or a.normal.unread for a in able)
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kproto.group.classic.member import CoordinatorLost, RequestRejoin, Subscribe
-from tests.group.classic.behaviour.stage import Actor, Crowd, no_partition_has_two_owners
+from tests.group.classic.behaviour.stage import Actor, GroupStage, no_partition_has_two_owners
 from tests.group.classic.member.stage import Assign, Fatal, Lose, MemberState, Revoke, parts
 
 COOPERATIVE = ("cooperative-sticky",)
@@ -19,17 +19,17 @@ ALL = [COOPERATIVE, EAGER, ("roundrobin",), ("sticky",), ("cooperative-sticky", 
 every_assignor = pytest.mark.parametrize("assignors", ALL, ids=lambda names: "+".join(names))
 
 
-def group(*names: str, assignors: tuple[str, ...] = COOPERATIVE, **options: Any) -> Crowd:
+def group(*names: str, assignors: tuple[str, ...] = COOPERATIVE, **options: Any) -> GroupStage:
     """A settled group, in which the members joined one after the other."""
-    crowd = Crowd({"t": 6, "u": 2}, group_initial_rebalance_delay_ms=0, **options)
+    stage = GroupStage({"t": 6, "u": 2}, group_initial_rebalance_delay_ms=0, **options)
     for name in names:
-        crowd.add(name, assignors=assignors)
-        crowd.settle()
-    return crowd
+        stage.add(name, assignors=assignors)
+        stage.settle()
+    return stage
 
 
-def generation(crowd: Crowd) -> int:
-    return max(actor.member.generation or 0 for actor in crowd.actors.values())
+def generation(stage: GroupStage) -> int:
+    return max(actor.member.generation or 0 for actor in stage.actors.values())
 
 
 # Scenarios
@@ -37,189 +37,189 @@ def generation(crowd: Crowd) -> int:
 
 @every_assignor
 def test_three_members_share_the_partitions(assignors: tuple[str, ...]) -> None:
-    crowd = group("a", "b", "c", assignors=assignors)
-    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
+    stage = group("a", "b", "c", assignors=assignors)
+    assert sorted(len(actor.in_use) for actor in stage.actors.values()) == [2, 2, 2]
 
 
 @every_assignor
 def test_the_partitions_of_a_closed_member_are_reassigned(assignors: tuple[str, ...]) -> None:
-    crowd = group("a", "b", "c", assignors=assignors)
-    closed = crowd.actors["b"]
-    crowd.close("b")
-    crowd.settle()
+    stage = group("a", "b", "c", assignors=assignors)
+    closed = stage.actors["b"]
+    stage.close("b")
+    stage.settle()
     assert closed.state is MemberState.CLOSED
-    assert sorted(len(a.holds) for a in crowd.actors.values() if a is not closed) == [3, 3]
+    assert sorted(len(a.in_use) for a in stage.actors.values() if a is not closed) == [3, 3]
 
 
 @every_assignor
 def test_partitions_of_a_killed_member_are_reassigned_after_its_session(
     assignors: tuple[str, ...],
 ) -> None:
-    crowd = group("a", "b", assignors=assignors)
-    crowd.kill("a")
-    crowd.wait(9_000)
-    assert len(crowd.actors["b"].holds) == 3
-    crowd.settle()
-    assert len(crowd.actors["b"].holds) == 6
+    stage = group("a", "b", assignors=assignors)
+    stage.kill("a")
+    stage.wait(9_000)
+    assert len(stage.actors["b"].in_use) == 3
+    stage.settle()
+    assert len(stage.actors["b"].in_use) == 6
 
 
 @pytest.mark.rule("M92")
 @every_assignor
 def test_new_partitions_are_assigned(assignors: tuple[str, ...]) -> None:
-    crowd = group("a", "b", assignors=assignors)
-    crowd.grow("t", 9)
-    crowd.settle()
-    assert "cached metadata has changed" in crowd.actors["a"].reasons + crowd.actors["b"].reasons
+    stage = group("a", "b", assignors=assignors)
+    stage.grow("t", 9)
+    stage.settle()
+    assert "cached metadata has changed" in stage.actors["a"].reasons + stage.actors["b"].reasons
 
 
 @pytest.mark.rule("M206")
 def test_every_owner_of_a_new_partition_knows_that_it_is_new() -> None:
-    crowd = group("a", "b")
-    crowd.grow("t", 8)
-    crowd.settle()
-    crowd.add("c")
-    crowd.settle()
-    new = {tp for actor in crowd.actors.values() for assign in actor.of(Assign) for tp in assign.new}
+    stage = group("a", "b")
+    stage.grow("t", 8)
+    stage.settle()
+    stage.add("c")
+    stage.settle()
+    new = {tp for actor in stage.actors.values() for assign in actor.of(Assign) for tp in assign.new}
     assert new == set(parts("t", 6, 7))
 
 
 @pytest.mark.rule("M91")
 def test_a_cooperative_move_takes_exactly_two_rebalances() -> None:
     """librdkafka#3891, confluent-kafka-go#622."""
-    crowd = group("a")
-    before = generation(crowd)
-    crowd.add("b")
-    crowd.settle()
-    assert generation(crowd) == before + 2
+    stage = group("a")
+    before = generation(stage)
+    stage.add("b")
+    stage.settle()
+    assert generation(stage) == before + 2
 
 
 def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
-    crowd = group("a", "b")
-    crowd.add("c")
-    crowd.settle()
-    moved = [tp for actor in crowd.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
+    stage = group("a", "b")
+    stage.add("c")
+    stage.settle()
+    moved = [tp for actor in stage.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
     assert len(moved) == 3 + 2  # three to b, and then one from each to c
 
 
 def test_a_cooperative_leave_takes_one_rebalance() -> None:
-    crowd = group("a", "b", "c")
-    before = generation(crowd)
-    crowd.close("c")
-    crowd.settle()
-    assert generation(crowd) == before + 1
+    stage = group("a", "b", "c")
+    before = generation(stage)
+    stage.close("c")
+    stage.settle()
+    assert generation(stage) == before + 1
 
 
 def test_a_rebalance_without_faults_loses_no_partitions() -> None:
-    crowd = group("a", "b", "c")
-    assert [actor.name for actor in crowd.actors.values() if actor.of(Lose)] == []
+    stage = group("a", "b", "c")
+    assert [actor.name for actor in stage.actors.values() if actor.of(Lose)] == []
 
 
 def test_members_with_different_topics_own_only_partitions_of_their_topics() -> None:
-    crowd = group("a")
-    crowd.add("b", ["u"], assignors=COOPERATIVE)
-    crowd.settle()
-    assert crowd.actors["b"].holds == set(parts("u", 0, 1))
+    stage = group("a")
+    stage.add("b", ["u"], assignors=COOPERATIVE)
+    stage.settle()
+    assert stage.actors["b"].in_use == set(parts("u", 0, 1))
 
 
 @pytest.mark.rule("M100")
 def test_a_changed_subscription_ends_with_partitions_of_the_new_topics() -> None:
-    crowd = group("a", "b")
-    crowd.tell(crowd.actors["a"], Subscribe(frozenset({"u"})))
-    crowd.settle()
-    assert crowd.actors["a"].holds == set(parts("u", 0, 1))
-    assert crowd.actors["b"].holds == set(parts("t", *range(6)))
+    stage = group("a", "b")
+    stage.apply(stage.actors["a"], Subscribe(frozenset({"u"})))
+    stage.settle()
+    assert stage.actors["a"].in_use == set(parts("u", 0, 1))
+    assert stage.actors["b"].in_use == set(parts("t", *range(6)))
 
 
 @pytest.mark.rule("M115")
 def test_a_restarted_static_member_gets_its_partitions_back_without_a_rebalance() -> None:
-    crowd = group("a")
-    crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
-    crowd.settle()
-    had, before = set(crowd.actors["s"].holds), generation(crowd)
-    crowd.kill("s")
-    crowd.wait(2_000)
-    crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
-    crowd.settle()
-    assert (crowd.actors["s"].holds, generation(crowd)) == (had, before)
+    stage = group("a")
+    stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
+    stage.settle()
+    had, before = set(stage.actors["s"].in_use), generation(stage)
+    stage.kill("s")
+    stage.wait(2_000)
+    stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
+    stage.settle()
+    assert (stage.actors["s"].in_use, generation(stage)) == (had, before)
 
 
 @pytest.mark.rule("M42")
 def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
-    crowd = group("a")
-    crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
-    crowd.settle()
-    old = crowd.actors["s"]
-    crowd.check = lambda crowd: None  # it learns of it with its next heartbeat, and not before
-    crowd.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
-    crowd.wait(10_000)
-    crowd.check = no_partition_has_two_owners
+    stage = group("a")
+    stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
+    stage.settle()
+    old = stage.actors["s"]
+    stage.check = lambda stage: None  # it learns of it with its next heartbeat, and not before
+    stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
+    stage.wait(10_000)
+    stage.check = no_partition_has_two_owners
     assert old.state is MemberState.FENCED
     assert [fatal.final for fatal in old.of(Fatal)] == [True]
-    crowd.settle()
-    assert len(crowd.actors["s2"].holds) == 3
+    stage.settle()
+    assert len(stage.actors["s2"].in_use) == 3
 
 
 @pytest.mark.rule("M43")
 def test_a_full_group_is_fatal_only_for_the_new_member() -> None:
-    crowd = group("a", group_max_size=1)
-    crowd.add("b", assignors=COOPERATIVE).asleep = True
-    crowd.wait(1_000)
-    assert crowd.actors["b"].state is MemberState.FAILED
-    assert len(crowd.actors["a"].holds) == 6
+    stage = group("a", group_max_size=1)
+    stage.add("b", assignors=COOPERATIVE).asleep = True
+    stage.wait(1_000)
+    assert stage.actors["b"].state is MemberState.FAILED
+    assert len(stage.actors["a"].in_use) == 6
 
 
 @pytest.mark.rule("M43")
 def test_a_member_with_another_protocol_is_refused_and_the_group_continues() -> None:
-    crowd = group("a")
-    crowd.add("b", assignors=EAGER).asleep = True
-    crowd.wait(1_000)
-    assert crowd.actors["b"].of(Fatal)
-    assert len(crowd.actors["a"].holds) == 6
+    stage = group("a")
+    stage.add("b", assignors=EAGER).asleep = True
+    stage.wait(1_000)
+    assert stage.actors["b"].of(Fatal)
+    assert len(stage.actors["a"].in_use) == 6
 
 
 @pytest.mark.rule("M110")
 def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() -> None:
-    crowd = group("a", "b")
-    lazy = crowd.add("z", assignors=COOPERATIVE, rebalance_timeout_ms=5_000)
-    crowd.settle()
+    stage = group("a", "b")
+    lazy = stage.add("z", assignors=COOPERATIVE, rebalance_timeout_ms=5_000)
+    stage.settle()
     lazy.asleep = True
-    crowd.wait(10_000)
+    stage.wait(10_000)
     assert lazy.state is MemberState.EXPIRED
-    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [0, 3, 3]
+    assert sorted(len(actor.in_use) for actor in stage.actors.values()) == [0, 3, 3]
     lazy.asleep = False
-    crowd.settle()
-    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
+    stage.settle()
+    assert sorted(len(actor.in_use) for actor in stage.actors.values()) == [2, 2, 2]
 
 
 @pytest.mark.rule("M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
     """KIP-429's two bounces, and back again."""
     both = ("cooperative-sticky", "range")
-    crowd = group("a", "b", "c", assignors=EAGER)
+    stage = group("a", "b", "c", assignors=EAGER)
     for assignors in (both, COOPERATIVE, both, EAGER):
         for name in "abc":
-            crowd.close(name)
-            crowd.run()
-            del crowd.actors[name]
-            crowd.add(name, assignors=assignors)
-            crowd.settle()
-    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
+            stage.close(name)
+            stage.run()
+            del stage.actors[name]
+            stage.add(name, assignors=assignors)
+            stage.settle()
+    assert sorted(len(actor.in_use) for actor in stage.actors.values()) == [2, 2, 2]
 
 
 @pytest.mark.rule("M26")
 def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
     for moment in range(30):
-        crowd = group("a")
-        late = crowd.add("b", assignors=COOPERATIVE)
+        stage = group("a")
+        late = stage.add("b", assignors=COOPERATIVE)
         for _ in range(moment):
-            for actor in list(crowd.actors.values()):
-                crowd.deliver_request(actor)
-                crowd.deliver_event(actor)
-                if actor.must_let_go:
-                    crowd.let_go(actor)
-        crowd.tell(late, CoordinatorLost("broken"))
-        crowd.settle()
-        assert len(late.holds) == 3
+            for actor in list(stage.actors.values()):
+                stage.deliver_request(actor)
+                stage.deliver_event(actor)
+                if actor.must_release:
+                    stage.release(actor)
+        stage.apply(late, CoordinatorLost("broken"))
+        stage.settle()
+        assert len(late.in_use) == 3
 
 
 # Anything in any order
@@ -230,7 +230,7 @@ class Group(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.crowd = Crowd()
+        self.stage = GroupStage()
         self.count = 0
         self.kinds: list[tuple[str, ...]] = [COOPERATIVE]
         self.newest: dict[str, int] = {}
@@ -240,75 +240,75 @@ class Group(RuleBasedStateMachine):
         delay=st.sampled_from([0, 3_000]),
     )
     def start(self, kinds: list[tuple[str, ...]], delay: int) -> None:
-        self.crowd = Crowd({"t": 4, "u": 2}, group_initial_rebalance_delay_ms=delay)
+        self.stage = GroupStage({"t": 4, "u": 2}, group_initial_rebalance_delay_ms=delay)
         self.kinds = kinds
         self.join(0, ["t"], static=False)
         self.join(1, ["t"], static=False)
 
     def some(self, index: int) -> Actor:
-        actors = list(self.crowd.actors.values())
+        actors = list(self.stage.actors.values())
         return actors[index % len(actors)]
 
-    @precondition(lambda self: len(self.crowd.actors) < 5)
+    @precondition(lambda self: len(self.stage.actors) < 5)
     @rule(kind=st.integers(0, 1), topics=st.sampled_from([["t"], ["t", "u"], ["u"]]), static=st.booleans())
     def join(self, kind: int, topics: list[str], static: bool) -> None:
         self.count += 1
         name = f"m{self.count}"
         options: dict[str, Any] = {"group_instance_id": name} if static else {}
-        self.crowd.add(name, topics, assignors=self.kinds[kind % len(self.kinds)], **options)
+        self.stage.add(name, topics, assignors=self.kinds[kind % len(self.kinds)], **options)
 
-    @precondition(lambda self: self.crowd.actors)
+    @precondition(lambda self: self.stage.actors)
     @rule(index=st.integers(0, 4), rounds=st.integers(1, 3))
     def deliver(self, index: int, rounds: int) -> None:
         actor = self.some(index)
         for _ in range(rounds):
-            self.crowd.deliver_request(actor)
-            self.crowd.deliver_event(actor)
+            self.stage.deliver_request(actor)
+            self.stage.deliver_event(actor)
 
-    @precondition(lambda self: any(actor.must_let_go for actor in self.crowd.actors.values()))
+    @precondition(lambda self: any(actor.must_release for actor in self.stage.actors.values()))
     @rule(index=st.integers(0, 4))
-    def let_go(self, index: int) -> None:
-        holding = [actor for actor in self.crowd.actors.values() if actor.must_let_go]
-        self.crowd.let_go(holding[index % len(holding)])
+    def release(self, index: int) -> None:
+        holding = [actor for actor in self.stage.actors.values() if actor.must_release]
+        self.stage.release(holding[index % len(holding)])
 
     @rule(ms=st.sampled_from([1, 100, 1_000, 3_000, 12_000]))
     def wait(self, ms: int) -> None:
-        self.crowd.wait(ms)
+        self.stage.wait(ms)
 
-    @precondition(lambda self: len(self.crowd.actors) > 1)
+    @precondition(lambda self: len(self.stage.actors) > 1)
     @rule(index=st.integers(0, 4), kill=st.booleans())
     def go(self, index: int, kill: bool) -> None:
         actor = self.some(index)
         if kill:
-            self.crowd.kill(actor.name)
+            self.stage.kill(actor.name)
         elif actor.state not in (MemberState.CLOSING, MemberState.LEAVING, MemberState.CLOSED):
-            self.crowd.close(actor.name)
+            self.stage.close(actor.name)
 
-    @precondition(lambda self: self.crowd.actors)
+    @precondition(lambda self: self.stage.actors)
     @rule(index=st.integers(0, 4))
     def disconnect(self, index: int) -> None:
         actor = self.some(index)
         actor.normal.unread.clear()
-        self.crowd.tell(actor, CoordinatorLost("broken"))
+        self.stage.apply(actor, CoordinatorLost("broken"))
 
-    @precondition(lambda self: self.crowd.actors)
+    @precondition(lambda self: self.stage.actors)
     @rule(index=st.integers(0, 4), topics=st.sampled_from([["t"], ["t", "u"]]))
     def subscribe(self, index: int, topics: list[str]) -> None:
-        self.crowd.tell(self.some(index), Subscribe(frozenset(topics)))
+        self.stage.apply(self.some(index), Subscribe(frozenset(topics)))
 
-    @precondition(lambda self: self.crowd.actors)
+    @precondition(lambda self: self.stage.actors)
     @rule(index=st.integers(0, 4))
     def rejoin(self, index: int) -> None:
-        self.crowd.tell(self.some(index), RequestRejoin("because"))
+        self.stage.apply(self.some(index), RequestRejoin("because"))
 
-    @precondition(lambda self: self.crowd.topics.get("t", 9) < 8)
+    @precondition(lambda self: self.stage.topics.get("t", 9) < 8)
     @rule()
     def grow(self) -> None:
-        self.crowd.grow("t", self.crowd.topics["t"] + 1)
+        self.stage.grow("t", self.stage.topics["t"] + 1)
 
     @invariant()
     def a_generation_never_goes_back(self) -> None:
-        for name, actor in self.crowd.actors.items():
+        for name, actor in self.stage.actors.items():
             generation = actor.member.generation
             if generation is not None:
                 assert generation >= self.newest.get(name, 0)
@@ -316,11 +316,11 @@ class Group(RuleBasedStateMachine):
 
     @invariant()
     def what_the_member_owns_is_what_its_application_holds(self) -> None:
-        for actor in self.crowd.actors.values():
-            assert actor.holds <= set(actor.member.owned)
+        for actor in self.stage.actors.values():
+            assert actor.in_use <= set(actor.member.owned)
 
     def teardown(self) -> None:
-        self.crowd.settle()
+        self.stage.settle()
 
 
 TestGroup = Group.TestCase

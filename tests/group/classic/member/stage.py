@@ -1,6 +1,6 @@
 """One member, and a test that plays its coordinator and its application by hand.
 
-Every step is checked: the deadline after a tick is never in the past, and nothing is said after `Left`.
+Every step is checked: the deadline after a tick is never in the past, and nothing is actions after `Left`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parts(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
 
 
 class Solo:
-    """A member with everything it said since the last look."""
+    """A member with everything it actions since the last look."""
 
     def __init__(
         self, assignors: tuple[str, ...] = EAGER, topics: Mapping[str, int] | None = None, **options: Any
@@ -74,66 +74,66 @@ class Solo:
         policy = options.pop("policy", JAVA)
         self.member = Member(MemberConfig(**{**defaults, **options}), policy)
         self.now = 1_000_000
-        self.said: list[MemberAction] = []
-        self.all: list[MemberAction] = []
-        self.tell(Metadata({"t": 3} if topics is None else dict(topics)))
+        self.actions: list[MemberAction] = []
+        self.all_actions: list[MemberAction] = []
+        self.apply(Metadata({"t": 3} if topics is None else dict(topics)))
 
     @property
     def state(self) -> MemberState:
         return self.member.state
 
-    def tell(self, event: MemberEvent) -> list[MemberAction]:
+    def apply(self, event: MemberEvent) -> list[MemberAction]:
         done = self.state is MemberState.CLOSED
-        said = step(self.member, event, self.now)
-        assert not (done and said), f"{said} after Left"
+        actions = step(self.member, event, self.now)
+        assert not (done and actions), f"{actions} after Left"
         if isinstance(event, Tick):
             deadline = next_deadline(self.member)
             assert deadline is None or deadline > self.now, "a tick that does not help"
-        self.said += said
-        self.all += said
-        return said
+        self.actions += actions
+        self.all_actions += actions
+        return actions
 
-    def take(self, kind: type[A]) -> A:
+    def pop_action(self, kind: type[A]) -> A:
         """The only action of this kind since it was last taken."""
-        found = [action for action in self.said if isinstance(action, kind)]
-        assert len(found) == 1, f"{kind.__name__}: {found} in {self.said}"
-        self.said.remove(found[0])
+        found = [action for action in self.actions if isinstance(action, kind)]
+        assert len(found) == 1, f"{kind.__name__}: {found} in {self.actions}"
+        self.actions.remove(found[0])
         return found[0]
 
-    def request(self, kind: type[M]) -> M:
+    def pop_request(self, kind: type[M]) -> M:
         """The only request of this kind since it was last taken."""
-        found = [a for a in self.said if isinstance(a, Send) and isinstance(a.request, kind)]
-        assert len(found) == 1, f"{kind.__name__}: {found} in {self.said}"
-        self.said.remove(found[0])
+        found = [a for a in self.actions if isinstance(a, Send) and isinstance(a.request, kind)]
+        assert len(found) == 1, f"{kind.__name__}: {found} in {self.actions}"
+        self.actions.remove(found[0])
         request = found[0].request
         assert isinstance(request, kind)
         return request
 
-    def sends(self, kind: type[Message]) -> bool:
-        return any(isinstance(action, Send) and isinstance(action.request, kind) for action in self.said)
+    def has_request(self, kind: type[Message]) -> bool:
+        return any(isinstance(action, Send) and isinstance(action.request, kind) for action in self.actions)
 
-    def says(self, kind: type[Any]) -> bool:
-        return any(isinstance(action, kind) for action in self.said)
+    def has_action(self, kind: type[Any]) -> bool:
+        return any(isinstance(action, kind) for action in self.actions)
 
     @property
     def reasons(self) -> list[str]:
-        return [action.reason for action in self.all if isinstance(action, Rejoining)]
+        return [action.reason for action in self.all_actions if isinstance(action, Rejoining)]
 
     def wait(self, ms: int) -> None:
         """Let time pass, with a Tick whenever one is due."""
         end = self.now + ms
         while (deadline := next_deadline(self.member)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
-            self.tell(Tick())
+            self.apply(Tick())
         self.now = end
 
     # The coordinator's part.
 
-    def find(self) -> None:
-        self.tell(CoordinatorFound("node"))
+    def find_coordinator(self) -> None:
+        self.apply(CoordinatorFound("node"))
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        self.tell(Subscribe(frozenset(topics or ("t",)), pattern))
+        self.apply(Subscribe(frozenset(topics or ("t",)), pattern))
 
     def answer_join(
         self,
@@ -149,7 +149,7 @@ class Solo:
         request: JoinGroupRequest | None = None,
     ) -> list[MemberAction]:
         """Answer the open JoinGroup; `members` makes this member the leader."""
-        request = request or self.request(JoinGroupRequest)
+        request = request or self.pop_request(JoinGroupRequest)
         listed = [
             JoinGroupResponseMember(member_id=m, group_instance_id=s.instance_id, metadata=s.encode())
             for m, s in (members or {}).items()
@@ -164,7 +164,7 @@ class Solo:
             member_id=member_id,
             members=listed,
         )
-        return self.tell(Received(request, answer))
+        return self.apply(Received(request, answer))
 
     def answer_sync(
         self,
@@ -175,46 +175,46 @@ class Solo:
         user_data: bytes | None = None,
         request: SyncGroupRequest | None = None,
     ) -> list[MemberAction]:
-        request = request or self.request(SyncGroupRequest)
+        request = request or self.pop_request(SyncGroupRequest)
         answer = SyncGroupResponse(
             error_code=code,
             protocol_type=protocol_type,
             protocol_name=protocol or self.member.protocol,
             assignment=Assignment(partitions=partitions, user_data=user_data).encode(),
         )
-        return self.tell(Received(request, answer))
+        return self.apply(Received(request, answer))
 
-    def beat(self) -> HeartbeatRequest:
+    def next_heartbeat(self) -> HeartbeatRequest:
         """Wait for the next heartbeat and take it."""
         self.wait(INTERVAL)
-        return self.request(HeartbeatRequest)
+        return self.pop_request(HeartbeatRequest)
 
     def answer_heartbeat(self, code: int = 0, request: HeartbeatRequest | None = None) -> list[MemberAction]:
-        return self.tell(Received(request or self.beat(), HeartbeatResponse(error_code=code)))
+        return self.apply(Received(request or self.next_heartbeat(), HeartbeatResponse(error_code=code)))
 
     def answer_leave(self, code: int = 0) -> list[MemberAction]:
-        request = self.request(LeaveGroupRequest)
-        return self.tell(Received(request, LeaveGroupResponse(error_code=code)))
+        request = self.pop_request(LeaveGroupRequest)
+        return self.apply(Received(request, LeaveGroupResponse(error_code=code)))
 
     def answer_commit(self, code: int, generation: int = 1, member_id: str = "me") -> list[MemberAction]:
-        return self.tell(CommitAnswered(code, generation, member_id))
+        return self.apply(CommitAnswered(code, generation, member_id))
 
     # The application's part.
 
-    def let_go(self) -> list[MemberAction]:
-        return self.tell(Released())
+    def release(self) -> list[MemberAction]:
+        return self.apply(Released())
 
     def poll(self) -> None:
         """A poll that finds nothing and doesn't wait."""
-        self.tell(PollBegan())
-        self.tell(PollEnded())
+        self.apply(PollBegan())
+        self.apply(PollEnded())
 
     # Whole ways.
 
     def joining(self, *topics: str, pattern: str | None = None) -> Solo:
         """Subscribed, the coordinator found, the first JoinGroup open."""
         self.subscribe(*topics, pattern=pattern)
-        self.find()
+        self.find_coordinator()
         assert self.state is MemberState.JOINING
         return self
 
@@ -229,25 +229,25 @@ class Solo:
         self.syncing(generation)
         self.answer_sync(*(partitions or parts("t", 0, 1)))
         assert self.state is MemberState.STABLE
-        self.said.clear()
+        self.actions.clear()
         return self
 
     def leading(self, *topics: str, generation: int = 1, **others: Subscription) -> Solo:
         """The leader of a group, stable with whatever its own plan gives it."""
         self.joining(*topics)
         self.become_leader(generation, **others)
-        self.said.clear()
+        self.actions.clear()
         return self
 
     def become_leader(self, generation: int = 1, **others: Subscription) -> dict[str, Assignment]:
         """Answer the open JoinGroup with the leadership, and the SyncGroup with its own plan."""
-        request = self.request(JoinGroupRequest)
+        request = self.pop_request(JoinGroupRequest)
         mine = Subscription.decode(request.protocols[0].metadata)
         self.answer_join(generation=generation, members={"me": mine, **others}, request=request)
         return self.sync_own_plan()
 
     def sync_own_plan(self) -> dict[str, Assignment]:
-        request = self.request(SyncGroupRequest)
+        request = self.pop_request(SyncGroupRequest)
         plan = {one.member_id: Assignment.decode(one.assignment) for one in request.assignments}
         own = plan.get("me", Assignment())
         self.answer_sync(*own.partitions, user_data=own.user_data, request=request)

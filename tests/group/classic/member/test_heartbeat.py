@@ -56,9 +56,9 @@ def test_a_heartbeat_is_due_after_the_interval_and_not_before() -> None:
     solo = Solo().stable()
     assert next_deadline(solo.member) == solo.now + INTERVAL
     solo.wait(INTERVAL - 1)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_request(HeartbeatRequest)
     solo.wait(1)
-    assert solo.sends(HeartbeatRequest)
+    assert solo.has_request(HeartbeatRequest)
 
 
 @rule("M117")
@@ -74,9 +74,9 @@ def test_sync_group_does_not_restart_the_timers() -> None:
 @rule("M105")
 def test_only_one_heartbeat_is_in_flight_at_a_time() -> None:
     solo = Solo().stable()
-    solo.beat()
+    solo.next_heartbeat()
     solo.wait(SESSION - INTERVAL - 1)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_request(HeartbeatRequest)
 
 
 @rule("M56")
@@ -91,10 +91,10 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
     """HeartbeatTest.testSessionTimeoutExpired; Java leaves the rest to the coordinator."""
     solo = Solo().stable()
-    solo.beat()
+    solo.next_heartbeat()
     solo.wait(SESSION)
-    solo.take(FindCoordinator)
-    assert not solo.says(Lose)
+    solo.pop_action(FindCoordinator)
+    assert not solo.has_action(Lose)
     assert solo.state is MemberState.STABLE
 
 
@@ -103,22 +103,22 @@ def test_a_heartbeat_response_restarts_the_session_timeout() -> None:
     """HeartbeatTest.testResetSession."""
     solo = Solo().stable()
     solo.answer_heartbeat()
-    solo.beat()
+    solo.next_heartbeat()
     solo.wait(SESSION - INTERVAL - 1)
-    assert not solo.says(FindCoordinator)
+    assert not solo.has_action(FindCoordinator)
     solo.wait(1)
-    assert solo.says(FindCoordinator)
+    assert solo.has_action(FindCoordinator)
 
 
 @rule("M30")
 def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
     solo = Solo().stable()
-    solo.tell(CoordinatorLost())
+    solo.apply(CoordinatorLost())
     solo.wait(SESSION - 1)
-    solo.take(FindCoordinator)
-    solo.find()
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
     solo.wait(2)
-    assert not solo.says(FindCoordinator)
+    assert not solo.has_action(FindCoordinator)
 
 
 @rule("M111")
@@ -126,14 +126,14 @@ def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> Non
     """librdkafka's way, but for the id: a coordinator that comes back may know it still, and would wait a
     session for a former self."""
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
-    known = solo.beat().member_id
+    known = solo.next_heartbeat().member_id
     solo.wait(SESSION)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    solo.take(FindCoordinator)
-    solo.find()
-    solo.let_go()
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
+    solo.release()
     solo.poll()
-    assert solo.request(JoinGroupRequest).member_id == known != ""
+    assert solo.pop_request(JoinGroupRequest).member_id == known != ""
 
 
 @rule("M57")
@@ -144,20 +144,20 @@ def test_a_heartbeat_to_the_wrong_coordinator_looks_it_up_and_keeps_the_membersh
     """ConsumerCoordinatorTest.testCoordinatorNotAvailable, testNotCoordinator."""
     solo = Solo().stable()
     solo.answer_heartbeat(code)
-    solo.take(FindCoordinator)
-    solo.find()
-    assert solo.beat().generation_id == 1
-    assert not solo.sends(JoinGroupRequest)
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
+    assert solo.next_heartbeat().generation_id == 1
+    assert not solo.has_request(JoinGroupRequest)
 
 
 @rule("M26")
 def test_a_lost_connection_looks_the_coordinator_up_and_keeps_the_generation() -> None:
     """ConsumerCoordinatorTest.testCoordinatorDisconnect."""
     solo = Solo().stable()
-    solo.tell(Failed(solo.beat(), "broken"))
-    solo.take(FindCoordinator)
-    solo.find()
-    assert solo.beat().generation_id == 1
+    solo.apply(Failed(solo.next_heartbeat(), "broken"))
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
+    assert solo.next_heartbeat().generation_id == 1
 
 
 @rule("M59", "M105")
@@ -165,10 +165,10 @@ def test_other_heartbeat_errors_are_retried_with_a_growing_backoff() -> None:
     solo = Solo().stable()
     at: list[int] = []
     for _ in range(5):
-        request = solo.beat() if not at else solo.request(HeartbeatRequest)
+        request = solo.next_heartbeat() if not at else solo.pop_request(HeartbeatRequest)
         solo.answer_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED, request)
         start = solo.now
-        while not solo.sends(HeartbeatRequest):
+        while not solo.has_request(HeartbeatRequest):
             solo.wait(1)
         at.append(solo.now - start)
     assert at == [100, 200, 400, 800, 1000]
@@ -177,9 +177,9 @@ def test_other_heartbeat_errors_are_retried_with_a_growing_backoff() -> None:
 @rule("M107")
 def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
     solo = Solo().stable()
-    solo.tell(CoordinatorLost())
+    solo.apply(CoordinatorLost())
     solo.wait(2 * INTERVAL)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_request(HeartbeatRequest)
 
 
 # Refusals
@@ -194,15 +194,15 @@ def test_an_unknown_member_or_generation_loses_all_partitions_and_rejoins(
     """ConsumerCoordinatorTest.testIllegalGeneration, testUnknownMemberId."""
     solo = Solo(assignors).stable()
     solo.answer_heartbeat(code)
-    lose = solo.take(Lose)
+    lose = solo.pop_action(Lose)
     assert lose.partitions == parts("t", 0, 1)
     assert solo.member.identity is None
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    request = solo.request(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     reason = f"encountered {code.name} from HEARTBEAT response"
     assert (request.member_id, request.reason, lose.reason) == (member_id, reason, reason)
-    assert not solo.says(Revoke)
+    assert not solo.has_action(Revoke)
 
 
 @rule("M61")
@@ -211,9 +211,9 @@ def test_a_commit_of_an_unknown_member_or_generation_does_the_same(code: ErrorCo
     """testCommitOffsetUnknownMemberShouldResetToNoGeneration, ...IllegalGenerationShouldResetGenerationId."""
     solo = Solo().stable()
     solo.answer_commit(code)
-    assert solo.says(Lose)
-    solo.let_go()
-    request = solo.request(JoinGroupRequest)
+    assert solo.has_action(Lose)
+    solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     assert request.member_id == member_id
     assert request.reason == f"encountered {code.name} from OFFSET_COMMIT response"
 
@@ -222,9 +222,9 @@ def test_a_commit_of_an_unknown_member_or_generation_does_the_same(code: ErrorCo
 def test_lost_partitions_are_not_in_the_next_subscription() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    solo.let_go()
-    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
-    assert (said.owned, said.generation) == ((), None)
+    solo.release()
+    actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata)
+    assert (actions.owned, actions.generation) == ((), None)
 
 
 @rule("M74")
@@ -232,9 +232,9 @@ def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> Non
     """As Java was seen to: user data 1 although the subscription's generation is -1."""
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    solo.let_go()
-    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
-    assert said.user_data == (6).to_bytes(4, "big")
+    solo.release()
+    actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata)
+    assert actions.user_data == (6).to_bytes(4, "big")
 
 
 STALE = [
@@ -250,13 +250,13 @@ STALE = [
 def test_a_heartbeat_response_of_an_earlier_generation_changes_nothing(code: ErrorCode) -> None:
     """AbstractCoordinatorTest.testHeartbeat...ResponseWithOldGeneration: unknown, illegal, fenced."""
     solo = Solo(COOPERATIVE).stable()
-    old = solo.beat()
-    solo.tell(RequestRejoin("because"))
+    old = solo.next_heartbeat()
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1))
-    solo.said.clear()
+    solo.actions.clear()
     solo.answer_heartbeat(code, old)
-    assert solo.said == []
+    assert solo.actions == []
     assert solo.state is MemberState.STABLE
 
 
@@ -269,30 +269,30 @@ def test_a_commit_response_of_an_earlier_identity_changes_nothing(
     """ConsumerCoordinatorTest.testCommitOffsetIllegalGenerationWithNewGeneration, and its three sisters."""
     solo = Solo().stable(generation=2)
     solo.answer_commit(code, *sent)
-    assert solo.said == []
+    assert solo.actions == []
 
 
 @rule("M61")
 def test_a_commit_error_during_an_eager_join_is_left_to_the_join_in_flight() -> None:
     solo = Solo().stable()
-    solo.tell(RequestRejoin("because"))
-    solo.let_go()
-    solo.said.clear()
+    solo.apply(RequestRejoin("because"))
+    solo.release()
+    solo.actions.clear()
     solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
-    assert solo.said == []
+    assert solo.actions == []
     assert solo.state is MemberState.JOINING
 
 
 @rule("M61")
 def test_a_commit_error_during_a_cooperative_join_loses_and_rejoins() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
-    old = solo.request(JoinGroupRequest)
+    solo.apply(RequestRejoin("because"))
+    old = solo.pop_request(JoinGroupRequest)
     solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     solo.answer_join(generation=2, request=old)
-    solo.let_go()
-    assert solo.request(JoinGroupRequest).member_id == "me"
+    solo.release()
+    assert solo.pop_request(JoinGroupRequest).member_id == "me"
 
 
 @rule("M61")
@@ -304,7 +304,7 @@ def test_a_commit_to_the_wrong_coordinator_looks_it_up(code: ErrorCode) -> None:
     """testCommitOffsetAsyncNotCoordinator, testCommitOffsetAsyncCoordinatorNotAvailable."""
     solo = Solo().stable()
     solo.answer_commit(code)
-    solo.take(FindCoordinator)
+    solo.pop_action(FindCoordinator)
     assert solo.state is MemberState.STABLE
 
 
@@ -313,7 +313,7 @@ def test_a_commit_to_the_wrong_coordinator_looks_it_up(code: ErrorCode) -> None:
 def test_other_commit_errors_do_not_change_the_member(code: ErrorCode) -> None:
     solo = Solo().stable()
     solo.answer_commit(code)
-    assert solo.said == []
+    assert solo.actions == []
 
 
 # Rebalances
@@ -324,10 +324,10 @@ def test_an_eager_member_revokes_everything_before_it_joins() -> None:
     """ConsumerCoordinatorTest.testRejoinGroup, EAGER."""
     solo = Solo(EAGER).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert solo.take(Revoke).partitions == parts("t", 0, 1)
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    request = solo.request(JoinGroupRequest)
+    assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     assert Subscription.decode(request.protocols[0].metadata).owned == ()
     assert request.reason == "group is already rebalancing"
 
@@ -337,9 +337,9 @@ def test_a_cooperative_member_joins_at_once_and_keeps_its_partitions() -> None:
     """ConsumerCoordinatorTest.testRejoinGroup, COOPERATIVE."""
     solo = Solo(COOPERATIVE).stable(generation=3)
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert not solo.says(Revoke)
-    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
-    assert (said.owned, said.generation) == (parts("t", 0, 1), 3)
+    assert not solo.has_action(Revoke)
+    actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata)
+    assert (actions.owned, actions.generation) == (parts("t", 0, 1), 3)
     assert solo.member.owned == parts("t", 0, 1)
 
 
@@ -348,8 +348,8 @@ def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
     """As Java: onPartitionsRevoked is called with the empty set."""
     solo = Solo(EAGER).syncing()
     solo.answer_sync()
-    solo.tell(RequestRejoin("because"))
-    assert solo.take(Revoke).partitions == ()
+    solo.apply(RequestRejoin("because"))
+    assert solo.pop_action(Revoke).partitions == ()
 
 
 @rule("M61")
@@ -357,7 +357,7 @@ def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
     """ConsumerCoordinatorTest.testCommitOffsetRebalanceInProgress."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_commit(ErrorCode.REBALANCE_IN_PROGRESS)
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert request.reason == "offset commit failed since group is already rebalancing"
     assert request.member_id == "me"
 
@@ -366,40 +366,40 @@ def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
 def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
     """AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert solo.state is MemberState.SYNCING
-    assert not solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
 
 
 @rule("M79", "M84", "M91")
 def test_a_cooperative_member_revokes_adopts_and_rejoins() -> None:
     solo = Solo(COOPERATIVE).stable(*parts("t", 0, 1))
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1, 2))
-    revoke = solo.take(Revoke)
+    revoke = solo.pop_action(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0), "need to revoke partitions and re-join")
-    assert not solo.says(Assign)
+    assert not solo.has_action(Assign)
     assert solo.state is MemberState.ADOPTING
-    solo.let_go()
-    assign = solo.take(Assign)
+    solo.release()
+    assign = solo.pop_action(Assign)
     assert (assign.added, assign.owned, assign.generation) == (parts("t", 2), parts("t", 1, 2), 2)
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert request.reason == "need to revoke partitions and re-join"
-    said = Subscription.decode(request.protocols[0].metadata)
-    assert (said.owned, said.generation) == (parts("t", 1, 2), 2)
+    actions = Subscription.decode(request.protocols[0].metadata)
+    assert (actions.owned, actions.generation) == (parts("t", 1, 2), 2)
 
 
 @rule("M4")
 def test_the_identity_is_new_before_partitions_are_revoked() -> None:
     """ConsumerCoordinatorTest.shouldUpdateConsumerGroupMetadataBeforeCallbacks."""
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1))
-    solo.take(Revoke)
+    solo.pop_action(Revoke)
     identity = solo.member.identity
     assert identity is not None
     assert identity.generation == 2
@@ -408,11 +408,11 @@ def test_the_identity_is_new_before_partitions_are_revoked() -> None:
 @rule("M84")
 def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1, 2))
-    assert solo.take(Assign).added == parts("t", 2)
-    assert not solo.sends(JoinGroupRequest)
+    assert solo.pop_action(Assign).added == parts("t", 2)
+    assert not solo.has_request(JoinGroupRequest)
 
 
 @pytest.mark.parametrize(
@@ -428,61 +428,61 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, again: bool
 ) -> None:
-    """It is taken back without a rebalance. The group may have had one without it meanwhile, by what it said
+    """It is taken back without a rebalance. The group may have had one without it meanwhile, by what it actions
     when it joined last: that it has what it gave back (story 200601)."""
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
     solo.poll()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1))
-    assert solo.take(Revoke).partitions == parts("t", 0)
+    assert solo.pop_action(Revoke).partitions == parts("t", 0)
     solo.wait(SESSION // 2)
     assert solo.state is MemberState.EXPIRED
-    solo.let_go()
+    solo.release()
     solo.poll()
     solo.answer_join(generation=generation)
     solo.answer_sync(*parts("t", 1))
-    assert solo.sends(JoinGroupRequest) is again
+    assert solo.has_request(JoinGroupRequest) is again
     if again:  # once
         solo.answer_join(generation=generation + 1)
         solo.answer_sync(*parts("t", 1))
-        assert not solo.sends(JoinGroupRequest)
+        assert not solo.has_request(JoinGroupRequest)
 
 
 @rule("M76")
 def test_a_loss_replaces_an_unanswered_revocation() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1))
-    solo.take(Revoke)
+    solo.pop_action(Revoke)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    solo.let_go()
-    assert not solo.says(Assign)
-    assert solo.request(JoinGroupRequest).member_id == ""
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    solo.release()
+    assert not solo.has_action(Assign)
+    assert solo.pop_request(JoinGroupRequest).member_id == ""
 
 
 @rule("M19")
 @pytest.mark.parametrize("phase", ["releasing", "adopting"])
 def test_heartbeats_continue_while_partitions_are_released(phase: str) -> None:
     solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     if phase == "adopting":
         solo.answer_join(generation=2)
         solo.answer_sync(*parts("t", 1))
     assert solo.state.value == phase
     for _ in range(5):
         solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert not solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
 
 
 @rule("M4")
 @pytest.mark.parametrize("phase", ["releasing", "adopting"])
 def test_offsets_can_be_committed_while_partitions_are_released(phase: str) -> None:
     solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     if phase == "adopting":
         solo.answer_join(generation=2)
         solo.answer_sync(*parts("t", 1))
@@ -491,33 +491,33 @@ def test_offsets_can_be_committed_while_partitions_are_released(phase: str) -> N
 
 def test_a_second_release_changes_nothing() -> None:
     solo = Solo(EAGER).stable()
-    solo.tell(RequestRejoin("because"))
-    solo.let_go()
-    solo.said.clear()
-    solo.let_go()
-    assert solo.said == []
+    solo.apply(RequestRejoin("because"))
+    solo.release()
+    solo.actions.clear()
+    solo.release()
+    assert solo.actions == []
 
 
 @rule("M21")
 def test_nothing_is_revoked_while_the_coordinator_is_unknown() -> None:
     solo = Solo(EAGER).stable()
-    solo.tell(CoordinatorLost())
-    solo.tell(RequestRejoin("because"))
-    assert not solo.says(Revoke)
-    solo.find()
-    assert solo.says(Revoke)
+    solo.apply(CoordinatorLost())
+    solo.apply(RequestRejoin("because"))
+    assert not solo.has_action(Revoke)
+    solo.find_coordinator()
+    assert solo.has_action(Revoke)
 
 
 @rule("M21")
 def test_the_revoked_callback_runs_once_for_a_chain_of_failed_joins() -> None:
     solo = Solo(EAGER).stable()
-    solo.tell(RequestRejoin("because"))
-    solo.take(Revoke)
-    solo.let_go()
+    solo.apply(RequestRejoin("because"))
+    solo.pop_action(Revoke)
+    solo.release()
     for _ in range(3):
         solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         solo.wait(BACKOFF)
-    assert not solo.says(Revoke)
+    assert not solo.has_action(Revoke)
 
 
 # The subscription
@@ -527,7 +527,7 @@ def test_the_revoked_callback_runs_once_for_a_chain_of_failed_joins() -> None:
 def test_a_changed_subscription_rejoins_with_that_reason() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).stable()
     solo.subscribe("t", "u")
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert request.reason == "subscription has changed"
     assert Subscription.decode(request.protocols[0].metadata).topics == ("t", "u")
 
@@ -536,7 +536,7 @@ def test_a_changed_subscription_rejoins_with_that_reason() -> None:
 def test_the_same_subscription_again_does_nothing() -> None:
     solo = Solo().stable()
     solo.subscribe("t")
-    assert solo.said == []
+    assert solo.actions == []
 
 
 @rule("M78")
@@ -544,12 +544,14 @@ def test_a_cooperative_member_revokes_partitions_of_unsubscribed_topics() -> Non
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).joining("t", "u")
     solo.answer_join()
     solo.answer_sync(*parts("t", 0), *parts("u", 0))
-    solo.said.clear()
+    solo.actions.clear()
     solo.subscribe("t")
-    assert solo.take(Revoke).partitions == parts("u", 0)
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    assert Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata).owned == parts("t", 0)
+    assert solo.pop_action(Revoke).partitions == parts("u", 0)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    assert Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata).owned == parts(
+        "t", 0
+    )
 
 
 @rule("M94")
@@ -558,7 +560,7 @@ def test_a_subscription_that_changes_during_a_join_causes_a_second_join() -> Non
     solo.subscribe("t", "u")
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))
-    assert solo.request(JoinGroupRequest).reason == "subscription has changed"
+    assert solo.pop_request(JoinGroupRequest).reason == "subscription has changed"
 
 
 @rule("M200")
@@ -567,7 +569,7 @@ def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
     solo = Solo(EAGER).stable()
     solo.subscribe("u")
     assert solo.member.topics_of_interest == {"t", "u"}
-    solo.let_go()
+    solo.release()
     assert solo.member.topics_of_interest == {"u"}
 
 
@@ -575,15 +577,15 @@ def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
 def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("x" * 300))
-    assert solo.request(JoinGroupRequest).reason == "x" * 255
+    solo.apply(RequestRejoin("x" * 300))
+    assert solo.pop_request(JoinGroupRequest).reason == "x" * 255
 
 
 @rule("M9")
 def test_the_reason_is_cleared_after_the_join() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1))
     assert solo.member.rejoin_reason == ""
@@ -592,14 +594,14 @@ def test_the_reason_is_cleared_after_the_join() -> None:
 @rule("M74")
 def test_the_sticky_assignors_user_data_is_the_last_assignment() -> None:
     solo = Solo(("sticky",)).joining()
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert Subscription.decode(request.protocols[0].metadata).user_data is None
     solo.answer_join(generation=4, request=request)
     solo.answer_sync(*parts("t", 0))
-    solo.tell(RequestRejoin("because"))
-    solo.let_go()
-    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata).user_data
-    assert said == b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\0" + (4).to_bytes(4, "big")
+    solo.apply(RequestRejoin("because"))
+    solo.release()
+    actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata).user_data
+    assert actions == b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\0" + (4).to_bytes(4, "big")
 
 
 # The poll interval
@@ -610,13 +612,13 @@ def test_a_member_whose_application_does_not_poll_leaves_with_that_reason() -> N
     """HeartbeatTest.testPollTimeout."""
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL - 1)
-    assert not solo.sends(LeaveGroupRequest)
+    assert not solo.has_request(LeaveGroupRequest)
     solo.wait(1)
-    request = solo.request(LeaveGroupRequest)
+    request = solo.pop_request(LeaveGroupRequest)
     assert [(m.member_id, m.reason) for m in request.members] == [
         ("me", "consumer poll timeout has expired.")
     ]
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert (solo.state, solo.member.identity) == (MemberState.EXPIRED, None)
 
 
@@ -624,11 +626,11 @@ def test_a_member_whose_application_does_not_poll_leaves_with_that_reason() -> N
 def test_an_expired_member_rejoins_with_the_next_poll() -> None:
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
-    solo.let_go()
+    solo.release()
     solo.wait(POLL)
-    assert not solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
     solo.poll()
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == ("", "consumer pro-actively leaving the group")
 
 
@@ -637,9 +639,9 @@ def test_an_expired_member_rejoins_only_after_its_partitions_are_released() -> N
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
     solo.poll()
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    assert solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    assert solo.has_request(JoinGroupRequest)
 
 
 @rule("M108")
@@ -655,10 +657,10 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
     """librdkafka's rd_kafka_app_poll_start: no timeout while the application is blocked in poll."""
     solo = Solo(session_timeout_ms=POLL * 30).stable()
-    solo.tell(PollBegan())
+    solo.apply(PollBegan())
     solo.wait(POLL * 20)
     assert solo.state is MemberState.STABLE
-    solo.tell(PollEnded())
+    solo.apply(PollEnded())
     solo.wait(POLL - 1)
     assert solo.state is MemberState.STABLE
     solo.wait(1)
@@ -668,7 +670,7 @@ def test_the_poll_interval_does_not_run_inside_poll() -> None:
 @rule("M112")
 def test_a_poll_that_began_before_the_join_stops_the_poll_interval() -> None:
     solo = Solo(session_timeout_ms=POLL * 30)
-    solo.tell(PollBegan())
+    solo.apply(PollBegan())
     solo.stable()
     solo.wait(POLL * 2)
     assert solo.state is MemberState.STABLE
@@ -678,7 +680,7 @@ def test_a_poll_that_began_before_the_join_stops_the_poll_interval() -> None:
 def test_a_poll_restarts_the_poll_interval_while_the_coordinator_is_unknown() -> None:
     """ConsumerCoordinatorTest.testUpdateLastHeartbeatPollWhenCoordinatorUnknown."""
     solo = Solo().stable()
-    solo.tell(CoordinatorLost())
+    solo.apply(CoordinatorLost())
     solo.wait(POLL - 1)
     solo.poll()
     solo.wait(POLL - 1)
@@ -689,33 +691,33 @@ def test_a_poll_restarts_the_poll_interval_while_the_coordinator_is_unknown() ->
 def test_a_static_member_that_does_not_poll_sends_no_leave_group() -> None:
     solo = Solo(group_instance_id="i", session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
-    assert solo.says(Lose)
-    assert not solo.sends(LeaveGroupRequest)
+    assert solo.has_action(Lose)
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 @rule("M110")
 def test_an_expired_member_sends_no_heartbeat() -> None:
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL)
-    solo.said.clear()
+    solo.actions.clear()
     solo.wait(POLL)
-    assert solo.said == []
+    assert solo.actions == []
 
 
 @rule("M16")
 def test_a_member_expires_while_the_application_does_not_release_partitions() -> None:
     solo = Solo(EAGER, session_timeout_ms=POLL * 2).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.wait(POLL)
     assert solo.state is MemberState.EXPIRED
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
 
 
 @rule("M107")
 def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> None:
     solo = Solo().joining()
     solo.wait(POLL * 3)
-    assert solo.sends(JoinGroupRequest)
+    assert solo.has_request(JoinGroupRequest)
     solo.answer_join()
     solo.wait(1)
     assert solo.state is MemberState.SYNCING
@@ -729,16 +731,16 @@ def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
     ).stable()
     solo.poll()
-    solo.tell(RequestRejoin("because"))
-    request = solo.request(JoinGroupRequest)
+    solo.apply(RequestRejoin("because"))
+    request = solo.pop_request(JoinGroupRequest)
     if not known:
-        solo.tell(CoordinatorLost())
+        solo.apply(CoordinatorLost())
     solo.wait(POLL - 1)
-    assert not solo.says(Lose)
+    assert not solo.has_action(Lose)
     solo.wait(1)
     assert (solo.state, solo.member.identity) == (MemberState.EXPIRED, None)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert solo.sends(LeaveGroupRequest) is known
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    assert solo.has_request(LeaveGroupRequest) is known
     solo.answer_join(generation=2, request=request)
     assert solo.state is MemberState.EXPIRED
 
@@ -746,8 +748,8 @@ def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known
 @rule("M26")
 def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
     solo = Solo().syncing()
-    request = solo.request(SyncGroupRequest)
-    solo.tell(CoordinatorFound("node"))
+    request = solo.pop_request(SyncGroupRequest)
+    solo.apply(CoordinatorFound("node"))
     solo.answer_sync(*parts("t", 0), request=request)
     assert solo.state is MemberState.STABLE
 
@@ -758,23 +760,23 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
 def _rejoining(**options: Any) -> Solo:
     """It keeps its two partitions, in a poll that waits, while the JoinGroup is open; heard of last now."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
-    solo.tell(PollBegan())
-    solo.tell(RequestRejoin("because"))
-    solo.take(Rejoining)
+    solo.apply(PollBegan())
+    solo.apply(RequestRejoin("because"))
+    solo.pop_action(Rejoining)
     return solo
 
 
 def _heartbeat(solo: Solo) -> Send:
-    found = [a for a in solo.said if isinstance(a, Send) and isinstance(a.request, HeartbeatRequest)]
+    found = [a for a in solo.actions if isinstance(a, Send) and isinstance(a.request, HeartbeatRequest)]
     assert len(found) == 1
-    solo.said.remove(found[0])
+    solo.actions.remove(found[0])
     return found[0]
 
 
 @rule("M6")
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
-    join = solo.request(JoinGroupRequest)
+    join = solo.pop_request(JoinGroupRequest)
     for _ in range(20):  # for far longer than a session
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
@@ -782,7 +784,7 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
         assert isinstance(sent.request, HeartbeatRequest)
         assert (sent.request.generation_id, sent.request.member_id) == (1, "me")
         solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS, request=sent.request)
-        assert solo.said == []
+        assert solo.actions == []
     solo.answer_join(generation=2, request=join)
     assert solo.state is MemberState.SYNCING
     solo.wait(INTERVAL)
@@ -796,43 +798,43 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
     """An ILLEGAL_GENERATION alone loses nothing: what the JoinGroup is answered may be on its way."""
     solo = _rejoining()
-    solo.request(JoinGroupRequest)
+    solo.pop_request(JoinGroupRequest)
     end = solo.now + SESSION
     while solo.now < end - 1:
-        assert not solo.says(Lose)
+        assert not solo.has_action(Lose)
         solo.wait(1)
-        if answer is not None and solo.sends(HeartbeatRequest):
-            solo.answer_heartbeat(answer, request=solo.request(HeartbeatRequest))
+        if answer is not None and solo.has_request(HeartbeatRequest):
+            solo.answer_heartbeat(answer, request=solo.pop_request(HeartbeatRequest))
     solo.wait(1)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert (solo.state, solo.member.identity) == (MemberState.RELEASING, None)
-    solo.take(FindCoordinator)
-    solo.find()
-    solo.let_go()
-    again = solo.request(JoinGroupRequest)
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
+    solo.release()
+    again = solo.pop_request(JoinGroupRequest)
     assert (again.member_id, Subscription.decode(again.protocols[0].metadata).owned) == ("me", ())
 
 
 @rule("M59")
 def test_a_member_that_is_removed_while_it_joins_loses_its_partitions_at_once() -> None:
     solo = _rejoining()
-    solo.request(JoinGroupRequest)
+    solo.pop_request(JoinGroupRequest)
     solo.wait(INTERVAL)
-    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, request=solo.request(HeartbeatRequest))
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, request=solo.pop_request(HeartbeatRequest))
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
 
 
 @rule("M26")
 def test_a_failed_heartbeat_does_not_end_the_join_in_flight() -> None:
     solo = _rejoining()
-    join = solo.request(JoinGroupRequest)
+    join = solo.pop_request(JoinGroupRequest)
     solo.wait(INTERVAL)
-    solo.tell(Failed(solo.request(HeartbeatRequest), "broken"))
-    assert (solo.state, solo.said) == (MemberState.JOINING, [])
+    solo.apply(Failed(solo.pop_request(HeartbeatRequest), "broken"))
+    assert (solo.state, solo.actions) == (MemberState.JOINING, [])
     solo.wait(BACKOFF)
-    solo.answer_heartbeat(ErrorCode.NOT_COORDINATOR, request=solo.request(HeartbeatRequest))
-    solo.take(FindCoordinator)
-    assert (solo.state, solo.says(Lose)) == (MemberState.UNJOINED, False)
+    solo.answer_heartbeat(ErrorCode.NOT_COORDINATOR, request=solo.pop_request(HeartbeatRequest))
+    solo.pop_action(FindCoordinator)
+    assert (solo.state, solo.has_action(Lose)) == (MemberState.UNJOINED, False)
     solo.answer_join(generation=2, request=join)
     assert solo.state is MemberState.UNJOINED
 
@@ -841,40 +843,40 @@ def test_a_failed_heartbeat_does_not_end_the_join_in_flight() -> None:
 def test_failed_joins_do_not_prolong_the_session() -> None:
     solo = _rejoining()
     began = solo.now
-    while not solo.says(Lose):
+    while not solo.has_action(Lose):
         solo.wait(SESSION // 3)
         if solo.state is MemberState.JOINING:
-            solo.tell(Failed(solo.request(JoinGroupRequest), "broken"))
-        if solo.says(FindCoordinator):
-            solo.take(FindCoordinator)
-            solo.find()
+            solo.apply(Failed(solo.pop_request(JoinGroupRequest), "broken"))
+        if solo.has_action(FindCoordinator):
+            solo.pop_action(FindCoordinator)
+            solo.find_coordinator()
         assert solo.now - began < SESSION * 4 // 3
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
 
 
 @rule("M111")
 def test_the_session_timeout_runs_while_the_member_cannot_join() -> None:
     solo = _rejoining()
-    solo.tell(CoordinatorLost())
+    solo.apply(CoordinatorLost())
     solo.wait(SESSION - 1)
-    assert (solo.state, solo.says(Lose)) == (MemberState.UNJOINED, False)
+    assert (solo.state, solo.has_action(Lose)) == (MemberState.UNJOINED, False)
     solo.wait(1)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert solo.state is MemberState.RELEASING
 
 
 @rule("M56")
 def test_a_late_heartbeat_response_restarts_the_session_during_a_join() -> None:
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
-    solo.tell(PollBegan())
-    request = solo.beat()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(PollBegan())
+    request = solo.next_heartbeat()
+    solo.apply(RequestRejoin("because"))
     solo.wait(SESSION // 2)
     solo.answer_heartbeat(request=request)
     solo.wait(SESSION - 1)
-    assert not solo.says(Lose)
+    assert not solo.has_action(Lose)
     solo.wait(1)
-    assert solo.says(Lose)
+    assert solo.has_action(Lose)
 
 
 @rule("M6")
@@ -885,16 +887,16 @@ def test_javas_member_waits_for_the_join_without_a_session_timeout(
     assignors: tuple[str, ...], policy: Policy
 ) -> None:
     solo = Solo(assignors, policy=policy).stable()
-    solo.tell(PollBegan())
-    solo.tell(RequestRejoin("because"))
+    solo.apply(PollBegan())
+    solo.apply(RequestRejoin("because"))
     if assignors == EAGER:
-        solo.let_go()
-    request = solo.request(JoinGroupRequest)
+        solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     solo.wait(POLL * 3)
-    solo.tell(CoordinatorLost())
+    solo.apply(CoordinatorLost())
     solo.wait(POLL * 3)
-    assert not solo.says(Lose)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_action(Lose)
+    assert not solo.has_request(HeartbeatRequest)
     assert (solo.state, solo.member.rebalance_request) == (MemberState.UNJOINED, None)
     solo.answer_join(request=request)
     assert solo.state is MemberState.UNJOINED

@@ -45,16 +45,16 @@ BOTH = [EAGER, COOPERATIVE]
 @rule("M2")
 def test_a_member_without_a_subscription_does_nothing() -> None:
     solo = Solo()
-    solo.find()
+    solo.find_coordinator()
     solo.wait(POLL)
-    assert solo.all == []
+    assert solo.all_actions == []
 
 
 @rule("M21")
 def test_the_coordinator_is_looked_up_before_anything_is_sent() -> None:
     solo = Solo()
     solo.subscribe()
-    assert solo.said == [FindCoordinator()]
+    assert solo.actions == [FindCoordinator()]
 
 
 @rule("M28")
@@ -64,7 +64,7 @@ def test_the_coordinator_is_looked_up_only_once_at_a_time() -> None:
     solo.subscribe()
     solo.poll()
     solo.wait(POLL)
-    assert solo.said == [FindCoordinator()]
+    assert solo.actions == [FindCoordinator()]
 
 
 @rule("M28")
@@ -74,10 +74,10 @@ def test_failed_lookups_are_repeated_with_a_growing_backoff() -> None:
     solo.subscribe()
     at: list[int] = []
     for _ in range(6):
-        solo.take(FindCoordinator)
+        solo.pop_action(FindCoordinator)
         start = solo.now
-        solo.tell(CoordinatorLost("nobody knows"))
-        while not solo.says(FindCoordinator):
+        solo.apply(CoordinatorLost("nobody knows"))
+        while not solo.has_action(FindCoordinator):
             solo.wait(1)
         at.append(solo.now - start)
     assert at == [100, 200, 400, 800, 1000, 1000]
@@ -86,7 +86,7 @@ def test_failed_lookups_are_repeated_with_a_growing_backoff() -> None:
 @rule("M24")
 def test_the_first_join_group_has_all_fields() -> None:
     solo = Solo(COOPERATIVE, rack_id="r1").joining("t", "u")
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "", None)
     assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (10_000, POLL)
     assert (request.protocol_type, request.reason) == ("consumer", "")
@@ -96,13 +96,13 @@ def test_the_first_join_group_has_all_fields() -> None:
 @rule("M74")
 def test_client_rack_is_in_the_subscription() -> None:
     """ConsumerCoordinatorTest.testSubscriptionRackId."""
-    request = Solo(rack_id="r1").joining().request(JoinGroupRequest)
+    request = Solo(rack_id="r1").joining().pop_request(JoinGroupRequest)
     assert Subscription.decode(request.protocols[0].metadata).rack_id == "r1"
 
 
 @rule("M24")
 def test_every_assignor_is_offered_in_the_configured_order() -> None:
-    request = Solo(("sticky", "range", "roundrobin")).joining().request(JoinGroupRequest)
+    request = Solo(("sticky", "range", "roundrobin")).joining().pop_request(JoinGroupRequest)
     assert [p.name for p in request.protocols] == ["sticky", "range", "roundrobin"]
 
 
@@ -110,14 +110,14 @@ def test_every_assignor_is_offered_in_the_configured_order() -> None:
 def test_join_group_may_take_the_rebalance_timeout_and_five_seconds() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestTimeout."""
     solo = Solo().joining()
-    assert solo.take(Send).timeout_ms == POLL + 5_000
+    assert solo.pop_action(Send).timeout_ms == POLL + 5_000
 
 
 @rule("M77")
 def test_the_first_join_runs_no_callback() -> None:
     solo = Solo().joining()
-    assert not solo.says(Revoke)
-    assert not solo.says(Lose)
+    assert not solo.has_action(Revoke)
+    assert not solo.has_action(Lose)
 
 
 # Configuration
@@ -168,7 +168,7 @@ def test_member_id_required_rejoins_at_once_with_the_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithMemberIdRequired."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == (
         "me-7",
         "need to re-join with the given member-id: me-7",
@@ -181,11 +181,11 @@ def test_a_follower_sends_no_assignments_and_adopts_its_own() -> None:
     """ConsumerCoordinatorTest.testNormalJoinGroupFollower."""
     solo = Solo().joining()
     solo.answer_join(generation=4)
-    request = solo.request(SyncGroupRequest)
+    request = solo.pop_request(SyncGroupRequest)
     assert (request.generation_id, request.member_id, request.assignments) == (4, "me", [])
     assert (request.protocol_type, request.protocol_name) == ("consumer", "range")
     solo.answer_sync(*parts("t", 0, 2), request=request)
-    assign = solo.take(Assign)
+    assign = solo.pop_action(Assign)
     assert (assign.added, assign.owned, assign.generation) == (parts("t", 0, 2), parts("t", 0, 2), 4)
     assert solo.state is MemberState.STABLE
 
@@ -193,15 +193,15 @@ def test_a_follower_sends_no_assignments_and_adopts_its_own() -> None:
 @rule("M89")
 def test_an_empty_assignment_runs_the_assigned_callback() -> None:
     solo = Solo().syncing()
-    request = solo.request(SyncGroupRequest)
+    request = solo.pop_request(SyncGroupRequest)
     solo.answer_sync(request=request)
-    assert solo.take(Assign).owned == ()
+    assert solo.pop_action(Assign).owned == ()
 
 
 def test_assigned_partitions_are_sorted_and_unique() -> None:
     solo = Solo().syncing()
     solo.answer_sync(*parts("t", 2, 0, 2))
-    assert solo.take(Assign).owned == parts("t", 0, 2)
+    assert solo.pop_action(Assign).owned == parts("t", 0, 2)
 
 
 @rule("M206")
@@ -209,7 +209,7 @@ def test_only_the_first_generation_is_the_groups_first() -> None:
     first, later = Solo().syncing(1), Solo().syncing(2)
     first.answer_sync()
     later.answer_sync()
-    assert (first.take(Assign).first, later.take(Assign).first) == (True, False)
+    assert (first.pop_action(Assign).first, later.pop_action(Assign).first) == (True, False)
 
 
 @rule("M4")
@@ -229,22 +229,22 @@ def test_the_identity_is_known_when_partitions_are_assigned() -> None:
 @rule("M7")
 def test_heartbeats_are_sent_while_sync_group_is_in_flight() -> None:
     """AbstractCoordinatorTest.testHeartbeatSentWhenCompletingRebalance."""
-    assert Solo().syncing().beat().generation_id == 1
+    assert Solo().syncing().next_heartbeat().generation_id == 1
 
 
 @rule("M6")
 def test_no_heartbeat_is_sent_while_join_group_is_in_flight() -> None:
     solo = Solo().joining()
     solo.wait(POLL)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_request(HeartbeatRequest)
 
 
 @rule("M8")
 def test_the_response_to_an_earlier_join_group_is_ignored() -> None:
     solo = Solo().joining()
-    old = solo.request(JoinGroupRequest)
-    solo.tell(CoordinatorLost())
-    solo.find()
+    old = solo.pop_request(JoinGroupRequest)
+    solo.apply(CoordinatorLost())
+    solo.find_coordinator()
     solo.wait(BACKOFF)
     solo.answer_join(generation=9, request=old)
     assert solo.state is MemberState.JOINING
@@ -264,15 +264,15 @@ def test_the_response_to_an_earlier_join_group_is_ignored() -> None:
 )
 def test_join_group_to_the_wrong_coordinator_is_retried_after_a_backoff(code: ErrorCode, name: str) -> None:
     solo = Solo().joining()
-    solo.said.clear()
+    solo.actions.clear()
     request = solo.member.rebalance_request
     assert isinstance(request, JoinGroupRequest)
     solo.answer_join(code, request=request)
-    solo.take(FindCoordinator)
-    solo.find()
-    assert not solo.sends(JoinGroupRequest)
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
+    assert not solo.has_request(JoinGroupRequest)
     solo.wait(BACKOFF)
-    assert solo.request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
+    assert solo.pop_request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
 
 
 @rule("M35")
@@ -281,10 +281,10 @@ def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> Non
     solo = Solo().joining()
     solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     solo.wait(BACKOFF - 1)
-    assert not solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
     solo.wait(1)
     reason = "rebalance failed due to CoordinatorLoadInProgressException"
-    assert solo.request(JoinGroupRequest).reason == reason
+    assert solo.pop_request(JoinGroupRequest).reason == reason
     assert solo.member.coordinator == "node"
 
 
@@ -292,28 +292,28 @@ def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> Non
 def test_rebalance_in_progress_rejoins_at_once_with_the_same_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithRebalanceInProgress."""
     solo = Solo().stable()
-    solo.tell(RequestRejoin("because"))
-    solo.take(Revoke)
-    solo.let_go()
+    solo.apply(RequestRejoin("because"))
+    solo.pop_action(Revoke)
+    solo.release()
     solo.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == (
         "me",
         "rebalance failed due to RebalanceInProgressException",
     )
-    assert not solo.says(Revoke)
+    assert not solo.has_action(Revoke)
 
 
 @rule("M22", "M38")
 def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithGroupInstanceIdNotFound."""
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    request = solo.request(JoinGroupRequest)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == ("", "rebalance failed due to UnknownMemberIdException")
 
 
@@ -325,16 +325,16 @@ def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() ->
     for code in again * 3:
         solo.answer_join(code)
         start = solo.now
-        while not solo.sends(JoinGroupRequest):
+        while not solo.has_request(JoinGroupRequest):
             solo.wait(1)
         at.append(solo.now - start)
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     solo.answer_join()
     solo.answer_sync(*parts("t", 0, 1))
-    solo.tell(RequestRejoin("because"))
-    solo.let_go()
+    solo.apply(RequestRejoin("because"))
+    solo.release()
     solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert solo.sends(JoinGroupRequest)
+    assert solo.has_request(JoinGroupRequest)
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -348,10 +348,10 @@ def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: 
             solo.answer_sync(code=code)
         else:
             solo.answer_join(code)
-        assert solo.take(Fatal)
+        assert solo.pop_action(Fatal)
         start = solo.now
         solo.poll()
-        while not solo.sends(JoinGroupRequest):
+        while not solo.has_request(JoinGroupRequest):
             solo.wait(1)
         at.append(solo.now - start)
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
@@ -360,25 +360,25 @@ def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: 
 def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less() -> None:
     """A cooperative member joins again for each partition that it lets go of: one plan takes it twice."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     at: list[int] = []
     for index in range(1, 10):
         solo.answer_join()
         solo.answer_sync(*parts("t", index % 2))
-        solo.let_go()
+        solo.release()
         start = solo.now
-        while not solo.sends(JoinGroupRequest):
+        while not solo.has_request(JoinGroupRequest):
             solo.wait(1)
         at.append(solo.now - start)
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     assert solo.state is MemberState.JOINING
     solo.answer_join()
     solo.answer_sync(*parts("t", 1))  # the same again: it stays
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))
-    solo.let_go()
-    assert solo.sends(JoinGroupRequest)
+    solo.release()
+    assert solo.has_request(JoinGroupRequest)
 
 
 @rule("M43", "M44", "M46")
@@ -398,20 +398,20 @@ def test_an_error_that_the_application_has_to_mend_is_fatal(code: ErrorCode) -> 
     """testGroupMaxSizeExceptionIsFatal, testInvalidSessionTimeout, testJoinGroupInvalidGroupId."""
     solo = Solo().joining()
     solo.answer_join(code)
-    fatal = solo.take(Fatal)
+    fatal = solo.pop_action(Fatal)
     assert isinstance(fatal.error, BrokerError)
     assert (fatal.error.code, fatal.final) == (code, False)
     solo.wait(POLL)
-    assert not solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
 
 
 @rule("M43")
 def test_the_error_of_an_invalid_session_timeout_names_the_brokers_settings() -> None:
     solo = Solo(session_timeout_ms=7_000).joining()
     solo.answer_join(ErrorCode.INVALID_SESSION_TIMEOUT)
-    said = str(solo.take(Fatal).error)
-    assert "session.timeout.ms=7000" in said
-    assert "group.min.session.timeout.ms and group.max.session.timeout.ms" in said
+    actions = str(solo.pop_action(Fatal).error)
+    assert "session.timeout.ms=7000" in actions
+    assert "group.min.session.timeout.ms and group.max.session.timeout.ms" in actions
 
 
 @rule("M43")
@@ -419,7 +419,7 @@ def test_a_group_without_read_permission_is_not_authorized() -> None:
     """ConsumerCoordinatorTest.testGroupReadUnauthorized."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    error = solo.take(Fatal).error
+    error = solo.pop_action(Fatal).error
     assert isinstance(error, NotAuthorized)
     assert "'g'" in error.detail
 
@@ -429,7 +429,7 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     solo = Solo().joining()
     solo.answer_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
     solo.poll()
-    assert solo.request(JoinGroupRequest).reason == "rebalance failed due to GroupMaxSizeReachedException"
+    assert solo.pop_request(JoinGroupRequest).reason == "rebalance failed due to GroupMaxSizeReachedException"
 
 
 @rule("M116")
@@ -446,18 +446,18 @@ def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode,
     solo = Solo().syncing()
     solo.answer_sync(code=code)
     solo.poll()
-    assert solo.request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
+    assert solo.pop_request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
 
 
 def test_a_member_that_fails_to_rejoin_loses_its_partitions() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     solo.poll()
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    assert solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    assert solo.has_request(JoinGroupRequest)
 
 
 @rule("M45")
@@ -465,7 +465,7 @@ def test_a_group_of_another_protocol_type_is_fatal() -> None:
     """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().joining()
     solo.answer_join(protocol_type="connect")
-    error = solo.take(Fatal).error
+    error = solo.pop_action(Fatal).error
     assert isinstance(error, BrokerError)
     assert error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -483,19 +483,19 @@ def test_a_missing_protocol_type_is_accepted() -> None:
 def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str, ...]) -> None:
     """AbstractCoordinatorTest.testRetainMemberIdAfterJoinGroupDisconnect; testDisconnectInJoin."""
     solo = Solo(assignors).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     if assignors == EAGER:
-        solo.let_go()
-        solo.take(Revoke)
-    request = solo.request(JoinGroupRequest)
-    solo.tell(Failed(request, "broken"))
-    solo.take(FindCoordinator)
-    solo.find()
+        solo.release()
+        solo.pop_action(Revoke)
+    request = solo.pop_request(JoinGroupRequest)
+    solo.apply(Failed(request, "broken"))
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
     solo.wait(BACKOFF)
-    again = solo.request(JoinGroupRequest)
+    again = solo.pop_request(JoinGroupRequest)
     assert (again.member_id, again.reason) == ("me", "rebalance failed due to DisconnectException")
-    assert not solo.says(Revoke)
-    assert not solo.says(Lose)
+    assert not solo.has_action(Revoke)
+    assert not solo.has_action(Lose)
 
 
 # Refusals of SyncGroup
@@ -506,7 +506,7 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
     """ConsumerCoordinatorTest.testRebalanceInProgressOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == (
         "me",
         "rebalance failed due to RebalanceInProgressException",
@@ -517,11 +517,11 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
     """As Java was seen to do: own=..., that generation."""
     solo = Solo(COOPERATIVE).stable(generation=4)
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=5)
     solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
-    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
-    assert (said.owned, said.generation) == (parts("t", 0, 1), 5)
+    actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata)
+    assert (actions.owned, actions.generation) == (parts("t", 0, 1), 5)
 
 
 @rule("M48", "M49")
@@ -537,16 +537,16 @@ def test_a_sync_group_of_an_unknown_member_or_generation_loses_all_partitions(
 ) -> None:
     """shouldLoseAllOwnedPartitionsBeforeRejoiningAfterDroppingOutOfTheGroup, ...ResettingGenerationId."""
     solo = Solo(COOPERATIVE).stable()
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(code=code)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    request = solo.request(JoinGroupRequest)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == (member_id, f"rebalance failed due to {name}")
-    said = Subscription.decode(request.protocols[0].metadata)
-    assert (said.owned, said.generation) == ((), None)
+    actions = Subscription.decode(request.protocols[0].metadata)
+    assert (actions.owned, actions.generation) == ((), None)
 
 
 @rule("M48")
@@ -554,20 +554,20 @@ def test_an_eager_member_has_nothing_to_lose_after_a_failed_sync() -> None:
     """ConsumerCoordinatorTest.testUnknownMemberIdOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.UNKNOWN_MEMBER_ID)
-    assert solo.request(JoinGroupRequest).member_id == ""
-    assert not solo.says(Lose)
+    assert solo.pop_request(JoinGroupRequest).member_id == ""
+    assert not solo.has_action(Lose)
 
 
 @rule("M50")
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
 def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: ErrorCode) -> None:
     solo = Solo().syncing()
-    solo.said = [a for a in solo.said if not isinstance(a, FindCoordinator)]
+    solo.actions = [a for a in solo.actions if not isinstance(a, FindCoordinator)]
     solo.answer_sync(code=code)
-    solo.take(FindCoordinator)
-    solo.find()
+    solo.pop_action(FindCoordinator)
+    solo.find_coordinator()
     solo.wait(BACKOFF)
-    assert solo.request(JoinGroupRequest).member_id == "me"
+    assert solo.pop_request(JoinGroupRequest).member_id == "me"
 
 
 @rule("M53")
@@ -575,10 +575,10 @@ def test_sync_group_to_a_loading_coordinator_rejoins_after_a_backoff() -> None:
     """Unlike Java, which throws."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert not solo.says(Fatal)
+    assert not solo.has_action(Fatal)
     solo.wait(BACKOFF)
     reason = "rebalance failed due to CoordinatorLoadInProgressException"
-    assert solo.request(JoinGroupRequest).reason == reason
+    assert solo.pop_request(JoinGroupRequest).reason == reason
 
 
 @rule("M52", "M53")
@@ -587,7 +587,7 @@ def test_other_errors_of_sync_group_are_fatal(code: ErrorCode) -> None:
     """ConsumerCoordinatorTest.testUnexpectedErrorOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=code)
-    error = solo.take(Fatal).error
+    error = solo.pop_action(Fatal).error
     assert isinstance(error, BrokerError)
     assert (error.code, error.request) == (code, "SyncGroup")
 
@@ -598,43 +598,45 @@ def test_a_sync_group_response_of_another_protocol_is_fatal(name: str, kind: str
     """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().syncing()
     solo.answer_sync(protocol=name, protocol_type=kind)
-    assert solo.says(Fatal)
-    assert not solo.says(Assign)
+    assert solo.has_action(Fatal)
+    assert not solo.has_action(Assign)
 
 
 @rule("M26")
 def test_a_lost_connection_during_sync_group_keeps_the_member_id() -> None:
     """AbstractCoordinatorTest.testRetainMemberIdAfterSyncGroupDisconnect."""
     solo = Solo().syncing()
-    solo.tell(Failed(solo.request(SyncGroupRequest), "broken"))
-    solo.find()
+    solo.apply(Failed(solo.pop_request(SyncGroupRequest), "broken"))
+    solo.find_coordinator()
     solo.wait(BACKOFF)
-    assert solo.request(JoinGroupRequest).member_id == "me"
+    assert solo.pop_request(JoinGroupRequest).member_id == "me"
 
 
 @rule("M10")
 def test_the_response_to_sync_group_is_ignored_after_a_heartbeat_error() -> None:
     """ConsumerCoordinatorTest.testPrepareJoinAndRejoinAfterFailedRebalance."""
     solo = Solo().syncing()
-    request = solo.request(SyncGroupRequest)
+    request = solo.pop_request(SyncGroupRequest)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    again = solo.request(JoinGroupRequest)
+    again = solo.pop_request(JoinGroupRequest)
     solo.answer_sync(*parts("t", 0), request=request, protocol="range")
-    assert not solo.says(Assign)
+    assert not solo.has_action(Assign)
     assert (solo.state, again.member_id) == (MemberState.JOINING, "")
 
 
 def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
     solo = Solo().syncing()
-    solo.tell(Received(solo.request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"\0")))
-    assert solo.says(Fatal)
+    solo.apply(
+        Received(solo.pop_request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"\0"))
+    )
+    assert solo.has_action(Fatal)
     assert solo.state is MemberState.FAILED
 
 
 def test_no_bytes_are_an_empty_assignment() -> None:
     solo = Solo().syncing()
-    solo.tell(Received(solo.request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"")))
-    assert solo.take(Assign).owned == ()
+    solo.apply(Received(solo.pop_request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"")))
+    assert solo.pop_action(Assign).owned == ()
 
 
 # Fencing
@@ -655,30 +657,30 @@ def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) ->
         solo.stable().answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID)
     else:
         solo.stable().answer_commit(ErrorCode.FENCED_INSTANCE_ID)
-    fatal = solo.take(Fatal)
+    fatal = solo.pop_action(Fatal)
     assert isinstance(fatal.error, Fenced)
     assert fatal.final
     assert "'gate-7'" in str(fatal.error)
-    assert solo.says(Lose) is (phase in ("heartbeat", "commit"))
-    solo.said.clear()
-    solo.let_go()
+    assert solo.has_action(Lose) is (phase in ("heartbeat", "commit"))
+    solo.actions.clear()
+    solo.release()
     solo.poll()
     solo.subscribe("u")
-    solo.tell(RequestRejoin("once more"))
-    solo.find()
+    solo.apply(RequestRejoin("once more"))
+    solo.find_coordinator()
     solo.wait(POLL)
-    assert solo.said == []
+    assert solo.actions == []
 
 
 @rule("M115")
 def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
     solo = Solo(group_instance_id="i").joining()
-    join = solo.request(JoinGroupRequest)
+    join = solo.pop_request(JoinGroupRequest)
     solo.answer_join(request=join)
-    sync = solo.request(SyncGroupRequest)
-    heartbeat = solo.beat()
-    said = (join.group_instance_id, sync.group_instance_id, heartbeat.group_instance_id)
-    assert said == ("i", "i", "i")
+    sync = solo.pop_request(SyncGroupRequest)
+    heartbeat = solo.next_heartbeat()
+    actions = (join.group_instance_id, sync.group_instance_id, heartbeat.group_instance_id)
+    assert actions == ("i", "i", "i")
 
 
 # Assignments that do not fit
@@ -689,8 +691,8 @@ def test_an_assignment_for_an_old_subscription_is_not_adopted() -> None:
     """ConsumerCoordinatorTest.testOutdatedCoordinatorAssignment."""
     solo = Solo(COOPERATIVE).syncing()
     solo.answer_sync(*parts("other", 0))
-    assert not solo.says(Assign)
-    assert solo.request(JoinGroupRequest).reason == (
+    assert not solo.has_action(Assign)
+    assert solo.pop_request(JoinGroupRequest).reason == (
         "received assignment does not match the current subscription"
     )
 
@@ -701,7 +703,7 @@ def test_a_follower_with_a_pattern_adopts_topics_that_it_does_not_know_yet() -> 
     solo = Solo().joining("t1", pattern="t.*")
     solo.answer_join()
     solo.answer_sync(*parts("t1", 0), *parts("t2", 0))
-    assert solo.take(Assign).owned == parts("t1", 0) + parts("t2", 0)
+    assert solo.pop_action(Assign).owned == parts("t1", 0) + parts("t2", 0)
     assert solo.state is MemberState.STABLE
 
 
@@ -710,9 +712,9 @@ def test_a_pattern_has_to_match_the_whole_name() -> None:
     solo = Solo().joining("t1", pattern="t.")
     solo.answer_join()
     solo.answer_sync(*parts("t10", 0))
-    assert not solo.says(Assign)
+    assert not solo.has_action(Assign)
 
 
 @rule("M60")
 def test_a_member_that_only_joins_sends_no_leave_group() -> None:
-    assert not Solo().stable().sends(LeaveGroupRequest)
+    assert not Solo().stable().has_request(LeaveGroupRequest)

@@ -54,7 +54,7 @@ def test_the_leader_assigns_partitions_to_all_members() -> None:
         "me": parts("t", 0, 1),
         "you": parts("t", 2),
     }
-    assert solo.take(Assign).owned == parts("t", 0, 1)
+    assert solo.pop_action(Assign).owned == parts("t", 0, 1)
 
 
 @rule("M80")
@@ -76,10 +76,10 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() ->
     """ConsumerCoordinatorTest.testNormalJoinGroupLeader: the metadata topics are the group's."""
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
-    assert solo.take(WantMetadata).topics == {"t", "u"}
+    assert solo.pop_action(WantMetadata).topics == {"t", "u"}
     assert solo.state is MemberState.ASSIGNING
-    assert not solo.sends(SyncGroupRequest)
-    solo.tell(Metadata({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
+    assert not solo.has_request(SyncGroupRequest)
+    solo.apply(Metadata({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
     assert solo.sync_own_plan()["you"].partitions == parts("u", 0, 1)
     assert solo.member.topics_of_interest == {"t", "u"}
 
@@ -88,7 +88,7 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() ->
 def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
-    solo.tell(Metadata({"t": 3}, asked=frozenset({"t"})))
+    solo.apply(Metadata({"t": 3}, asked=frozenset({"t"})))
     assert solo.state is MemberState.ASSIGNING
 
 
@@ -96,7 +96,7 @@ def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
 def test_a_topic_that_does_not_exist_is_not_assigned() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("nope")})
-    solo.tell(Metadata({"t": 3}, asked=frozenset({"t", "nope"})))
+    solo.apply(Metadata({"t": 3}, asked=frozenset({"t", "nope"})))
     assert solo.sync_own_plan()["you"].partitions == ()
 
 
@@ -104,7 +104,7 @@ def test_a_topic_that_does_not_exist_is_not_assigned() -> None:
 def test_heartbeats_are_sent_while_the_leader_waits_for_metadata() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
-    solo.beat()
+    solo.next_heartbeat()
 
 
 @rule("M59")
@@ -112,9 +112,9 @@ def test_a_heartbeat_error_ends_the_wait_for_metadata() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     solo.answer_heartbeat(25)
-    solo.request(JoinGroupRequest)
-    solo.tell(Metadata({"t": 3, "u": 1}))
-    assert not solo.sends(SyncGroupRequest)
+    solo.pop_request(JoinGroupRequest)
+    solo.apply(Metadata({"t": 3, "u": 1}))
+    assert not solo.has_request(SyncGroupRequest)
 
 
 def test_a_member_with_unreadable_metadata_gets_no_partitions_and_disturbs_nobody() -> None:
@@ -135,7 +135,7 @@ def test_an_assignor_that_fails_is_fatal() -> None:
 
     solo = Solo((Assignor("mine", broken),)).joining()  # type: ignore[arg-type]
     solo.answer_join(members={"me": wants("t")})
-    error = solo.take(Fatal).error
+    error = solo.pop_action(Fatal).error
     assert isinstance(error, IllegalState)
     assert "mine" in str(error)
     assert "one over none" in str(error)
@@ -149,14 +149,14 @@ def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_ne
     """It ended the step, and with it the thread of a consumer."""
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
-    solo.find()
-    error = solo.take(Fatal).error
+    solo.find_coordinator()
+    error = solo.pop_action(Fatal).error
     assert isinstance(error, IllegalState)
     assert "the assignor 'mine' failed" in str(error)
     assert solo.state is MemberState.FAILED
-    solo.said.clear()
+    solo.actions.clear()
     solo.poll()
-    assert "the assignor 'mine' failed" in str(solo.take(Fatal).error)
+    assert "the assignor 'mine' failed" in str(solo.pop_action(Fatal).error)
 
 
 @rule("M80")
@@ -165,7 +165,7 @@ def test_a_cooperative_assignor_must_not_move_a_partition_in_one_step() -> None:
     mine = Assignor("mine", ASSIGNORS["sticky"].assign, cooperative=True)
     solo = Solo((mine,)).joining()  # type: ignore[arg-type]
     solo.answer_join(members={"me": wants("t"), "you": wants("t", owned=parts("t", 0, 1, 2), generation=0)})
-    assert solo.says(Fatal)
+    assert solo.has_action(Fatal)
 
 
 @rule("M80")
@@ -182,12 +182,12 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
     """testOnLeaderElectedShouldSkipAssignment, testStaticLeaderRejoinsGroupAndCanTriggersRebalance."""
     solo = Solo(group_instance_id="i").joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")}, skip=True, generation=3)
-    solo.tell(Metadata({"t": 3, "u": 1}))
-    request = solo.request(SyncGroupRequest)
+    solo.apply(Metadata({"t": 3, "u": 1}))
+    request = solo.pop_request(SyncGroupRequest)
     assert request.assignments == []
     solo.answer_sync(*parts("t", 0), request=request)
-    solo.tell(Metadata({"t": 3, "u": 2}))
-    solo.let_go()
+    solo.apply(Metadata({"t": 3, "u": 2}))
+    solo.release()
     assert solo.reasons[-1] == CHANGED
 
 
@@ -196,7 +196,7 @@ def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours
     """Told to skip the assignment, Java's does: the group is stable, and nobody has a partition."""
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
-    planned = [one.member_id for one in solo.request(SyncGroupRequest).assignments]
+    planned = [one.member_id for one in solo.pop_request(SyncGroupRequest).assignments]
     assert planned == (["me"] if ours else [])
 
 
@@ -245,19 +245,19 @@ def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
-    assert not solo.sends(DescribeGroupsRequest)
+    assert not solo.has_request(DescribeGroupsRequest)
     solo.answer_heartbeat()
-    request = solo.request(DescribeGroupsRequest)
+    request = solo.pop_request(DescribeGroupsRequest)
     assert request.groups == ["g"]
     if isinstance(answer, DescribeGroupsResponse):
-        solo.tell(Received(request, answer))
+        solo.apply(Received(request, answer))
     else:
-        solo.tell(Refused(request, answer))
+        solo.apply(Refused(request, answer))
     assert (CHANGED in solo.reasons) is rejoins
     if not rejoins:
         solo.answer_heartbeat()
-        assert not solo.sends(DescribeGroupsRequest)
-        solo.tell(Metadata({"t": 6}))
+        assert not solo.has_request(DescribeGroupsRequest)
+        solo.apply(Metadata({"t": 6}))
         assert solo.reasons[-1] == CHANGED
 
 
@@ -266,13 +266,13 @@ def test_a_restarted_static_leader_asks_until_it_receives_a_response() -> None:
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
     solo.answer_heartbeat()
-    solo.tell(Failed(solo.request(DescribeGroupsRequest)))
+    solo.apply(Failed(solo.pop_request(DescribeGroupsRequest)))
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    solo.let_go()
+    solo.release()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
     solo.answer_heartbeat()
-    solo.tell(Received(solo.request(DescribeGroupsRequest), described(has("t", 0, 1, 2))))
+    solo.apply(Received(solo.pop_request(DescribeGroupsRequest), described(has("t", 0, 1, 2))))
     assert solo.reasons[-1] == CHANGED
 
 
@@ -284,13 +284,13 @@ def test_a_member_that_no_longer_leads_does_not_check_the_assignment() -> None:
     solo.answer_join(leader="you", generation=8)
     solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.rebalance_request)
     solo.answer_heartbeat()
-    assert not solo.sends(DescribeGroupsRequest)
+    assert not solo.has_request(DescribeGroupsRequest)
 
 
 def test_a_leader_that_has_assigned_itself_does_not_check_the_assignment() -> None:
     solo = Solo(COOPERATIVE, **CHECKS).leading()
     solo.answer_heartbeat()
-    assert not solo.sends(DescribeGroupsRequest)
+    assert not solo.has_request(DescribeGroupsRequest)
 
 
 @pytest.mark.parametrize(
@@ -300,10 +300,10 @@ def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(nam
     """JoinGroup below v9. Java's takes itself for a follower, and the group has nobody who watches."""
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
-    assert solo.request(SyncGroupRequest).assignments == []
+    assert solo.pop_request(SyncGroupRequest).assignments == []
     assert solo.member.is_leader is leads
     solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.rebalance_request)
-    solo.tell(Metadata({"t": 4}))
+    solo.apply(Metadata({"t": 4}))
     assert (CHANGED in solo.reasons) is leads
 
 
@@ -313,7 +313,7 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
     assert not solo.member.is_leader
     solo.answer_sync(*parts("t", 0, 1, 2))
     solo.answer_heartbeat()
-    assert not solo.sends(DescribeGroupsRequest)
+    assert not solo.has_request(DescribeGroupsRequest)
 
 
 # Watching
@@ -324,57 +324,57 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
 def test_a_leader_rejoins_when_the_number_of_partitions_changes(counts: dict[str, int]) -> None:
     """testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
     solo = Solo(COOPERATIVE).leading()
-    solo.tell(Metadata(counts))
-    assert solo.request(JoinGroupRequest).reason == CHANGED
+    solo.apply(Metadata(counts))
+    assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M77")
 def test_an_eager_leader_revokes_before_it_rejoins_for_new_partitions() -> None:
     solo = Solo(EAGER).leading()
-    solo.tell(Metadata({"t": 4}))
-    revoke = solo.take(Revoke)
+    solo.apply(Metadata({"t": 4}))
+    revoke = solo.pop_action(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0, 1, 2), CHANGED)
-    assert not solo.sends(JoinGroupRequest)
+    assert not solo.has_request(JoinGroupRequest)
 
 
 @rule("M92")
 def test_unchanged_metadata_causes_no_rejoin() -> None:
     solo = Solo().leading()
-    solo.tell(Metadata({"t": 3, "other": 9}))
-    assert solo.said == []
+    solo.apply(Metadata({"t": 3, "other": 9}))
+    assert solo.actions == []
 
 
 @rule("M81", "M92")
 def test_the_leader_watches_topics_that_only_others_subscribe() -> None:
     """testStaticLeaderRejoinsGroupAndCanDetectMetadataChangesForOtherMembers."""
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading(you=wants("u"))
-    solo.tell(Metadata({"t": 3, "u": 2}))
-    assert solo.request(JoinGroupRequest).reason == CHANGED
+    solo.apply(Metadata({"t": 3, "u": 2}))
+    assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M81")
 def test_followers_do_not_watch_metadata() -> None:
     solo = Solo().stable()
-    solo.tell(Metadata({"t": 9}))
-    assert solo.said == []
+    solo.apply(Metadata({"t": 9}))
+    assert solo.actions == []
 
 
 @rule("M93")
 def test_followers_watch_metadata_if_the_policy_says_so() -> None:
     solo = Solo(COOPERATIVE, policy=Policy(every_member_watches=True)).stable()
-    solo.tell(Metadata({"t": 9}))
-    assert solo.request(JoinGroupRequest).reason == CHANGED
+    solo.apply(Metadata({"t": 9}))
+    assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M81")
 def test_leadership_ends_with_the_next_join() -> None:
     solo = Solo(COOPERATIVE).leading()
-    solo.tell(Metadata({"t": 4}))
+    solo.apply(Metadata({"t": 4}))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0))
-    solo.said.clear()
-    solo.tell(Metadata({"t": 5}))
-    assert solo.said == []
+    solo.actions.clear()
+    solo.apply(Metadata({"t": 5}))
+    assert solo.actions == []
 
 
 @rule("M94")
@@ -382,11 +382,11 @@ def test_partitions_created_during_sync_group_cause_a_second_rebalance() -> None
     """ConsumerCoordinatorTest.testUpdateMetadataDuringRebalance."""
     solo = Solo(COOPERATIVE).joining()
     solo.answer_join(members={"me": wants("t")})
-    request = solo.request(SyncGroupRequest)
-    solo.tell(Metadata({"t": 4}))
+    request = solo.pop_request(SyncGroupRequest)
+    solo.apply(Metadata({"t": 4}))
     solo.answer_sync(*parts("t", 0, 1, 2), request=request)
-    assert solo.take(Assign).owned == parts("t", 0, 1, 2)
-    assert solo.request(JoinGroupRequest).reason == CHANGED
+    assert solo.pop_action(Assign).owned == parts("t", 0, 1, 2)
+    assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M92")
@@ -394,17 +394,17 @@ def test_a_topic_that_reappears_causes_a_rebalance() -> None:
     """ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
     solo = Solo(COOPERATIVE, {"u": 1}).joining("t")
     solo.answer_join(members={"me": wants("t")})
-    solo.tell(Metadata({}, asked=frozenset({"t"})))
+    solo.apply(Metadata({}, asked=frozenset({"t"})))
     solo.sync_own_plan()
-    solo.said.clear()
-    solo.tell(Metadata({"t": 1}))
-    assert solo.request(JoinGroupRequest).reason == CHANGED
+    solo.actions.clear()
+    solo.apply(Metadata({"t": 1}))
+    assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 def test_partial_metadata_does_not_change_other_topics() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading("t", "u")
-    solo.tell(Metadata({"u": 1}, asked=frozenset({"u"})))
-    assert solo.said == []
+    solo.apply(Metadata({"u": 1}, asked=frozenset({"u"})))
+    assert solo.actions == []
 
 
 @rule("M116")
@@ -413,7 +413,7 @@ def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
     solo.subscribe("t1", "t2", pattern="t.")
-    assert solo.request(JoinGroupRequest).reason == CHANGED
+    assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 RACKS = {"t": tuple(frozenset({rack}) for rack in "aab")}
@@ -447,10 +447,10 @@ def test_changed_racks_cause_a_rejoin_if_the_member_has_a_rack(
     rack: str | None, later: dict[str, tuple[frozenset[str], ...]], rejoins: bool, name: str
 ) -> None:
     solo = Solo(COOPERATIVE, rack_id=rack)
-    solo.tell(Metadata({"t": 3}, racks=RACKS))
+    solo.apply(Metadata({"t": 3}, racks=RACKS))
     solo.leading()
-    solo.tell(Metadata({"t": 3}, racks=later))
-    assert solo.sends(JoinGroupRequest) is rejoins
+    solo.apply(Metadata({"t": 3}, racks=later))
+    assert solo.has_request(JoinGroupRequest) is rejoins
 
 
 # What existed at the group's first assignment
@@ -472,7 +472,7 @@ def test_the_leader_sends_the_initial_partition_counts_to_all_members() -> None:
 def test_partitions_beyond_the_initial_count_are_new() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
     solo.answer_sync(*parts("t", 0, 3, 4), user_data=leadership.encode_initial_counts({"t": 3}))
-    assign = solo.take(Assign)
+    assign = solo.pop_action(Assign)
     assert assign.new == set(parts("t", 3, 4))
     assert (assign.first, assign.initial_counts) == (False, {"t": 3})
 
@@ -481,14 +481,14 @@ def test_partitions_beyond_the_initial_count_are_new() -> None:
 def test_no_partition_is_new_if_the_initial_counts_are_unknown() -> None:
     solo = Solo().syncing(generation=8)
     solo.answer_sync(*parts("t", 0, 1))
-    assert solo.take(Assign).new == frozenset()
+    assert solo.pop_action(Assign).new == frozenset()
 
 
 @rule("M206")
 def test_a_later_leader_passes_on_the_initial_counts() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
     solo.answer_sync(*parts("t", 0), user_data=leadership.encode_initial_counts({"t": 3}))
-    solo.said.clear()
+    solo.actions.clear()
     solo.answer_heartbeat(27)
     plan = solo.become_leader(9)
     assert existed(plan["me"].user_data) == {"t": 3}
@@ -503,9 +503,9 @@ def test_a_leader_without_initial_counts_adds_none_in_a_later_generation() -> No
 @rule("M206")
 def test_a_group_that_starts_again_counts_again() -> None:
     solo = Solo(COOPERATIVE).leading()
-    solo.tell(Metadata({"t": 5}))
+    solo.apply(Metadata({"t": 5}))
     solo.answer_join(25)
-    solo.let_go()
+    solo.release()
     plan = solo.become_leader(1)
     assert existed(plan["me"].user_data) == {"t": 5}
 
@@ -514,25 +514,25 @@ def test_a_group_that_starts_again_counts_again() -> None:
 def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
     solo = Solo(COOPERATIVE, {}).joining("t")
     solo.answer_join(members={"me": wants("t")}, generation=3)
-    solo.tell(Metadata({}, asked=frozenset({"t"})))
+    solo.apply(Metadata({}, asked=frozenset({"t"})))
     solo.sync_own_plan()
-    solo.said.clear()
-    solo.tell(Metadata({"t": 2}))
+    solo.actions.clear()
+    solo.apply(Metadata({"t": 2}))
     solo.become_leader(4)
-    assert solo.take(Assign).new == set(parts("t", 0, 1))
+    assert solo.pop_action(Assign).new == set(parts("t", 0, 1))
 
 
 @rule("M206")
 def test_a_topic_that_appeared_under_a_pattern_is_new_if_all_topics_were_known() -> None:
     solo = Solo(COOPERATIVE)
-    solo.tell(Metadata({"t1": 1}, complete=True))
+    solo.apply(Metadata({"t1": 1}, complete=True))
     solo.joining("t1", pattern="t.")
     solo.become_leader()
-    solo.tell(Metadata({"t1": 1, "t2": 2}, complete=True))
+    solo.apply(Metadata({"t1": 1, "t2": 2}, complete=True))
     solo.subscribe("t1", "t2", pattern="t.")
-    solo.said = [action for action in solo.said if not isinstance(action, Assign)]
+    solo.actions = [action for action in solo.actions if not isinstance(action, Assign)]
     solo.become_leader(2)
-    assert solo.take(Assign).new == set(parts("t2", 0, 1))
+    assert solo.pop_action(Assign).new == set(parts("t2", 0, 1))
 
 
 @rule("M206")
@@ -540,7 +540,7 @@ def test_a_topic_that_is_subscribed_later_is_not_known_to_be_new() -> None:
     solo = Solo(COOPERATIVE, {"t": 1, "u": 1}).leading("t")
     solo.subscribe("t", "u")
     solo.become_leader(2)
-    assert solo.take(Assign).new == frozenset()
+    assert solo.pop_action(Assign).new == frozenset()
 
 
 @rule("M206")
@@ -569,6 +569,6 @@ def test_sticky_assignments_have_no_initial_counts() -> None:
 def test_leadership_revokes_no_partitions() -> None:
     solo = Solo().joining()
     solo.become_leader()
-    assert not solo.says(Lose)
-    assert not solo.says(Revoke)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_action(Lose)
+    assert not solo.has_action(Revoke)
+    assert not solo.has_request(HeartbeatRequest)

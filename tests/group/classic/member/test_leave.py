@@ -50,7 +50,7 @@ def planning() -> Solo:
 
 
 def rejoining(solo: Solo) -> Solo:
-    solo.tell(RequestRejoin("because"))
+    solo.apply(RequestRejoin("because"))
     return solo
 
 
@@ -87,19 +87,19 @@ def fenced() -> Solo:
 
 def unsubscribing() -> Solo:
     solo = Solo().stable()
-    solo.tell(Unsubscribe())
+    solo.apply(Unsubscribe())
     return solo
 
 
 def closing() -> Solo:
     solo = Solo().stable()
-    solo.tell(Close(timeout_ms=1))
+    solo.apply(Close(timeout_ms=1))
     return solo
 
 
 def leaving() -> Solo:
     solo = closing()
-    solo.let_go()
+    solo.release()
     return solo
 
 
@@ -142,7 +142,7 @@ def in_state(name: str, **options: Any) -> Solo:
     )
     solo.leading()
     if name != "stable":
-        solo.tell(RequestRejoin("because"))
+        solo.apply(RequestRejoin("because"))
     if name == "unjoined":
         solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     elif name == "assigning":
@@ -166,24 +166,24 @@ def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> 
 
 def test_a_member_that_is_fenced_while_it_unsubscribes_never_joins_again() -> None:
     solo = Solo(group_instance_id="i").stable()
-    beat = solo.beat()
-    solo.tell(Unsubscribe())
+    beat = solo.next_heartbeat()
+    solo.apply(Unsubscribe())
     solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
-    assert (solo.state, solo.take(Fatal).final) == (MemberState.FENCED, True)
-    solo.let_go()
+    assert (solo.state, solo.pop_action(Fatal).final) == (MemberState.FENCED, True)
+    solo.release()
     solo.subscribe("t")
     assert solo.state is MemberState.FENCED
 
 
 def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes() -> None:
     solo = Solo(group_instance_id="i").stable()
-    beat = solo.beat()
-    solo.tell(Close())
+    beat = solo.next_heartbeat()
+    solo.apply(Close())
     solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    solo.let_go()
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    solo.release()
     assert solo.state is MemberState.CLOSED
-    assert solo.says(Left)
+    assert solo.has_action(Left)
 
 
 @rule("M59")
@@ -191,17 +191,17 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
     """Java's: the exception is thrown by one poll; the next one calls lost and joins again with no id."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
-    solo.said.clear()
+    solo.actions.clear()
     member = solo.member
     beat = HeartbeatRequest(
         group_id="g", generation_id=member.generation or 0, member_id=member.member_id, group_instance_id="i"
     )
     solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
-    assert (solo.state, solo.take(Fatal).final) == (MemberState.FAILED, False)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert (solo.state, solo.pop_action(Fatal).final) == (MemberState.FAILED, False)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     solo.poll()
-    solo.let_go()
-    request = solo.request(JoinGroupRequest)
+    solo.release()
+    request = solo.pop_request(JoinGroupRequest)
     reason = "encountered FENCED_INSTANCE_ID from HEARTBEAT response"
     assert (request.member_id, request.reason) == ("", reason)
 
@@ -211,7 +211,7 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
     """ConsumerCoordinator.OffsetCommitResponseHandler: it raises; the next heartbeat says what is so."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
-    solo.said.clear()
+    solo.actions.clear()
     assert solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0) == []
     assert solo.state.value == state
 
@@ -221,17 +221,17 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
     """As Java's, whose JoinGroup is fenced again then: the other process is left alone."""
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
-    solo.stable().tell(RequestRejoin("because"))
-    solo.let_go()
+    solo.stable().apply(RequestRejoin("because"))
+    solo.release()
     if phase == "join":
         solo.answer_join(ErrorCode.FENCED_INSTANCE_ID)
     else:
         solo.answer_join(generation=2)
         solo.answer_sync(code=ErrorCode.FENCED_INSTANCE_ID)
-    assert not solo.take(Fatal).final
-    solo.said.clear()
+    assert not solo.pop_action(Fatal).final
+    solo.actions.clear()
     solo.poll()
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     reason = "rebalance failed due to FencedInstanceIdException"
     assert (request.member_id, request.reason) == ("me", reason)
 
@@ -240,8 +240,8 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
     """Java's unsubscribe resets its member and asks for a rejoin, whatever it was before."""
     solo = Solo()
-    solo.tell(Unsubscribe())
-    assert solo.joining().request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
+    solo.apply(Unsubscribe())
+    assert solo.joining().pop_request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
 
 
 @rule("M25")
@@ -253,27 +253,27 @@ def test_a_request_that_cannot_be_sent_is_raised_and_retried_by_the_next_poll(
     if request_kind is SyncGroupRequest:
         solo.answer_join()
     refusal = EncodeError("JoinGroup", 4, "group_instance_id", "versions 5 and above")
-    solo.tell(Refused(solo.request(request_kind), refusal))
-    assert (solo.state, solo.take(Fatal).error) == (MemberState.FAILED, refusal)
+    solo.apply(Refused(solo.pop_request(request_kind), refusal))
+    assert (solo.state, solo.pop_action(Fatal).error) == (MemberState.FAILED, refusal)
     assert solo.member.coordinator == "node"
     solo.poll()
-    assert solo.sends(JoinGroupRequest)
+    assert solo.has_request(JoinGroupRequest)
 
 
 @rule("M60")
 @pytest.mark.parametrize("version", range(6))
 def test_leave_group_can_be_sent_in_every_version(version: int) -> None:
     solo = closing()
-    solo.let_go()
-    request = in_version(solo.request(LeaveGroupRequest), version)
-    said = LeaveGroupRequest.decode(request.encode(version), version)
-    assert (said.member_id or said.members[0].member_id) == "me"
+    solo.release()
+    request = in_version(solo.pop_request(LeaveGroupRequest), version)
+    actions = LeaveGroupRequest.decode(request.encode(version), version)
+    assert (actions.member_id or actions.members[0].member_id) == "me"
 
 
 @rule("M60")
 def test_a_leave_group_that_cannot_be_sent_still_closes_the_member() -> None:
     solo = leaving()
-    solo.tell(Refused(solo.request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no")))
+    solo.apply(Refused(solo.pop_request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no")))
     assert solo.state is MemberState.CLOSED
 
 
@@ -282,7 +282,7 @@ def test_a_leave_group_that_cannot_be_sent_still_closes_the_member() -> None:
 def test_a_member_loses_its_partitions_in_every_state_with_a_generation(state: str) -> None:
     solo = in_state(state)
     solo.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID, solo.member.generation or 0)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert solo.state is MemberState.RELEASING
 
 
@@ -292,7 +292,7 @@ def test_the_poll_interval_runs_in_every_state_with_heartbeats(state: str) -> No
     solo = in_state(state)
     solo.wait(POLL)
     assert solo.state is MemberState.EXPIRED
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
 
 
 @rule("M76")
@@ -300,8 +300,8 @@ def test_a_member_without_partitions_rejoins_at_once_after_a_reset() -> None:
     solo = Solo().syncing()
     solo.answer_sync()
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert not solo.says(Lose)
-    assert solo.sends(JoinGroupRequest)
+    assert not solo.has_action(Lose)
+    assert solo.has_request(JoinGroupRequest)
 
 
 # Close
@@ -310,25 +310,25 @@ def test_a_member_without_partitions_rejoins_at_once_after_a_reset() -> None:
 @rule("M98")
 def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhere: Solo) -> None:
     """testCloseNoResponseForLeaveGroup, testCloseCoordinatorNotKnownNoCommits, and their like."""
-    anywhere.tell(Close(timeout_ms=5_000))
+    anywhere.apply(Close(timeout_ms=5_000))
     anywhere.wait(5_000)
     assert anywhere.state is MemberState.CLOSED
-    anywhere.take(Left)
+    anywhere.pop_action(Left)
 
 
 @rule("M98")
 def test_close_with_timeout_zero_does_not_wait_in_any_state(anywhere: Solo) -> None:
     """ConsumerCoordinatorTest.testCloseNoWait."""
-    anywhere.tell(Close(timeout_ms=0))
+    anywhere.apply(Close(timeout_ms=0))
     anywhere.wait(0)
     assert anywhere.state is MemberState.CLOSED
 
 
 @rule("M98")
 def test_close_ends_at_once_from_every_state_with_responses(anywhere: Solo) -> None:
-    anywhere.tell(Close())
+    anywhere.apply(Close())
     while anywhere.member.unreleased is not None:
-        anywhere.let_go()
+        anywhere.release()
     if anywhere.state is MemberState.LEAVING:
         anywhere.answer_leave()
     assert anywhere.state is MemberState.CLOSED
@@ -338,46 +338,46 @@ def test_close_ends_at_once_from_every_state_with_responses(anywhere: Solo) -> N
 @rule("M98")
 def test_no_action_follows_close_in_any_state(anywhere: Solo) -> None:
     open_request = anywhere.member.rebalance_request
-    anywhere.tell(Close(timeout_ms=0))
+    anywhere.apply(Close(timeout_ms=0))
     anywhere.wait(0)
-    anywhere.said.clear()
+    anywhere.actions.clear()
     anywhere.subscribe("t")
-    anywhere.find()
-    anywhere.tell(CoordinatorLost())
-    anywhere.tell(Metadata({"t": 9}))
-    anywhere.tell(RequestRejoin("because"))
-    anywhere.tell(Unsubscribe())
-    anywhere.tell(Close())
+    anywhere.find_coordinator()
+    anywhere.apply(CoordinatorLost())
+    anywhere.apply(Metadata({"t": 9}))
+    anywhere.apply(RequestRejoin("because"))
+    anywhere.apply(Unsubscribe())
+    anywhere.apply(Close())
     anywhere.poll()
-    anywhere.let_go()
+    anywhere.release()
     if open_request is not None:
-        anywhere.tell(Failed(open_request))
+        anywhere.apply(Failed(open_request))
     anywhere.wait(POLL)
-    assert anywhere.said == []
+    assert anywhere.actions == []
 
 
 @rule("M17", "M98", "M116")
 def test_close_revokes_then_leaves_then_ends() -> None:
     """ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
     solo = Solo().stable()
-    solo.tell(Close())
-    assert solo.take(Revoke).partitions == parts("t", 0, 1)
+    solo.apply(Close())
+    assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
     assert solo.member.identity is not None
-    assert not solo.sends(LeaveGroupRequest)
-    solo.let_go()
+    assert not solo.has_request(LeaveGroupRequest)
+    solo.release()
     request = solo.member.leave_request
     assert isinstance(request, LeaveGroupRequest)
     assert [(m.member_id, m.reason) for m in request.members] == [("me", "the consumer is being closed")]
-    assert not solo.says(Left)
+    assert not solo.has_action(Left)
     solo.answer_leave()
-    solo.take(Left)
+    solo.pop_action(Left)
 
 
 @rule("M98")
 def test_heartbeats_continue_while_close_releases_partitions() -> None:
     solo = Solo().stable()
-    solo.tell(Close())
-    solo.beat()
+    solo.apply(Close())
+    solo.next_heartbeat()
 
 
 @rule("M97")
@@ -389,28 +389,28 @@ def test_close_during_a_rebalance_loses_the_partitions(state: str) -> None:
     elif state == "unjoined":
         solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert solo.state.value == state
-    solo.tell(Close())
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.apply(Close())
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert solo.member.identity is None
 
 
 @rule("M60")
 def test_close_without_leave_sends_no_leave_group() -> None:
     solo = Solo().stable()
-    solo.tell(Close(leave=False))
-    solo.let_go()
-    solo.take(Left)
-    assert not solo.sends(LeaveGroupRequest)
+    solo.apply(Close(leave=False))
+    solo.release()
+    solo.pop_action(Left)
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 @rule("M60", "M115")
 def test_a_static_member_does_not_leave() -> None:
     """AbstractCoordinatorTest.testLeaveGroupSentWithGroupInstanceIdUnSet."""
     solo = Solo(group_instance_id="i").stable()
-    solo.tell(Close())
-    solo.let_go()
-    solo.take(Left)
-    assert not solo.sends(LeaveGroupRequest)
+    solo.apply(Close())
+    solo.release()
+    solo.pop_action(Left)
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 @rule("M60")
@@ -418,35 +418,35 @@ def test_a_member_with_a_pending_member_id_leaves() -> None:
     """ConsumerCoordinatorTest.testPendingMemberShouldLeaveGroup."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
-    solo.tell(Close())
-    assert [m.member_id for m in solo.request(LeaveGroupRequest).members] == ["me-7"]
+    solo.apply(Close())
+    assert [m.member_id for m in solo.pop_request(LeaveGroupRequest).members] == ["me-7"]
 
 
 @rule("M60")
 def test_leave_group_during_a_join_uses_another_connection() -> None:
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
-    solo.said.clear()
-    solo.tell(Close())
-    assert solo.take(Send).urgent
+    solo.actions.clear()
+    solo.apply(Close())
+    assert solo.pop_action(Send).urgent
 
 
 @rule("M60")
 def test_a_member_without_a_member_id_sends_no_leave_group() -> None:
     solo = Solo().joining()
-    solo.tell(Close())
-    solo.take(Left)
-    assert not solo.sends(LeaveGroupRequest)
+    solo.apply(Close())
+    solo.pop_action(Left)
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 @rule("M60")
 def test_a_member_without_a_coordinator_closes_without_leave_group() -> None:
     solo = Solo().stable()
-    solo.tell(CoordinatorLost())
-    solo.tell(Close())
-    solo.let_go()
-    solo.take(Left)
-    assert not solo.sends(LeaveGroupRequest)
+    solo.apply(CoordinatorLost())
+    solo.apply(Close())
+    solo.release()
+    solo.pop_action(Left)
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 @rule("M60")
@@ -454,33 +454,33 @@ def test_a_member_without_a_coordinator_closes_without_leave_group() -> None:
 def test_any_response_to_leave_group_closes_the_member(code: ErrorCode) -> None:
     solo = leaving()
     solo.answer_leave(code)
-    solo.take(Left)
+    solo.pop_action(Left)
 
 
 @rule("M60")
 def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
     solo = leaving()
-    solo.tell(Failed(solo.request(LeaveGroupRequest)))
-    solo.take(Left)
+    solo.apply(Failed(solo.pop_request(LeaveGroupRequest)))
+    solo.pop_action(Left)
 
 
 def test_close_does_not_adopt_a_pending_assignment() -> None:
     """What is revoked first, then the rest."""
     solo = adopting()
-    solo.take(Revoke)
-    solo.tell(Close())
-    solo.let_go()
-    assert solo.take(Revoke).partitions == parts("t", 1)
-    solo.let_go()
-    assert solo.sends(LeaveGroupRequest)
-    assert not solo.says(Assign)
+    solo.pop_action(Revoke)
+    solo.apply(Close())
+    solo.release()
+    assert solo.pop_action(Revoke).partitions == parts("t", 1)
+    solo.release()
+    assert solo.has_request(LeaveGroupRequest)
+    assert not solo.has_action(Assign)
 
 
 def test_a_second_close_can_only_shorten_the_timeout() -> None:
     solo = Solo().stable()
-    solo.tell(Close(timeout_ms=10_000))
-    solo.tell(Close(timeout_ms=2_000))
-    solo.tell(Close(timeout_ms=60_000))
+    solo.apply(Close(timeout_ms=10_000))
+    solo.apply(Close(timeout_ms=2_000))
+    solo.apply(Close(timeout_ms=60_000))
     solo.wait(2_000)
     assert solo.state is MemberState.CLOSED
 
@@ -488,13 +488,13 @@ def test_a_second_close_can_only_shorten_the_timeout() -> None:
 @rule("M97")
 def test_a_heartbeat_error_during_close_turns_the_revocation_into_a_loss() -> None:
     solo = Solo().stable()
-    solo.tell(Close())
-    solo.take(Revoke)
+    solo.apply(Close())
+    solo.pop_action(Revoke)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert solo.take(Lose).partitions == parts("t", 0, 1)
-    solo.let_go()
-    solo.take(Left)
-    assert not solo.sends(LeaveGroupRequest)
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    solo.release()
+    solo.pop_action(Left)
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 # Unsubscribe
@@ -504,16 +504,16 @@ def test_a_heartbeat_error_during_close_turns_the_revocation_into_a_loss() -> No
 def test_unsubscribe_revokes_leaves_and_becomes_idle() -> None:
     """ConsumerCoordinatorTest.testMaybeLeaveGroup."""
     solo = Solo().stable()
-    solo.tell(Unsubscribe())
-    assert solo.take(Revoke).partitions == parts("t", 0, 1)
-    solo.let_go()
-    request = solo.request(LeaveGroupRequest)
+    solo.apply(Unsubscribe())
+    assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
+    solo.release()
+    request = solo.pop_request(LeaveGroupRequest)
     assert [(m.member_id, m.reason) for m in request.members] == [
         ("me", "the consumer unsubscribed from all topics")
     ]
     assert (solo.state, solo.member.identity) == (MemberState.IDLE, None)
     solo.wait(POLL)
-    assert not solo.sends(HeartbeatRequest)
+    assert not solo.has_request(HeartbeatRequest)
 
 
 @rule("M97")
@@ -521,47 +521,47 @@ def test_unsubscribe_after_a_reset_loses_the_partitions() -> None:
     """ConsumerCoordinatorTest.testUnsubscribeWithInvalidGeneration."""
     solo = Solo().stable()
     solo.answer_heartbeat(ErrorCode.ILLEGAL_GENERATION)
-    solo.take(Lose)
-    solo.tell(Unsubscribe())
-    assert not solo.says(Revoke)
-    solo.let_go()
+    solo.pop_action(Lose)
+    solo.apply(Unsubscribe())
+    assert not solo.has_action(Revoke)
+    solo.release()
     assert solo.state is MemberState.IDLE
 
 
 @rule("M100")
 def test_an_empty_subscription_unsubscribes() -> None:
     solo = Solo().stable()
-    solo.tell(Subscribe(frozenset()))
+    solo.apply(Subscribe(frozenset()))
     assert solo.state is MemberState.UNSUBSCRIBING
 
 
 def test_a_subscription_after_unsubscribe_joins_without_a_member_id() -> None:
     solo = Solo().stable()
-    solo.tell(Unsubscribe())
-    solo.let_go()
+    solo.apply(Unsubscribe())
+    solo.release()
     solo.subscribe("t")
-    request = solo.request(JoinGroupRequest)
+    request = solo.pop_request(JoinGroupRequest)
     assert (request.member_id, request.reason) == ("", "consumer pro-actively leaving the group")
 
 
 def test_a_subscription_during_unsubscribe_joins_after_the_member_has_left() -> None:
     solo = Solo().stable()
-    solo.tell(Unsubscribe())
+    solo.apply(Unsubscribe())
     solo.subscribe("t")
-    assert not solo.sends(JoinGroupRequest)
-    solo.let_go()
-    assert solo.sends(LeaveGroupRequest)
-    assert solo.request(JoinGroupRequest).member_id == ""
+    assert not solo.has_request(JoinGroupRequest)
+    solo.release()
+    assert solo.has_request(LeaveGroupRequest)
+    assert solo.pop_request(JoinGroupRequest).member_id == ""
 
 
 @rule("M60")
 def test_a_member_id_received_during_unsubscribe_is_left() -> None:
     solo = rejoining(Solo(COOPERATIVE).stable())
-    request = solo.request(JoinGroupRequest)
-    solo.tell(Unsubscribe())
+    request = solo.pop_request(JoinGroupRequest)
+    solo.apply(Unsubscribe())
     solo.answer_join(generation=2, member_id="me-too", request=request)
-    solo.let_go()
-    assert [m.member_id for m in solo.request(LeaveGroupRequest).members] == ["me-too"]
+    solo.release()
+    assert [m.member_id for m in solo.pop_request(LeaveGroupRequest).members] == ["me-too"]
 
 
 OVER = {MemberState.FENCED, MemberState.CLOSING, MemberState.LEAVING}
@@ -572,8 +572,8 @@ OVER = {MemberState.FENCED, MemberState.CLOSING, MemberState.LEAVING}
 )
 def test_unsubscribe_becomes_idle_from_every_state_that_is_not_final(state: MemberState) -> None:
     solo = WAYS[state]()
-    solo.tell(Unsubscribe())
+    solo.apply(Unsubscribe())
     while solo.member.unreleased is not None:
-        solo.let_go()
+        solo.release()
     assert solo.state is MemberState.IDLE
     assert solo.member.owned == ()

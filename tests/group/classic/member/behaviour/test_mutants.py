@@ -275,12 +275,12 @@ def partitions_are_kept_until_the_join_fails(patch: Patch) -> None:
 
 @mutant
 def a_heartbeat_uses_the_connection_of_the_join(patch: Patch) -> None:
-    def beat(who: Member, now: int, out: Any) -> None:
+    def send_heartbeat(who: Member, now: int, out: Any) -> None:
         original(who, now, out)
         out[-1] = msgspec.structs.replace(out[-1], urgent=False)
 
     original = heartbeat.send_heartbeat
-    replace(patch, "send_heartbeat", beat)
+    replace(patch, "send_heartbeat", send_heartbeat)
 
 
 @mutant
@@ -396,8 +396,8 @@ def test_the_claims_take_every_edge() -> None:
         for claim in claims(*CLAIMS):
             claim()
         for member_state, way in test_leave.WAYS.items():
-            way().tell(Close())
+            way().apply(Close())
             if member_state not in test_leave.OVER:
-                way().tell(Unsubscribe())
+                way().apply(Unsubscribe())
     missing = {f"{a.value} -> {b.value}" for a, to in EDGES.items() for b in to if (a, b) not in walked}
     assert sorted(missing) == [], "\n".join(sorted(missing))

@@ -85,7 +85,7 @@ class Fuzzed(Solo):
     def play(self, moves: list[object]) -> None:
         for move in moves:
             if not isinstance(move, tuple):
-                self.tell(move)  # type: ignore[arg-type]
+                self.apply(move)  # type: ignore[arg-type]
             elif move[0] == "wait":
                 self.wait(move[1])
             else:
@@ -94,16 +94,16 @@ class Fuzzed(Solo):
 
     def bring(self, what: str, index: int, code: int) -> None:
         """Answer or fail one of the requests that are open, the first or a later one."""
-        sent = [action for action in self.said if isinstance(action, Send)]
+        sent = [action for action in self.actions if isinstance(action, Send)]
         if not sent:
             return
         request = sent[index % len(sent)]
-        self.said.remove(request)
+        self.actions.remove(request)
         if what == "fail":
-            self.tell(Failed(request.request))
+            self.apply(Failed(request.request))
             return
         self.generation += isinstance(request.request, JoinGroupRequest)
-        self.tell(Received(request.request, answer(request.request, code, self.generation, index % 3)))
+        self.apply(Received(request.request, answer(request.request, code, self.generation, index % 3)))
 
     def check(self) -> None:
         who = self.member
@@ -112,7 +112,7 @@ class Fuzzed(Solo):
         assert (who.rebalance_request is not None) <= (
             who.is_rebalancing or who.state.value in ("unsubscribing", "closing")
         )
-        opened = [a for a in self.all if isinstance(a, Revoke | Lose)]
+        opened = [a for a in self.all_actions if isinstance(a, Revoke | Lose)]
         assert (who.unreleased is not None) <= bool(opened)
         if who.identity is not None:
             assert who.identity.generation >= 0
@@ -126,12 +126,12 @@ def test_close_ends_within_its_timeout_after_any_events(
 ) -> None:
     solo = Fuzzed(assignors, group_instance_id="i" if static else None)
     solo.subscribe()
-    solo.find()
+    solo.find_coordinator()
     solo.play(moves)
-    solo.tell(Close(timeout_ms=1_000))
+    solo.apply(Close(timeout_ms=1_000))
     solo.wait(1_000)
     assert solo.state is MemberState.CLOSED
-    assert sum(isinstance(action, Left) for action in solo.all) == 1
+    assert sum(isinstance(action, Left) for action in solo.all_actions) == 1
 
 
 @pytest.mark.rule("M70")
@@ -141,7 +141,7 @@ def test_the_same_events_return_the_same_actions(assignors: tuple[str, ...], mov
     for solo in (first, again):
         solo.subscribe()
         solo.play(moves)
-    assert repr(first.all) == repr(again.all)
+    assert repr(first.all_actions) == repr(again.all_actions)
 
 
 @given(st.lists(MOVES, max_size=40))
@@ -150,22 +150,22 @@ def test_a_member_becomes_stable_again_with_correct_responses(moves: list[object
     solo = Fuzzed(COOPERATIVE)
     solo.subscribe()
     solo.play(moves)
-    solo.said.clear()
+    solo.actions.clear()
     solo.subscribe("t")
     for _ in range(60):
         if solo.state is MemberState.STABLE and not solo.member.rejoin_needed:
             break
         solo.poll()
         if solo.member.is_finding_coordinator:
-            solo.find()
+            solo.find_coordinator()
         if solo.member.unreleased is not None:
-            solo.let_go()
+            solo.release()
         if solo.member.rebalance_request is not None:
             request = solo.member.rebalance_request
             solo.generation += isinstance(request, JoinGroupRequest)
-            solo.tell(Received(request, answer(request, 0, solo.generation, 0)))
+            solo.apply(Received(request, answer(request, 0, solo.generation, 0)))
         if solo.state is MemberState.ASSIGNING:
-            solo.tell(Metadata({"t": 3, "u": 1}))
+            solo.apply(Metadata({"t": 3, "u": 1}))
         solo.wait(1_000)
     assert solo.state in (MemberState.STABLE, MemberState.FENCED)
 
@@ -173,4 +173,4 @@ def test_a_member_becomes_stable_again_with_correct_responses(moves: list[object
 def test_a_tick_that_comes_too_early_does_nothing() -> None:
     solo = Solo().stable()
     solo.now += 1
-    assert solo.tell(Tick()) == []
+    assert solo.apply(Tick()) == []
