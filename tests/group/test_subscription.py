@@ -1,4 +1,4 @@
-"""What members and leaders say inside JoinGroup and SyncGroup."""
+"""The metadata of members in JoinGroup, and the assignment in SyncGroup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to assignors in few words, and what every answer has to satisfy."""
+"""Short descriptions of assignor inputs, and the properties of every assignment."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Racks = Mapping[str, Sequence[frozenset[str]]]
 
 
 def tp(text: str) -> TopicPartition:
-    """`t-0` as a partition."""
+    """Return the partition of a text such as `t-0`."""
     topic, _, index = text.rpartition("-")
     return TopicPartition(topic, int(index))
 
 
 def wants(topics: str = "t", owned: str = "", generation: int | None = None, **fields: Any) -> Subscription:
-    """A member that wants the `topics` and holds what is `owned`, in words: wants("t u", "t-0 t-1", 3)."""
+    """Return a member that subscribes to `topics` and owns `owned`: wants("t u", "t-0 t-1", 3)."""
     owned_partitions = tuple(tp(text) for text in owned.split())
     return Subscription(topics=tuple(topics.split()), owned=owned_partitions, generation=generation, **fields)
 
 
 def with_user_data(name: str, member: Subscription) -> Subscription:
-    """What the member says to this assignor: the sticky one reads user data, the cooperative one fields."""
+    """Return the subscription for this assignor. The sticky one reads user data instead of fields."""
     generation = -1 if member.generation is None else member.generation
     if name == "sticky":
         data = sticky_user_data(member.owned, generation) if member.owned or generation >= 0 else None
@@ -43,7 +43,7 @@ def with_user_data(name: str, member: Subscription) -> Subscription:
 
 
 def assign(name: str, topics: Mapping[str, int], racks: Racks | None = None, **members: Subscription) -> Plan:
-    """Ask the assignor, and check what holds for every answer."""
+    """Run the assignor, and check the properties of every assignment."""
     subscriptions = {member_id: with_user_data(name, member) for member_id, member in members.items()}
     plan = ASSIGNORS[name].assign(topics, subscriptions, racks or {})
     check(name, topics, members, plan)
@@ -55,7 +55,7 @@ def text(plan: Plan) -> dict[str, str]:
 
 
 def rejoined(plan: Plan, members: Mapping[str, Subscription], generation: int) -> dict[str, Subscription]:
-    """The members when they join the next time, with what the plan gave them."""
+    """Return the subscriptions with which the members join again after this assignment."""
     return {
         member_id: Subscription(
             topics=member.topics,
@@ -69,7 +69,7 @@ def rejoined(plan: Plan, members: Mapping[str, Subscription], generation: int) -
 
 
 def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[str]:
-    """The partitions that somebody holds and somebody else is given."""
+    """Return the partitions that are assigned to another member than their owner."""
     holder = {partition: member_id for member_id, member in members.items() for partition in member.owned}
     return sorted(
         str(partition)
@@ -80,7 +80,7 @@ def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[st
 
 
 def reported_ownership(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
-    """What a member that speaks to this assignor holds, and since when (-1: it does not say)."""
+    """Return what a member reports to own to this assignor, and its generation, -1 if not reported."""
     if name == "sticky":
         owned, since = read_sticky_user_data(member.user_data)
     else:
@@ -90,7 +90,7 @@ def reported_ownership(name: str, member: Subscription) -> tuple[tuple[TopicPart
     return owned, -1 if since is None else since
 
 
-# What holds
+# Properties
 
 
 def check(name: str, topics: Mapping[str, int], members: Mapping[str, Subscription], plan: Plan) -> None:
@@ -131,7 +131,9 @@ def every_subscribed_partition_is_assigned(
 
 
 def no_partition_moves_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """A partition that several claim may stay with one of them, if its claim is the newest that counts."""
+    """Check that a partition stays with a reported owner: if there are several, with the one of the newest
+    generation.
+    """
     for member_id, partitions in plan.items():
         mine = reported_ownership("cooperative-sticky", members[member_id])
         for partition in partitions:
@@ -162,7 +164,7 @@ def assignment_is_balanced(
 
 
 def no_single_move_improves_the_balance(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """KIP-54's balance: nobody has two more than somebody else who could take one of them."""
+    """Check KIP-54's balance: no move of one partition makes two members more equal."""
     for member_id, partitions in plan.items():
         for other_id, other in members.items():
             if len(partitions) >= len(plan[other_id]) + 2:
@@ -171,7 +173,7 @@ def no_single_move_improves_the_balance(members: Mapping[str, Subscription], pla
                 )
 
 
-# Questions drawn by Hypothesis
+# Inputs drawn by Hypothesis
 
 TOPICS = st.dictionaries(st.sampled_from(["t", "u", "v", "w"]), st.integers(0, 6), min_size=1)
 NAMES = [f"m{index}" for index in range(6)]
@@ -181,7 +183,9 @@ NAMES = [f"m{index}" for index in range(6)]
 def assignor_inputs(
     draw: st.DrawFn, is_consistent: bool = False, racks: bool = False
 ) -> tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]:
-    """Topics, members and racks. Honest members claim what exists, what they want, and nobody else claims."""
+    """Draw topics, members and racks. Consistent members report only existing partitions that no other member
+    reports.
+    """
     topics = draw(TOPICS)
     names = [*sorted(topics), "gone"]
     some = st.lists(st.sampled_from(names), unique=True, max_size=len(names))

@@ -1,4 +1,4 @@
-"""What holds for every assignor, on every input."""
+"""Properties of all assignors, for every input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AssignorInput = tuple[dict[str, int], dict[str, Subscription], dict[str, list[fr
 def settled(
     name: str, topics: dict[str, int], members: dict[str, Subscription], racks: object = None
 ) -> Plan:
-    """The plan when everybody has joined again as often as it takes: mostly twice."""
+    """Return the assignment after all members have joined again until it no longer changes: mostly twice."""
     plan = assign(name, topics, None, **members)
     for generation in range(9, 15):
         then = assign(name, topics, None, **rejoined(plan, members, generation))
@@ -48,7 +48,7 @@ def settled(
     raise AssertionError(f"the group moves on and on: {text(plan)}")
 
 
-# Any claims, however wrong
+# Any reported ownership, also wrong ones
 
 
 @rule("R186", "R218", "R219", "R220")
@@ -100,7 +100,7 @@ def test_a_cooperative_group_finally_owns_all_partitions(inputs: AssignorInput) 
 def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_two_rounds(
     inputs: AssignorInput,
 ) -> None:
-    """With unequal wishes it may take a third, in Java's assignor too: test_assignors_java.py."""
+    """With different subscriptions a third round may be necessary, also in Java: test_assignors_java.py."""
     topics, members, _ = inputs
     members = {
         m: Subscription(topics=tuple(sorted(topics)), owned=partition.owned, generation=partition.generation)
@@ -180,7 +180,7 @@ def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
     assert answers.pop().count("t11") > 0
 
 
-# Shapes that are easy to get wrong
+# Forms that are easy to get wrong
 
 
 @every
@@ -233,20 +233,20 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 @STICKY
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
-    """Java answers such claims with an exception, or gives a partition twice."""
+    """Java raises an exception for such a partition, or assigns another one twice."""
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
 @STICKY
 def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> None:
-    """Java gives the partition to the member, or ends in a NullPointerException."""
+    """Java assigns the partition to the member, or raises a NullPointerException."""
     plan = assign(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
     assert text(plan)["a"] == "t-0"
 
 
 @every
 def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
-    """In Java a member with an empty subscription that comes first in hash order gets partitions."""
+    """In Java such a member gets partitions if it comes first in hash order."""
     assert text(assign(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",
         "b": "t-0",
@@ -254,7 +254,7 @@ def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     }
 
 
-# Members in order, racks, names
+# Order of members, racks, names
 
 
 @rule("R187")
@@ -328,7 +328,9 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
-    """The goal is half a second of CPU for their ten thousand partitions; lines are the same everywhere."""
+    """The goal is half a second of CPU for ten thousand partitions. Lines are counted because every machine
+    executes the same number.
+    """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)
     members = {

@@ -1,4 +1,6 @@
-"""The sticky assignors: quotas, claims and generations, different topics, racks; and what is withheld."""
+"""The sticky assignors: quotas, reported owners and generations, different topics, racks, withheld
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
 
 def rounds(name: str, topics: dict[str, int], members: dict[str, Subscription]) -> dict[str, Subscription]:
-    """The members when the group has come to rest, with what they hold then."""
+    """Return the members, with what they own, after the assignment no longer changes."""
     for generation in range(10, 13):
         plan = assign(name, topics, None, **members)
         members = rejoined(plan, members, generation)
@@ -33,7 +35,7 @@ def owned_partitions(members: dict[str, Subscription]) -> dict[str, str]:
     return {m: " ".join(sorted(map(str, partition.owned))) for m, partition in members.items()}
 
 
-# The same topics
+# Equal topics
 
 
 @rule("R193", "R196")
@@ -144,7 +146,7 @@ def test_two_hundred_members_stay_balanced_when_one_leaves(name: str) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
-# Claims and generations
+# Reported owners and generations
 
 
 @rule("R194")
@@ -240,7 +242,7 @@ def test_conflicting_old_owners_do_not_disturb_the_balance() -> None:
     assert sorted(len(partitions) for partitions in plan.values()) == [2, 2, 2]
 
 
-# What members say
+# User data
 
 
 @rule("R212")
@@ -280,7 +282,7 @@ def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
     assert text(plan) == {"a": "t-1", "b": "t-0"}
 
 
-# What is withheld
+# Withheld partitions
 
 
 @rule("R216")
@@ -345,7 +347,7 @@ def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
-    """The previous owner is asked before the least loaded one."""
+    """The previous owner is preferred to the least loaded member."""
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),
         "b": wants("t u"),

@@ -1,8 +1,8 @@
-"""Members and a coordinator in one process, in virtual time: what one sends, the other reads, byte for byte.
+"""Members and a coordinator in one process, in virtual time. All messages are encoded and decoded.
 
-Each member has one connection, of which the coordinator reads the next request only when the one before
-is answered, and one more for urgent requests. Nothing happens by itself: tests deliver, let go and let time
-pass, or say `settle` for all of it.
+Each member has one connection, on which the coordinator reads a request only after it has answered the
+previous one, and another connection for urgent requests. Nothing happens by itself: tests deliver messages,
+release partitions and let time pass, or call `settle` for all of it.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ Step = Callable[[Member, MemberEvent, int], list[MemberAction]]
 
 @dataclass
 class Connection:
-    """Requests on their way, and the one that the coordinator works on."""
+    """A connection: requests that the coordinator has not read yet, and the one that it has not answered."""
 
     unread: deque[Message] = field(default_factory=deque)
     read: Message | None = None
 
 
 class Actor:
-    """One member, its connections, and what its application does."""
+    """A member, its connections and its application."""
 
     def __init__(self, name: str, member: Member) -> None:
         self.name = name
         self.member = member
         self.alive = True
-        self.asleep = False  # the application neither polls nor lets go
+        self.asleep = False  # The application neither polls nor releases partitions.
         self.normal, self.urgent = Connection(), Connection()
-        self.events: deque[MemberEvent] = deque()  # answers and metadata that have not arrived yet
+        self.events: deque[MemberEvent] = deque()  # Responses and metadata that have not arrived yet.
         self.actions: list[MemberAction] = []
-        self.in_use: set[TopicPartition] = set()  # what the application works on
+        self.in_use: set[TopicPartition] = set()  # The partitions whose records the application processes.
         self.ever_asked: frozenset[str] = frozenset()
 
     @property
@@ -84,7 +84,7 @@ class Actor:
 
 
 class GroupStage:
-    """One group's coordinator, its members and the cluster's topics."""
+    """The coordinator of one group, its members and the topics of the cluster."""
 
     def __init__(self, topics: dict[str, int] | None = None, *, step: Step = step, **settings: int) -> None:
         self.topics = dict(topics or {"t": 4})
@@ -96,7 +96,7 @@ class GroupStage:
         self.last_token = 0
         self.check: Callable[[GroupStage], None] = no_partition_has_two_owners
 
-    # Who takes part.
+    # Members
 
     def add(self, name: str, topics: Iterable[str] = ("t",), **options: Any) -> Actor:
         config = MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options})
@@ -106,7 +106,7 @@ class GroupStage:
         return actor
 
     def kill(self, name: str) -> None:
-        """The process is gone: nothing is sent or read any more."""
+        """End the process: nothing is sent or read any more."""
         actor = self.actors.pop(name)
         actor.alive = False
         actor.in_use.clear()
@@ -115,12 +115,12 @@ class GroupStage:
         self.apply(self.actors[name], Close())
 
     def grow(self, topic: str, count: int) -> None:
-        """The topic gets partitions, and everybody's next metadata shows it."""
+        """Add partitions to the topic. The next metadata of each member contains them."""
         self.topics[topic] = count
         for actor in self.actors.values():
             actor.events.append(Metadata(dict(self.topics)))
 
-    # What happens.
+    # Steps
 
     def apply(self, actor: Actor, event: MemberEvent) -> list[MemberAction]:
         actions = self.step_member(actor.member, event, self.now)
@@ -148,7 +148,7 @@ class GroupStage:
                 pass
 
     def release(self, actor: Actor) -> None:
-        """The application is done with the partitions of the open Revoke or Lose."""
+        """Release the partitions of the unanswered Revoke or Lose."""
         assert actor.member.unreleased is not None
         actor.in_use.difference_update(actor.member.unreleased)
         self.poll(actor)
@@ -160,7 +160,7 @@ class GroupStage:
         self.apply(actor, PollEnded())
 
     def deliver_request(self, actor: Actor) -> bool:
-        """The coordinator reads the next request that it can read."""
+        """Let the coordinator read the next request that it can read; return whether there is one."""
         for connection in (actor.urgent, actor.normal):
             if connection.read is None and connection.unread:
                 request = connection.read = connection.unread.popleft()
@@ -176,7 +176,7 @@ class GroupStage:
         return False
 
     def deliver_event(self, actor: Actor) -> bool:
-        """The member reads the next answer."""
+        """Let the member read the next response; return whether there is one."""
         if not actor.events:
             return False
         self.apply(actor, actor.events.popleft())
@@ -189,14 +189,14 @@ class GroupStage:
             assert isinstance(action.token, int)
             actor, connection, version = self.tokens.pop(action.token)
             if connection is not actor.normal and connection is not actor.urgent:
-                continue  # that connection is closed
+                continue  # That connection is closed.
             request, connection.read = connection.read, None
             assert request is not None
             answer = type(action.response).decode(action.response.encode(version), version)
             actor.events.append(Received(request, answer))
 
     def run(self) -> None:
-        """Deliver everything, let go of everything, until nothing is left to do at this moment."""
+        """Deliver all messages and release all partitions until nothing is left to do at this time."""
         for _ in range(10_000):
             busy = False
             for actor in list(self.actors.values()):
@@ -210,7 +210,7 @@ class GroupStage:
         raise AssertionError("it never ends")
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with everything that it brings about."""
+        """Let time pass, and perform everything that becomes due."""
         end = self.now + ms
         while True:
             self.run()
@@ -233,7 +233,7 @@ class GroupStage:
         self.now = end
 
     def settle(self) -> None:
-        """Until the group is stable and complete: some virtual seconds, or a session timeout."""
+        """Wait until the group is stable and owns all partitions."""
         for _ in range(40):
             if converged(self):
                 return
@@ -259,7 +259,7 @@ def no_partition_has_two_owners(stage: GroupStage) -> None:
 
 
 def converged(stage: GroupStage) -> bool:
-    """All that can work are stable, and each partition that somebody wants is with exactly one of them."""
+    """Return whether all members are stable, and every subscribed partition has exactly one owner."""
     able = [a for a in stage.actors.values() if a.state not in (MemberState.CLOSED, MemberState.FENCED)]
     wanted = {t for a in able for t in a.member.topics}
     everything = {TopicPartition(t, p) for t in wanted for p in range(stage.topics.get(t, 0))}

@@ -1,4 +1,4 @@
-"""Whole groups in virtual time: members against the coordinator, whatever happens to them, in any order."""
+"""Whole groups in virtual time: members and the coordinator, with faults in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ every_assignor = pytest.mark.parametrize("assignors", ALL, ids=lambda names: "+"
 
 
 def group(*names: str, assignors: tuple[str, ...] = COOPERATIVE, **options: Any) -> GroupStage:
-    """A settled group, in which the members joined one after the other."""
+    """Return a stable group whose members joined one after the other."""
     stage = GroupStage({"t": 6, "u": 2}, group_initial_rebalance_delay_ms=0, **options)
     for name in names:
         stage.add(name, assignors=assignors)
@@ -98,7 +98,7 @@ def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     stage.add("c")
     stage.settle()
     moved = [tp for actor in stage.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
-    assert len(moved) == 3 + 2  # three to b, and then one from each to c
+    assert len(moved) == 3 + 2  # Three partitions move to b, and then one from each member to c.
 
 
 def test_a_cooperative_leave_takes_one_rebalance() -> None:
@@ -149,7 +149,7 @@ def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.settle()
     old = stage.actors["s"]
-    stage.check = lambda stage: None  # it learns of it with its next heartbeat, and not before
+    stage.check = lambda stage: None  # The older member notices it with its next heartbeat, not before.
     stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.wait(10_000)
     stage.check = no_partition_has_two_owners
@@ -193,7 +193,7 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 
 @pytest.mark.rule("M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
-    """KIP-429's two bounces, and back again."""
+    """The two bounces of KIP-429, and the downgrade."""
     both = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)
     for assignors in (both, COOPERATIVE, both, EAGER):
@@ -222,11 +222,11 @@ def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
         assert len(late.in_use) == 3
 
 
-# Anything in any order
+# Any events in any order
 
 
 class Group(RuleBasedStateMachine):
-    """A group to which anything may happen; at the end it has to come to rest."""
+    """A group with random events. At the end it has to become stable."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""One member, and a test that plays its coordinator and its application by hand.
+"""One member; the test plays its coordinator and its application.
 
-Every step is checked: the deadline after a tick is never in the past, and nothing is actions after `Left`.
+Every step is checked: the deadline after a tick is in the future, and no action follows `Left`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parts(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
 
 
 class Solo:
-    """A member with everything it actions since the last look."""
+    """A member and the actions that it has returned."""
 
     def __init__(
         self, assignors: tuple[str, ...] = EAGER, topics: Mapping[str, int] | None = None, **options: Any
@@ -94,14 +94,14 @@ class Solo:
         return actions
 
     def pop_action(self, kind: type[A]) -> A:
-        """The only action of this kind since it was last taken."""
+        """Remove and return the only action of this kind."""
         found = [action for action in self.actions if isinstance(action, kind)]
         assert len(found) == 1, f"{kind.__name__}: {found} in {self.actions}"
         self.actions.remove(found[0])
         return found[0]
 
     def pop_request(self, kind: type[M]) -> M:
-        """The only request of this kind since it was last taken."""
+        """Remove and return the only request of this kind."""
         found = [a for a in self.actions if isinstance(a, Send) and isinstance(a.request, kind)]
         assert len(found) == 1, f"{kind.__name__}: {found} in {self.actions}"
         self.actions.remove(found[0])
@@ -120,14 +120,14 @@ class Solo:
         return [action.reason for action in self.all_actions if isinstance(action, Rejoining)]
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with a Tick whenever one is due."""
+        """Let time pass, and send a Tick whenever one is due."""
         end = self.now + ms
         while (deadline := next_deadline(self.member)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
             self.apply(Tick())
         self.now = end
 
-    # The coordinator's part.
+    # The coordinator
 
     def find_coordinator(self) -> None:
         self.apply(CoordinatorFound("node"))
@@ -148,7 +148,7 @@ class Solo:
         skip: bool = False,
         request: JoinGroupRequest | None = None,
     ) -> list[MemberAction]:
-        """Answer the open JoinGroup; `members` makes this member the leader."""
+        """Answer the JoinGroup in flight; with `members` this member is the leader."""
         request = request or self.pop_request(JoinGroupRequest)
         listed = [
             JoinGroupResponseMember(member_id=m, group_instance_id=s.instance_id, metadata=s.encode())
@@ -185,7 +185,7 @@ class Solo:
         return self.apply(Received(request, answer))
 
     def next_heartbeat(self) -> HeartbeatRequest:
-        """Wait for the next heartbeat and take it."""
+        """Wait for the next Heartbeat and return it."""
         self.wait(INTERVAL)
         return self.pop_request(HeartbeatRequest)
 
@@ -199,20 +199,20 @@ class Solo:
     def answer_commit(self, code: int, generation: int = 1, member_id: str = "me") -> list[MemberAction]:
         return self.apply(CommitAnswered(code, generation, member_id))
 
-    # The application's part.
+    # The application
 
     def release(self) -> list[MemberAction]:
         return self.apply(Released())
 
     def poll(self) -> None:
-        """A poll that finds nothing and doesn't wait."""
+        """Poll once without waiting."""
         self.apply(PollBegan())
         self.apply(PollEnded())
 
-    # Whole ways.
+    # Sequences of steps
 
     def joining(self, *topics: str, pattern: str | None = None) -> Solo:
-        """Subscribed, the coordinator found, the first JoinGroup open."""
+        """Subscribe, find the coordinator, and send the first JoinGroup."""
         self.subscribe(*topics, pattern=pattern)
         self.find_coordinator()
         assert self.state is MemberState.JOINING
@@ -225,7 +225,7 @@ class Solo:
         return self
 
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> Solo:
-        """A follower that owns `partitions` (by default t-0 and t-1)."""
+        """Become a follower that owns `partitions`, by default t-0 and t-1."""
         self.syncing(generation)
         self.answer_sync(*(partitions or parts("t", 0, 1)))
         assert self.state is MemberState.STABLE
@@ -233,14 +233,14 @@ class Solo:
         return self
 
     def leading(self, *topics: str, generation: int = 1, **others: Subscription) -> Solo:
-        """The leader of a group, stable with whatever its own plan gives it."""
+        """Become the leader of a stable group, with the assignment that the member makes itself."""
         self.joining(*topics)
         self.become_leader(generation, **others)
         self.actions.clear()
         return self
 
     def become_leader(self, generation: int = 1, **others: Subscription) -> dict[str, Assignment]:
-        """Answer the open JoinGroup with the leadership, and the SyncGroup with its own plan."""
+        """Answer JoinGroup with the leadership, and SyncGroup with the member's own assignment."""
         request = self.pop_request(JoinGroupRequest)
         mine = Subscription.decode(request.protocols[0].metadata)
         self.answer_join(generation=generation, members={"me": mine, **others}, request=request)

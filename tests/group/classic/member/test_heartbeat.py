@@ -1,4 +1,4 @@
-"""Heartbeats, refusals while stable, rejoins with their reasons, letting go, and the poll interval."""
+"""Heartbeats, errors of a stable member, rejoins with their reasons, revocations, and the poll interval."""
 
 from __future__ import annotations
 
@@ -123,8 +123,7 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 
 @rule("M111")
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
-    """librdkafka's way, but for the id: a coordinator that comes back may know it still, and would wait a
-    session for a former self."""
+    """As librdkafka, but the member id is kept: a coordinator that comes back may still know it."""
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
     solo.wait(SESSION)
@@ -182,7 +181,7 @@ def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
     assert not solo.has_request(HeartbeatRequest)
 
 
-# Refusals
+# Errors
 
 
 @rule("M13", "M59", "M76")
@@ -229,7 +228,7 @@ def test_lost_partitions_are_not_in_the_next_subscription() -> None:
 
 @rule("M74")
 def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
-    """As Java was seen to: user data 1 although the subscription's generation is -1."""
+    """Java was seen to send user data of generation 1 with generation -1 in the subscription."""
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     solo.release()
@@ -422,14 +421,16 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
         ("i", True, 3, True),
         ("i", False, 2, False),  # Java
         ("i", False, 3, False),
-        (None, True, 3, False),  # for who is no static member the group divides anew
+        (None, True, 3, False),  # The group assigns again for a dynamic member.
     ],
 )
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, again: bool
 ) -> None:
-    """It is taken back without a rebalance. The group may have had one without it meanwhile, by what it actions
-    when it joined last: that it has what it gave back (story 200601)."""
+    """The member is accepted again without a rebalance. Meanwhile the group may have rebalanced with the
+    partitions of its last JoinGroup, which it has revoked since (found by the random schedule of seed
+    200601).
+    """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
     solo.poll()
@@ -444,7 +445,7 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
     solo.answer_join(generation=generation)
     solo.answer_sync(*parts("t", 1))
     assert solo.has_request(JoinGroupRequest) is again
-    if again:  # once
+    if again:  # It rejoins once.
         solo.answer_join(generation=generation + 1)
         solo.answer_sync(*parts("t", 1))
         assert not solo.has_request(JoinGroupRequest)
@@ -655,7 +656,9 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 
 @rule("M112")
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
-    """librdkafka's rd_kafka_app_poll_start: no timeout while the application is blocked in poll."""
+    """librdkafka's rd_kafka_app_poll_start: the interval does not run while the application is blocked in
+    poll.
+    """
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.apply(PollBegan())
     solo.wait(POLL * 20)
@@ -726,7 +729,7 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 @rule("M111")
 @pytest.mark.parametrize("known", [True, False])
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
-    """What is kept while the group rebalances may be another's before the JoinGroup fails (story 236766)."""
+    """Another member may own the kept partitions before the JoinGroup fails (random schedule 236766)."""
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
     ).stable()
@@ -754,11 +757,11 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
     assert solo.state is MemberState.STABLE
 
 
-# The session, while the group rebalances
+# The session timeout during a rebalance
 
 
 def _rejoining(**options: Any) -> Solo:
-    """It keeps its two partitions, in a poll that waits, while the JoinGroup is open; heard of last now."""
+    """Return a member that keeps two partitions while JoinGroup is in flight. The session starts now."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
     solo.apply(PollBegan())
     solo.apply(RequestRejoin("because"))
@@ -777,7 +780,7 @@ def _heartbeat(solo: Solo) -> Send:
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
-    for _ in range(20):  # for far longer than a session
+    for _ in range(20):  # Much longer than a session.
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
         assert sent.urgent
@@ -796,7 +799,7 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
-    """An ILLEGAL_GENERATION alone loses nothing: what the JoinGroup is answered may be on its way."""
+    """ILLEGAL_GENERATION alone does not lose partitions: the response to JoinGroup may be on its way."""
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)
     end = solo.now + SESSION

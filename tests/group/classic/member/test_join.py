@@ -1,4 +1,4 @@
-"""How a member gets into a group: what it asks, what it does with the answers, and with each refusal."""
+"""Joining a group: requests, responses, and each error."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_configuration_that_cannot_work_is_refused(options: dict[str, object])
         Member(MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options}))  # type: ignore[arg-type]
 
 
-# The way in
+# A successful join
 
 
 @rule("M5", "M22", "M40")
@@ -251,7 +251,7 @@ def test_the_response_to_an_earlier_join_group_is_ignored() -> None:
     assert solo.member.generation is None
 
 
-# Refusals of JoinGroup
+# Errors of JoinGroup
 
 
 @rule("M36", "M37")
@@ -318,7 +318,9 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
 
 
 def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() -> None:
-    """Java's asks as fast as it answers; here the sixth join and those after it wait, until one succeeds."""
+    """Java's member joins as fast as the coordinator answers. This one backs off from the sixth join on,
+    until a join succeeds.
+    """
     solo = Solo().joining()
     at: list[int] = []
     again = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]
@@ -339,7 +341,7 @@ def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() ->
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: bool) -> None:
-    """Each poll after an error tries again, and a coordinator may have another error each time."""
+    """Each poll after an error joins again, and the coordinator may return another error each time."""
     solo = Solo().joining()
     at: list[int] = []
     for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:
@@ -358,7 +360,7 @@ def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: 
 
 
 def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less() -> None:
-    """A cooperative member joins again for each partition that it lets go of: one plan takes it twice."""
+    """A cooperative member rejoins after each revocation, so that one assignment takes two joins."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.apply(RequestRejoin("because"))
     at: list[int] = []
@@ -373,7 +375,7 @@ def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less()
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     assert solo.state is MemberState.JOINING
     solo.answer_join()
-    solo.answer_sync(*parts("t", 1))  # the same again: it stays
+    solo.answer_sync(*parts("t", 1))  # The same assignment again: the partition stays.
     solo.apply(RequestRejoin("because"))
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))
@@ -442,7 +444,7 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     ],
 )
 def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
-    """AbstractCoordinator.SyncGroupResponseHandler, as Java 4.3.1 was seen to say it."""
+    """AbstractCoordinator.SyncGroupResponseHandler, as observed in Java 4.3.1."""
     solo = Solo().syncing()
     solo.answer_sync(code=code)
     solo.poll()
@@ -498,7 +500,7 @@ def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str,
     assert not solo.has_action(Lose)
 
 
-# Refusals of SyncGroup
+# Errors of SyncGroup
 
 
 @rule("M47")
@@ -515,7 +517,7 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """As Java was seen to do: own=..., that generation."""
+    """As observed in Java: the subscription has the owned partitions and this generation."""
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RequestRejoin("because"))
     solo.answer_join(generation=5)
@@ -572,7 +574,7 @@ def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: Error
 
 @rule("M53")
 def test_sync_group_to_a_loading_coordinator_rejoins_after_a_backoff() -> None:
-    """Unlike Java, which throws."""
+    """Java raises the error."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert not solo.has_action(Fatal)
@@ -645,7 +647,7 @@ def test_no_bytes_are_an_empty_assignment() -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync", "heartbeat", "commit"])
 def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) -> None:
-    """Unlike Java, whose next poll joins again and fences the other one."""
+    """Java's member joins again at the next poll, and fences the other one."""
     solo = Solo(COOPERATIVE, group_instance_id="gate-7")
     if phase == "join":
         solo.joining()
@@ -683,7 +685,7 @@ def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
     assert actions == ("i", "i", "i")
 
 
-# Assignments that do not fit
+# Assignments that do not match the subscription
 
 
 @rule("M83")

@@ -1,4 +1,4 @@
-"""What a leader does: divide for everybody, wait for metadata, watch, and remember what existed."""
+"""The leader: assignment, wait for metadata, watch of metadata, and initial partition counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wants(*topics: str, **fields: object) -> Subscription:
     return Subscription(topics=topics, **fields)  # type: ignore[arg-type]
 
 
-# Dividing
+# Assignment
 
 
 @rule("M80")
@@ -73,7 +73,7 @@ def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
 
 @rule("M80", "M200")
 def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
-    """ConsumerCoordinatorTest.testNormalJoinGroupLeader: the metadata topics are the group's."""
+    """ConsumerCoordinatorTest.testNormalJoinGroupLeader: the metadata topics are those of the whole group."""
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     assert solo.pop_action(WantMetadata).topics == {"t", "u"}
@@ -146,7 +146,7 @@ def test_an_assignor_that_fails_is_fatal() -> None:
 def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_next_poll(
     user_data: Any,
 ) -> None:
-    """It ended the step, and with it the thread of a consumer."""
+    """The exception ended the step, and with it the consumer's thread."""
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
     solo.find_coordinator()
@@ -193,7 +193,7 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours: bool) -> None:
-    """Told to skip the assignment, Java's does: the group is stable, and nobody has a partition."""
+    """Java's leader skips the assignment. The group becomes stable, and no member owns a partition."""
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
     planned = [one.member_id for one in solo.pop_request(SyncGroupRequest).assignments]
@@ -241,7 +241,7 @@ def has(topic: str, *numbers: int) -> bytes:
 def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
-    """Java takes what it sees now for what the plan was made with: nobody reads what is new since."""
+    """Java takes the current metadata for that of the assignment: new partitions have no owner."""
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
@@ -297,7 +297,7 @@ def test_a_leader_that_has_assigned_itself_does_not_check_the_assignment() -> No
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """JoinGroup below v9. Java's takes itself for a follower, and the group has nobody who watches."""
+    """Java's member takes itself for a follower, and no member watches the metadata."""
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
     assert solo.pop_request(SyncGroupRequest).assignments == []
@@ -316,7 +316,7 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
     assert not solo.has_request(DescribeGroupsRequest)
 
 
-# Watching
+# Watch of metadata
 
 
 @rule("M92", "M93")
@@ -409,7 +409,7 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 
 @rule("M116")
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
-    """As Java was seen to: the metadata is looked at before the subscription."""
+    """As observed in Java: metadata is compared before the subscription."""
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
     solo.subscribe("t1", "t2", pattern="t.")
@@ -453,7 +453,7 @@ def test_changed_racks_cause_a_rejoin_if_the_member_has_a_rack(
     assert solo.has_request(JoinGroupRequest) is rejoins
 
 
-# What existed at the group's first assignment
+# Initial partition counts
 
 
 def existed(user_data: bytes | None) -> dict[str, int]:
@@ -561,7 +561,7 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 
 
 def test_sticky_assignments_have_no_initial_counts() -> None:
-    """sarama's members would send it back as their claim."""
+    """sarama's members would send the counts back as their own user data."""
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
 

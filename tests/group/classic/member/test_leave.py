@@ -1,4 +1,4 @@
-"""Unsubscribing and closing, from every state and within the deadline."""
+"""Unsubscribe and close, from every state and within the timeout."""
 
 from __future__ import annotations
 
@@ -123,20 +123,20 @@ WAYS: dict[MemberState, Callable[[], Solo]] = {
 
 @pytest.fixture(params=WAYS, ids=lambda state: state.value)
 def anywhere(request: pytest.FixtureRequest) -> Solo:
-    """A member in each state but closed."""
+    """Return a member in each state except closed."""
     solo = WAYS[request.param]()
     assert solo.state is request.param
     return solo
 
 
-# What is the same in many states
+# Errors in many states
 
 
 HELD = ["unjoined", "releasing", "joining", "assigning", "syncing", "adopting", "stable"]
 
 
 def in_state(name: str, **options: Any) -> Solo:
-    """A cooperative leader that owns t-0 and t-1 and is in the given state of its next rebalance."""
+    """Return a cooperative leader that owns t-0 and t-1, in this state of its next rebalance."""
     solo = Solo(
         EAGER if name == "releasing" else COOPERATIVE, {"t": 2}, session_timeout_ms=2 * POLL, **options
     )
@@ -189,7 +189,7 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 @rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
-    """Java's: the exception is thrown by one poll; the next one calls lost and joins again with no id."""
+    """One poll raises the exception. The next one runs the lost callback and joins without a member id."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
     member = solo.member
@@ -209,7 +209,7 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 @rule("M61")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
-    """ConsumerCoordinator.OffsetCommitResponseHandler: it raises; the next heartbeat says what is so."""
+    """ConsumerCoordinator.OffsetCommitResponseHandler: the commit raises, and the next heartbeat decides."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
     assert solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0) == []
@@ -219,7 +219,7 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
-    """As Java's, whose JoinGroup is fenced again then: the other process is left alone."""
+    """The JoinGroup is fenced again then. The other process is not affected."""
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().apply(RequestRejoin("because"))
     solo.release()
@@ -238,7 +238,7 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 
 @rule("M116")
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
-    """Java's unsubscribe resets its member and asks for a rejoin, whatever it was before."""
+    """Java's unsubscribe resets the member and requests a rejoin in every state."""
     solo = Solo()
     solo.apply(Unsubscribe())
     assert solo.joining().pop_request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
@@ -465,7 +465,7 @@ def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
 
 
 def test_close_does_not_adopt_a_pending_assignment() -> None:
-    """What is revoked first, then the rest."""
+    """Revoked partitions are released first, then all others."""
     solo = adopting()
     solo.pop_action(Revoke)
     solo.apply(Close())

@@ -1,6 +1,6 @@
-"""Members with a rule broken: each has to fail one of the claims that are made about members.
+"""Mutants: members with one broken rule. At least one test of the members has to fail for each of them.
 
-A claim that no mutant fails may still be right; a mutant that no claim fails means that a rule is not tested.
+A rule whose mutant fails no test is not tested.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def mutant(change: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 
 def replace(patch: Patch, name: str, new: Any) -> None:
-    """Put `new` wherever the code knows `name`."""
+    """Replace `name` in all modules of the member, and in the table."""
     knowing = [module for module in CODE if hasattr(module, name)]
     assert knowing, f"{name!r} is nowhere in the code that is broken"
     for module in knowing:
@@ -88,7 +88,7 @@ def replace(patch: Patch, name: str, new: Any) -> None:
 
 
 def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
-    """All tests, with all their parameters; those that need a fixture are left out."""
+    """Yield all tests of the modules with all their parameters, except those that need a fixture."""
     for module in modules:
         for name, test in vars(module).items():
             if name.startswith("test_"):
@@ -117,7 +117,7 @@ def fails(claim: Callable[[], None]) -> bool:
     return False
 
 
-# Letting go
+# Revocation
 
 
 @mutant
@@ -165,7 +165,7 @@ def released_partitions_stay_in_the_subscription(patch: Patch) -> None:
     replace(patch, "finish_release", forget)
 
 
-# Refusals
+# Errors
 
 
 @mutant
@@ -175,7 +175,7 @@ def repeated_joins_have_no_backoff(patch: Patch) -> None:
 
 @mutant
 def every_assignment_is_final(patch: Patch) -> None:
-    """Also one that a cooperative member takes over and joins again at once."""
+    """Also an assignment after which a cooperative member rejoins at once."""
 
     def adopt(who: Member, *more: Any) -> None:
         original(who, *more)
@@ -236,7 +236,7 @@ def heartbeats_do_not_cause_a_rejoin(patch: Patch) -> None:
     replace(patch, "request_rejoin", want)
 
 
-# Time
+# Timers
 
 
 @mutant
@@ -257,7 +257,7 @@ def the_session_timeout_does_nothing(patch: Patch) -> None:
 
 @mutant
 def a_join_request_prolongs_the_session(patch: Patch) -> None:
-    """Then joins that fail one after the other keep partitions for ever."""
+    """Then a member whose joins fail repeatedly keeps its partitions forever."""
 
     def send_join(who: Member, out: Any) -> None:
         if who.session_ends_at is not None:
@@ -304,7 +304,7 @@ def close_has_no_timeout(patch: Patch) -> None:
     replace(patch, "on_close", close)
 
 
-# Leaders
+# Leadership
 
 
 @mutant

@@ -1,4 +1,4 @@
-"""What holds for a member after any events in any order."""
+"""Properties of a member after any events in any order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.wire.message import Message
 from tests.group.classic.member.stage import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
 
-# Anything in any order
+# Any events in any order
 
 CODES = st.sampled_from([0, 0, 0, 0, 14, 15, 16, 22, 25, 27, 30, 79, 81, 82, -1, 999])
 EVENTS = st.one_of(
@@ -57,7 +57,7 @@ MOVES = st.one_of(
 
 
 def answer(request: Message, code: int, generation: int, index: int) -> Message:
-    """A coordinator's answer; odd generations have this member as leader, and `t-index` is what it gets."""
+    """Return a coordinator's response. In odd generations this member leads; its assignment is `t-index`."""
     if isinstance(request, JoinGroupRequest):
         mine = JoinGroupResponseMember(member_id="me", metadata=request.protocols[0].metadata)
         return JoinGroupResponse(
@@ -78,7 +78,7 @@ def answer(request: Message, code: int, generation: int, index: int) -> Message:
 
 
 class Fuzzed(Solo):
-    """A member to which anything happens that can happen, and what has to hold all the while."""
+    """A member that receives random events, with its invariants."""
 
     generation = 0
 
@@ -93,7 +93,7 @@ class Fuzzed(Solo):
             self.check()
 
     def bring(self, what: str, index: int, code: int) -> None:
-        """Answer or fail one of the requests that are open, the first or a later one."""
+        """Answer or fail one of the requests in flight."""
         sent = [action for action in self.actions if isinstance(action, Send)]
         if not sent:
             return
@@ -146,7 +146,7 @@ def test_the_same_events_return_the_same_actions(assignors: tuple[str, ...], mov
 
 @given(st.lists(MOVES, max_size=40))
 def test_a_member_becomes_stable_again_with_correct_responses(moves: list[object]) -> None:
-    """Whatever happened, a coordinator that answers well is enough; unless the member was fenced."""
+    """A member that was not fenced recovers from any events if the coordinator answers correctly."""
     solo = Fuzzed(COOPERATIVE)
     solo.subscribe()
     solo.play(moves)
