@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
-from kproto import machine
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
+from kproto.machine import move
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -186,7 +186,7 @@ class TransactionManager:
     def move(self, to: ProducerTransactionState, error: KprotoError | None = None) -> None:
         """Change the state along an edge of `EDGES`."""
         if to is not self.state:
-            machine.move(self, to, EDGES)
+            move(self, to, EDGES)
         self.error = error
 
     def ensure_ready(self) -> bool:
