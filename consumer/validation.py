@@ -30,7 +30,7 @@ from kproto.validation import (
 )
 from kproto.wire.message import Message
 
-from .engine.network.connection import Prepared
+from .engine.network.call import Prepared
 from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 from .records import GroupMetadata

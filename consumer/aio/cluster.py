@@ -11,7 +11,7 @@ from kproto.wire.message import Message
 from ..context_managers import AsyncBlock
 from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
 from ..engine.metadata.cluster import ClusterView
-from ..engine.network.connection import Prepared
+from ..engine.network.call import Prepared
 from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..operations.cluster import ClusterOperations

@@ -18,8 +18,8 @@ from .events import Action, Report, Wake
 from .failure_reports import FailureReports
 from .group.status import GroupStatus
 from .metadata.cluster import ClusterView
+from .network.call import Call, Prepared
 from .network.client import MAIN, NetworkClient
-from .network.connection import Call, Prepared
 from .positions.partition_states import SubscriptionState
 from .timing import Backoff
 

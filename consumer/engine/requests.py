@@ -48,7 +48,7 @@ from kproto.messages.txn_offset_commit import (
 
 from ..records import GroupMetadata
 from .metadata.cluster import NO_TOPIC_ID, BrokerAddress, ClusterView
-from .network.connection import Prepared
+from .network.call import Prepared
 
 # ListOffsets' timestamps.
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5

@@ -22,7 +22,7 @@ from ..engine import events as ev
 from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
 from ..engine.admin.engine import AdminEngine, step
 from ..engine.metadata.cluster import ClusterView
-from ..engine.network.connection import Prepared
+from ..engine.network.call import Prepared
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..logs import log
 from ..records import GroupChange

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.network.call import Call
 from consumer.engine.network.client import FETCH, NetworkClient
-from consumer.engine.network.connection import Call
 from consumer.engine.network.transport import Data, Open, Opened, Shut, Write
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kproto.messages.fetch import FetchRequest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.engine.network.connection import Call, Connection, Prepared
+from consumer.engine.network.call import Call, Prepared
+from consumer.engine.network.connection import Connection
 from kproto.errors import ConnectionFailed, DecodeError, RequestTimedOut, UnsupportedVersion
 from kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_request, encode_response

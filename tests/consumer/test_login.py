@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.network.call import Call, Outcome
 from consumer.engine.network.client import NetworkClient
-from consumer.engine.network.connection import Call, Outcome
 from consumer.engine.network.transport import (
     Broken,
     Data,

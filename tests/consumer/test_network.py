@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.network.call import Outcome
 from consumer.engine.network.client import FETCH, GROUP, MAIN
-from consumer.engine.network.connection import Outcome
 from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.security.failures import CLOSED
 from kproto.errors import ConnectionFailed, RequestTimedOut

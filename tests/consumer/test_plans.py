@@ -10,7 +10,7 @@ import pytest
 from consumer.engine import admin
 from consumer.engine.admin import Ask, FetchedBytes, OffsetAt, Plan, Rest
 from consumer.engine.metadata.cluster import ClusterView, TopicView
-from consumer.engine.network.connection import Call, Prepared
+from consumer.engine.network.call import Call, Prepared
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized
 from kproto.group.subscription import TopicPartition

@@ -10,7 +10,7 @@ from consumer.engine.admin import read_metadata
 from consumer.engine.admin.plan import Ask, Rest
 from consumer.engine.events import Tick
 from consumer.engine.metadata.cluster import BrokerAddress, ClusterView
-from consumer.engine.network.connection import Call
+from consumer.engine.network.call import Call
 from consumer.engine.network.transport import Broken, Shut
 from consumer.engine.producer.engine import step
 from consumer.engine.timing import FIRST_RESPONSE_TIMEOUT_MS

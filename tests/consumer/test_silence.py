@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from consumer.engine.metadata.cluster import BrokerAddress
+from consumer.engine.network.call import Call
 from consumer.engine.network.client import GROUP
-from consumer.engine.network.connection import Call
 from consumer.engine.network.transport import Data
 from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode

@@ -20,7 +20,7 @@ from ..error_actions import (
     action_for,
 )
 from ..metadata.cluster import BrokerAddress, ClusterView
-from ..network.connection import Prepared
+from ..network.call import Prepared
 from ..requests import coordinator_of, coordinator_request, metadata_request
 from .plan import (
     PATIENCE,

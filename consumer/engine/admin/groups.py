@@ -20,7 +20,7 @@ from kproto.wire.message import Message
 
 from ..error_actions import GROUPS
 from ..metadata.cluster import ClusterView
-from ..network.connection import Call
+from ..network.call import Call
 from .cluster import find_coordinator, read_metadata
 from .offsets import committed_offsets
 from .plan import (

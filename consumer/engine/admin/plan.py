@@ -14,8 +14,8 @@ from kproto.wire.message import Message
 
 from ...errors import broker_error
 from ..error_actions import ErrorAction, Row, action_for
+from ..network.call import Call, Prepared
 from ..network.client import MAIN
-from ..network.connection import Call, Prepared
 
 # Metadata requests, after the first one, before a topic counts as unknown: 0.7 s.
 PATIENCE = 3

@@ -32,8 +32,8 @@ from ..error_actions import (
 )
 from ..error_actions import FETCH as FETCH_ROW
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
+from ..network.call import Call, Prepared
 from ..network.client import FETCH
-from ..network.connection import Call, Prepared
 from ..requests import (
     EARLIEST,
     ISOLATION,

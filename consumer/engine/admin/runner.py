@@ -24,8 +24,8 @@ from kproto.errors import KprotoError, RequestTimedOut
 from kproto.messages.metadata import MetadataResponse
 
 from ..events import Done
+from ..network.call import Call
 from ..network.client import NetworkClient
-from ..network.connection import Call
 from .plan import Ask, Plan, Rest
 
 

@@ -28,7 +28,7 @@ from ..error_actions import (
     action_for,
 )
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
-from ..network.connection import Call, Prepared
+from ..network.call import Call, Prepared
 from .cluster import is_complete, read_metadata
 from .plan import (
     Ask,

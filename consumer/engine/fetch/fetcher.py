@@ -37,9 +37,9 @@ from ..core import ClientCore
 from ..error_actions import FETCH, ErrorAction, action_for
 from ..metadata.cluster import MAX_OLDER_RESPONSES
 from ..metadata.updater import MetadataUpdater
+from ..network.call import Call, Outcome, Prepared
 from ..network.client import FETCH as FETCH_LANE
 from ..network.client import MAIN, SIDE
-from ..network.connection import Call, Outcome, Prepared
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION

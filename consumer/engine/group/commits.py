@@ -34,7 +34,7 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import OFFSET_COMMIT, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater
-from ..network.connection import Call, Outcome
+from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import offset_commit_codes, offset_commit_request, topic_ids_of
 from .auto_commit import AutoCommit

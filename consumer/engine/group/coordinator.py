@@ -22,8 +22,8 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import FIND_COORDINATOR, ErrorAction, action_for
 from ..metadata.cluster import BrokerAddress
+from ..network.call import Call, Outcome, Prepared
 from ..network.client import GROUP
-from ..network.connection import Call, Outcome, Prepared
 from ..requests import coordinator_of, coordinator_request
 
 

@@ -31,8 +31,8 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..events import CallListener
 from ..metadata.updater import MetadataUpdater
+from ..network.call import Call, Outcome, Prepared
 from ..network.client import GROUP, MAIN
-from ..network.connection import Call, Outcome, Prepared
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..positions.seeks import Apply, PendingSeeks

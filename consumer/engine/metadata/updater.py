@@ -12,7 +12,7 @@ from kproto.messages.metadata import MetadataResponse
 from ...errors import broker_error
 from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for
-from ..network.connection import Call, Outcome
+from ..network.call import Call, Outcome
 from ..requests import metadata_request
 from ..timing import BOOTSTRAP_REPORT_DELAY_MS, MISSING_TOPIC_BACKOFF_MAX_MS, ReportIntervals
 from .cluster import inconsistency, shared_ids

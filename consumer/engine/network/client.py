@@ -42,13 +42,15 @@ from ..timing import (
     REQUEST_TIMEOUT_MS,
     Backoff,
 )
-from .connection import (
-    EDGES,
+from .call import (
     Call,
-    Connection,
-    ConnectionState,
     Outcome,
     Prepared,
+)
+from .connection import (
+    EDGES,
+    Connection,
+    ConnectionState,
 )
 from .nodes import Address, NodeSelector, NodeStates
 from .request_timeouts import READ_ONLY, RequestTimeouts

@@ -19,11 +19,9 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from kproto import __version__
 from kproto.errors import (
@@ -31,17 +29,17 @@ from kproto.errors import (
     ConnectionFailed,
     DecodeError,
     EncodeError,
-    KprotoError,
     RequestTimedOut,
     UnsupportedVersion,
 )
 from kproto.machine import Edges, move
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response, decode_response_views, request_pieces
-from kproto.messages.index import API_NAMES, response_class
+from kproto.messages.index import response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 
+from .call import LOGIN, Call, api_name
 from .throttle import throttle_ms
 
 if TYPE_CHECKING:
@@ -60,113 +58,6 @@ FETCH = 1
 # returns its first batch whole, however large it is, so fetch.max.bytes is no limit. Memory is only allocated
 # for bytes that have arrived.
 MAX_RESPONSE_SIZE = 2**31 - 1
-
-
-class Prepared(msgspec.Struct):
-    """A request whose body is built once its version is known: `build(version)` is called when it is sent."""
-
-    message: type[Message]
-    build: Callable[[int], Message]
-
-
-class Outcome(Enum):
-    """How a call ended. Only `NO_RESPONSE` is worth an immediate retry."""
-
-    ANSWERED = "answered"
-    NO_RESPONSE = "no response"  # the connection broke, or the request timed out
-    NOT_SENT = "not sent"  # not sent: no version that both sides know can express it
-    UNAUTHENTICATED = "unauthenticated"  # authentication failed
-    UNREADABLE = "unreadable"  # the response cannot be decoded
-
-
-class Call:
-    """One request: its target, its deadline and its outcome.
-
-    `done` becomes true exactly once; then either `response` or `error` is set. `purpose` belongs to the
-    caller. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no response:
-    it is done once it is written, and `response` is the request itself.
-    """
-
-    __slots__ = (
-        "address",
-        "deadline",
-        "error",
-        "lane",
-        "max_version",
-        "message",
-        "node",
-        "one_way",
-        "prepared",
-        "purpose",
-        "request",
-        "response",
-        "timeout_ms",
-        "tried",
-        "version",
-    )
-
-    def __init__(
-        self,
-        request: Message | Prepared,
-        *,
-        node: int | None,
-        lane: int,
-        deadline: int,
-        timeout_ms: int,
-        max_version: int | None = None,
-        one_way: bool = False,
-        purpose: Any = None,
-    ) -> None:
-        self.one_way = one_way
-        self.prepared = request if isinstance(request, Prepared) else None
-        self.request = None if isinstance(request, Prepared) else request
-        self.message: type[Message] = request.message if isinstance(request, Prepared) else type(request)
-        self.node = node
-        self.lane = lane
-        self.deadline = deadline
-        self.timeout_ms = timeout_ms
-        self.max_version = max_version
-        self.purpose = purpose
-        self.version = -1
-        self.address = ""
-        # Address -> why the call failed there.
-        self.tried: dict[tuple[str, int], str] = {}
-        self.response: Message | None = None
-        self.error: KprotoError | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the call has ended."""
-        return self.response is not None or self.error is not None
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the call ended. Only valid once it is done."""
-        if self.error is None:
-            return Outcome.ANSWERED
-        if isinstance(self.error, AuthenticationFailed):
-            return Outcome.UNAUTHENTICATED
-        if isinstance(self.error, (UnsupportedVersion, EncodeError)):
-            return Outcome.NOT_SENT
-        return Outcome.UNREADABLE if isinstance(self.error.__cause__, DecodeError) else Outcome.NO_RESPONSE
-
-    @property
-    def name(self) -> str:
-        return api_name(self.message)
-
-    def __repr__(self) -> str:
-        state = "answered" if self.response is not None else f"failed: {self.error}" if self.error else "open"
-        return f"<Call {self.name} to {self.address or self.node}: {state}>"
-
-
-def api_name(message: type[Message]) -> str:
-    """Return Kafka's name of the request: `JoinGroup` for JoinGroupRequest."""
-    key = message.__api_key__
-    return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
-
-
-# The `purpose` of a connection's own calls: they are never among the finished ones.
-LOGIN: Final = object()
 
 
 class ConnectionState(Enum):

@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 
 from ..metadata.cluster import ClusterView
 from ..timing import SLOW_CONNECT_MS, Backoff
-from .connection import Call, Connection
+from .call import Call
+from .connection import Connection
 
 Address = tuple[str, int]
 

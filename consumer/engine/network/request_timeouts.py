@@ -30,7 +30,8 @@ from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 from ..timing import FIRST_RESPONSE_TIMEOUT_MS, LIVENESS_CHECK_INTERVAL_MS, OFFSETS_COMMIT_TIMEOUT_MS
-from .connection import Call, Connection
+from .call import Call
+from .connection import Connection
 from .nodes import SETUP, NodeStates
 
 # Read-only requests that a broker answers at once.

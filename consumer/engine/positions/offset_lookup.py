@@ -36,8 +36,8 @@ from ..error_actions import (
 from ..group.commits import LAST_WITH_NAMES, Committer
 from ..group.coordinator import CoordinatorLookup
 from ..metadata.updater import MetadataUpdater
+from ..network.call import Call, Outcome
 from ..network.client import FETCH as FETCH_LANE
-from ..network.connection import Call, Outcome
 from ..requests import (
     EARLIEST,
     ISOLATION,

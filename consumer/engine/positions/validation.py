@@ -31,7 +31,7 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import EPOCHS, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater
-from ..network.connection import Call, Outcome, Prepared
+from ..network.call import Call, Outcome, Prepared
 from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState

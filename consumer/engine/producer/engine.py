@@ -41,8 +41,8 @@ from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick
 from ..metadata.cluster import NO_TOPIC_ID
 from ..metadata.updater import MetadataUpdater
+from ..network.call import Call, Prepared
 from ..network.client import NetworkClient
-from ..network.connection import Call, Prepared
 from ..network.transport import NetworkEvent
 from ..requests import consistent_values
 from .accumulator import RecordAccumulator

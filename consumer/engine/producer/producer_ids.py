@@ -20,7 +20,7 @@ from ...errors import broker_error
 from ...options import ProducerOptions
 from ..core import ClientCore
 from ..error_actions import INIT_PRODUCER_ID, ErrorAction, action_for
-from ..network.connection import Call
+from ..network.call import Call
 from ..requests import ProducerIdAndEpoch
 from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 

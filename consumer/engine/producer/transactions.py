@@ -50,7 +50,7 @@ from ..error_actions import (
     ends_producer,
 )
 from ..metadata.cluster import BrokerAddress
-from ..network.connection import Call, Outcome, Prepared
+from ..network.call import Call, Outcome, Prepared
 from ..requests import (
     LAST_END,
     LAST_OFFSETS,

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
-from consumer.engine.network.connection import Call
+from consumer.engine.network.call import Call
 from consumer.spark import rows
 from consumer.spark.arrow import ROWS
 from consumer.spark.offsets import DataLoss, Range
