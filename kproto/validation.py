@@ -181,7 +181,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "type[C]": _CLASS,
     "type[M]": _MESSAGE,
     "type[Message]": _MESSAGE,
-    "World": (_has("heal", "living"), "a kproto.testing.world.World"),
+    "World": (_has("heal", "alive_clients"), "a kproto.testing.world.World"),
     "tuple[int, int]": (_several(_whole, 2), "two whole numbers"),
 }
 # Whole numbers that are more than that, by their names; so are all that end with _ms.

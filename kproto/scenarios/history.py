@@ -16,7 +16,7 @@ from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
 from ..models.index import model_name
-from ..testing.world import Consumer, Member, Seen
+from ..testing.world import Consumer, Member, Observation
 from ..testing.world.trace import exchanges as traced
 from .scenario import Act, Moment, ScenarioRun
 
@@ -55,19 +55,19 @@ def moments_of(act: Act) -> list[Moment]:
     for at, moment in enumerate(_seen(act)):
         text = _said(moment, reading)
         if text is not None:
-            moments.append(Moment(moment.at - act.started, moment.who, text, at + 0.5))
+            moments.append(Moment(moment.at - act.started, moment.source, text, at + 0.5))
     return sorted(moments, key=lambda moment: (moment.at, moment.order))
 
 
-def _seen(act: Act) -> Iterator[Seen]:
+def _seen(act: Act) -> Iterator[Observation]:
     """Yield what the applications observed; a closing member's end counts as closed, not killed."""
     closing: set[str] = set()
-    for observation in act.stage.seen:
-        if observation.what == "closing":
-            closing.add(observation.who)
+    for observation in act.stage.observations:
+        if observation.kind == "closing":
+            closing.add(observation.source)
         yield (
-            observation._replace(what="closed")
-            if observation.what == "killed" and observation.who in closing
+            observation._replace(kind="closed")
+            if observation.kind == "killed" and observation.source in closing
             else observation
         )
 
@@ -112,16 +112,16 @@ def events(act: Act) -> list[GroupEvent]:
     ]
     started: set[str] = set()
     for observation in _seen(act):
-        kind = _KINDS.get(observation.what)
-        if kind is None or (kind == "started" and observation.who in started):
+        kind = _KINDS.get(observation.kind)
+        if kind is None or (kind == "started" and observation.source in started):
             continue
         if kind == "started":
-            started.add(observation.who)
-        member = "" if kind == "grown" else observation.who
+            started.add(observation.source)
+        member = "" if kind == "grown" else observation.source
         generation = -1
         if kind == "assigned":
             generation = max(
-                (n for at, who, n in generations if at <= observation.at and who == observation.who),
+                (n for at, who, n in generations if at <= observation.at and who == observation.source),
                 default=-1,
             )
         events.append(
@@ -174,23 +174,25 @@ def _of(moment: Moment, act: Act) -> str:
     )
 
 
-def _said(observation: Seen, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
+def _said(observation: Observation, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
     """Describe an observation in words; None if it is not worth a line.
 
     `reading` maps (member, partition) to the next offset of a contiguous read.
     """
     partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(observation.partitions)) or "nothing"
-    match observation.what:
+    match observation.kind:
         case "assigned":
             return f"is assigned {partitions}"
         case "revoked" | "lost":
             for tp in observation.partitions:
-                reading.pop((observation.who, tp), None)
-            return f"{'gave back' if observation.what == 'revoked' else 'lost'} {partitions}"
+                reading.pop((observation.source, tp), None)
+            return f"{'gave back' if observation.kind == 'revoked' else 'lost'} {partitions}"
         case "delivered":
             (tp,) = observation.partitions
-            goes_on = observation.detail[0] >= reading.get((observation.who, tp), observation.detail[0] + 1)
-            reading[observation.who, tp] = observation.detail[-1] + 1
+            goes_on = observation.detail[0] >= reading.get(
+                (observation.source, tp), observation.detail[0] + 1
+            )
+            reading[observation.source, tp] = observation.detail[-1] + 1
             return None if goes_on else f"reads {partitions} from offset {observation.detail[0]} on"
         case "raised":
             whole = isinstance(observation.detail, str | BaseException)
@@ -204,7 +206,7 @@ def _said(observation: Seen, reading: dict[tuple[str, TopicPartition], int]) -> 
             )
             return f"has committed {offsets}"
         case "subscribed" | "unsubscribed" | "closing" | "closed" | "killed" | "paused" | "resumed":
-            return observation.what
+            return observation.kind
         case "reset":
             offset, reason = observation.detail
             return f"starts {partitions} at {offset}: {reason}"

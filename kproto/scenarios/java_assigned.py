@@ -52,7 +52,7 @@ def extended(run: ScenarioRun) -> None:
     run.moment("makes the topic t2", "operator")
     world.write("t2", 0, "x")
     world.run(3_000, until=lambda: bool(member.owned))
-    request: JoinGroupRequest = world.asked(member, JoinGroupRequest)[-1]
+    request: JoinGroupRequest = world.requests_of(member, JoinGroupRequest)[-1]
     subscribed = Subscription.decode(request.protocols[0].metadata).topics
     joins = joins_of(world, member)
     run.result(
@@ -116,10 +116,12 @@ def timer(run: ScenarioRun) -> None:
         produce(world, "t", (0, 1), 20, 12_000)
         assigned = max(
             observation.at
-            for observation in world.seen
-            if observation.who == "a" and observation.what == "assigned"
+            for observation in world.observations
+            if observation.source == "a" and observation.kind == "assigned"
         )
-        commits = [observation.at - assigned for observation in world.seen if observation.what == "stored"]
+        commits = [
+            observation.at - assigned for observation in world.observations if observation.kind == "stored"
+        ]
         run.result(f"auto commit {auto}: commits, in ms after the assignment", [f"{at} ms" for at in commits])
         if auto:
             after = min(at for at in commits if at > 0)
@@ -127,7 +129,7 @@ def timer(run: ScenarioRun) -> None:
             turn = max(at for at in commits if at < -1_000) + 5_000
             run.claim("and not at the end of the old interval", after - turn >= 1_000)
         else:
-            run.claim("no commit without auto commit", not world.asked(first, OffsetCommitRequest))
+            run.claim("no commit without auto commit", not world.requests_of(first, OffsetCommitRequest))
 
 
 @scenario(
@@ -147,12 +149,12 @@ def positions(run: ScenarioRun) -> None:
     world.run(10_000)
     retained = set(first.owned)
     produce(world, "t", range(4), 20, 3_000)
-    fetched = len(world.asked(first, OffsetFetchRequest))
+    fetched = len(world.requests_of(first, OffsetFetchRequest))
     second.close()
     produce(world, "t", range(4), 20, 5_000)
     fetched_partitions = {
         TopicPartition(topic.name, number)
-        for request in world.asked(first, OffsetFetchRequest)[fetched:]
+        for request in world.requests_of(first, OffsetFetchRequest)[fetched:]
         for topic in request.topics
         for number in topic.partition_indexes
     }

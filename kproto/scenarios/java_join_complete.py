@@ -87,12 +87,12 @@ def unknown_assignor(run: ScenarioRun) -> None:
     run.result("polls that threw, and the exceptions", [len(member.errors), sorted(thrown)])
     run.result(
         "JoinGroups, SyncGroups",
-        [len(world.asked(member, kind)) for kind in (JoinGroupRequest, SyncGroupRequest)],
+        [len(world.requests_of(member, kind)) for kind in (JoinGroupRequest, SyncGroupRequest)],
     )
     text = "Coordinator selected invalid assignment protocol: best"
     run.claim("IllegalStateException, in Java's words", thrown == {("IllegalStateException", text)})
     run.claim("every poll throws", len(member.errors) > 100)
-    run.claim("its heartbeats continue", len(world.asked(member, HeartbeatRequest)) >= 3)
+    run.claim("its heartbeats continue", len(world.requests_of(member, HeartbeatRequest)) >= 3)
     run.claim("no callback ran", not member.calls)
 
 
@@ -230,14 +230,14 @@ def cooperative(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
     first = member_of(world, "a", assignors=COOPERATIVE)
     world.run(4_000)
-    joins = len(world.asked(first, JoinGroupRequest))
+    joins = len(world.requests_of(first, JoinGroupRequest))
     member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
     revoked = [partitions for call, partitions in first.calls if call == "revoked"]
     run.result("revoked", [str(tp) for call in revoked for tp in call])
-    run.result("JoinGroups", len(world.asked(first, JoinGroupRequest)) - joins)
+    run.result("JoinGroups", len(world.requests_of(first, JoinGroupRequest)) - joins)
     run.claim("two partitions were revoked, once", [len(call) for call in revoked] == [2])
-    run.claim("it joined twice", len(world.asked(first, JoinGroupRequest)) - joins == 2)
+    run.claim("it joined twice", len(world.requests_of(first, JoinGroupRequest)) - joins == 2)
 
 
 @scenario(
@@ -300,7 +300,7 @@ def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
     first.listener = listen
     second = member_of(world, "b", auto_commit_ms=60_000)
     if woken:
-        world.run(5_000, until=lambda: bool(world.asked(first, OffsetCommitRequest)))
+        world.run(5_000, until=lambda: bool(world.requests_of(first, OffsetCommitRequest)))
         first.wakeup()
         run.moment("another thread wakes it while it commits", "a")
     world.run(10_000)

@@ -159,7 +159,7 @@ def bounded(run: ScenarioRun) -> None:
     took: list[int] = []
     while not member.records and len(took) < 20:
         took.append(_poll(world, member, 400))
-    joins = [request for request in world.asked(member, JoinGroupRequest) if request.member_id]
+    joins = [request for request in world.requests_of(member, JoinGroupRequest) if request.member_id]
     run.result("polls, and the longest", [len(took), f"{max(took)} ms"])
     run.claim("no poll exceeded its timeout", max(took) <= 400)
     run.claim("several were empty before the join was complete", len(took) >= 7)
@@ -185,7 +185,8 @@ def patient(run: ScenarioRun) -> None:
         begun = world.now
         took = _poll(world, member, timeout, patient=True)
         assigned = next(
-            (observation.at - begun for observation in world.seen if observation.what == "assigned"), None
+            (observation.at - begun for observation in world.observations if observation.kind == "assigned"),
+            None,
         )
         run.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
         run.claim(f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned)
@@ -213,13 +214,13 @@ def pipelined(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world)
     world.write("t", 0, *["x"] * 100)
-    begun = len(world.asked(member, FetchRequest))
+    begun = len(world.requests_of(member, FetchRequest))
     _poll(world, member, 1_000, limit=100)
     returned = world.now
     world.write("t", 0, *["x"] * 100)
     run.claim("a fetch is open when poll has returned", bool(member.state.pending_fetch_nodes))
     world.run(1_000)
-    sent = world.asked(member, FetchRequest)[begun:]
+    sent = world.requests_of(member, FetchRequest)[begun:]
     run.result("fetches until the second poll", len(sent))
     took = _poll(world, member, 0, limit=100)
     run.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
@@ -274,14 +275,14 @@ def intercepted(run: ScenarioRun) -> None:
 def goes_round(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world)
-    before = len(world.asked(member, FetchRequest))
+    before = len(world.requests_of(member, FetchRequest))
     took = _poll(world, member, 1_000)
-    fetches = len(world.asked(member, FetchRequest)) - before
+    fetches = len(world.requests_of(member, FetchRequest)) - before
     run.result("empty: took, fetches", [f"{took} ms", fetches])
     run.claim("it took its whole timeout", took == 1_000)
     run.claim("it was empty", not member.records)
     run.claim("it fetched several times", fetches >= 8)
-    world.later(300, lambda: world.write("t", 0, "x"))
+    world.call_later(300, lambda: world.write("t", 0, "x"))
     took = _poll(world, member, 1_000)
     run.result("with a message after 300 ms: took", f"{took} ms")
     run.claim("it returned with the message", 300 <= took <= 310 and len(member.records) == 1)
@@ -337,15 +338,15 @@ def in_poll(run: ScenarioRun) -> None:
     member = member_of(world)
     produce(world, "t", (0,), 50, 1_000)
     world.run(1_000)
-    before = len(world.asked(member, OffsetCommitRequest))
+    before = len(world.requests_of(member, OffsetCommitRequest))
     member.pause_polling()
     run.moment("stops polling", "a")
     world.run(20_000)
-    while_away = len(world.asked(member, OffsetCommitRequest)) - before
-    member.go_on_polling()
+    while_away = len(world.requests_of(member, OffsetCommitRequest)) - before
+    member.resume_polling()
     run.moment("polls again", "a")
     world.run(200)
-    after = len(world.asked(member, OffsetCommitRequest)) - before - while_away
+    after = len(world.requests_of(member, OffsetCommitRequest)) - before - while_away
     run.result("commits while away, and afterwards", [while_away, after])
     run.claim("none while it did not poll", while_away == 0)
     run.claim("one when it polled", after == 1)

@@ -90,8 +90,8 @@ def no_gap(run: ScenarioRun) -> None:
 def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
     times = [
         observation.at
-        for observation in world.seen
-        if observation.what == "delivered" and observation.who == who and tp in observation.partitions
+        for observation in world.observations
+        if observation.kind == "delivered" and observation.source == who and tp in observation.partitions
     ]
     late = [at for at in times if at >= begun - 200]
     return max((later - earlier for earlier, later in pairwise(late)), default=0)
@@ -195,13 +195,13 @@ def no_longer_wanted(run: ScenarioRun) -> None:
     world = run.world({"t": 2, "u": 1})
     member = join(world, "a", OLD, topics=("t", "u"), **{**USUAL, "assignors": COOPERATIVE})
     world.run(4_000)
-    joins = len(world.asked(member, JoinGroupRequest))
+    joins = len(world.requests_of(member, JoinGroupRequest))
     member.subscribe("t")
     world.run(6_000)
     revoked = [partitions for call, partitions in member.calls if call == "revoked"]
     run.result("revoked", [str(tp) for call in revoked for tp in call])
     run.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
-    request: JoinGroupRequest = world.asked(member, JoinGroupRequest)[joins]
+    request: JoinGroupRequest = world.requests_of(member, JoinGroupRequest)[joins]
     owned = Subscription.decode(request.protocols[0].metadata).owned
     run.result("owned partitions in its JoinGroup", [str(tp) for tp in owned])
     run.claim("revoked before the join: its JoinGroup does not claim it", set(owned) == {T0, T1})
@@ -238,7 +238,7 @@ def leads_nobody(run: ScenarioRun) -> None:
 
 def _topics_asked_for(world: World, member: Any) -> set[str]:
     """Return the topics of the member's last Metadata request."""
-    request = world.asked(member, MetadataRequest)[-1]
+    request = world.requests_of(member, MetadataRequest)[-1]
     return {topic.name for topic in request.topics}
 
 

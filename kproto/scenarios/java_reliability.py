@@ -208,7 +208,7 @@ def rebalance_timeout(run: ScenarioRun) -> None:
         world = run.world({"t": 1})
         member = join(world, "a", OLD, reset="earliest", **config)
         world.run(2_000)
-        request = world.asked(member, JoinGroupRequest)[-1]
+        request = world.requests_of(member, JoinGroupRequest)[-1]
         timeouts = (request.rebalance_timeout_ms, request.session_timeout_ms)
         run.result(f"{config or 'defaults'}: rebalance and session timeout", list(timeouts))
         run.claim(f"{config or 'defaults'}: {wanted}", timeouts == wanted)

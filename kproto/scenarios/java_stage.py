@@ -34,12 +34,12 @@ def member_of(world: World, name: str = "a", kind: str = OLD, **config: Any) -> 
 
 def stored(world: World) -> list[dict[TopicPartition, int]]:
     """Return the offsets of each commit that the coordinator accepted."""
-    return [observation.detail for observation in world.seen if observation.what == "stored"]
+    return [observation.detail for observation in world.observations if observation.kind == "stored"]
 
 
 def joins_of(world: World, member: Any) -> int:
     """Return the number of JoinGroups that a member has sent."""
-    return len(world.asked(member, JoinGroupRequest))
+    return len(world.requests_of(member, JoinGroupRequest))
 
 
 def called(member: Any) -> list[str]:

@@ -114,8 +114,8 @@ def loss(
     assigned_at = next(
         (
             observation.at
-            for observation in stage.seen
-            if observation.what == "assigned" and new[0] in observation.partitions
+            for observation in stage.observations
+            if observation.kind == "assigned" and new[0] in observation.partitions
         ),
         None,
     )
@@ -202,13 +202,13 @@ def _gaps(world: World, begun: int) -> dict[TopicPartition, int]:
     """Return for each revoked partition the time until it was assigned again, in ms."""
     revoked_at: dict[TopicPartition, int] = {}
     gaps: dict[TopicPartition, int] = {}
-    for observation in world.seen:
+    for observation in world.observations:
         if observation.at < begun:
             continue
-        if observation.what in ("revoking", "losing"):
+        if observation.kind in ("revoking", "losing"):
             for tp in observation.partitions:
                 revoked_at.setdefault(tp, observation.at)
-        elif observation.what == "assigned":
+        elif observation.kind == "assigned":
             for tp in observation.partitions:
                 if tp in revoked_at:
                     gaps[tp] = gaps.get(tp, 0) + observation.at - revoked_at.pop(tp)

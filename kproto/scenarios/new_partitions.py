@@ -288,10 +288,10 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     queued = len(member.state.message_queue)
     run.result("in the queue while the application does not read", queued)
     run.claim("the queue is full, and holds no more", queued == 20)
-    member.go_on_polling()
+    member.resume_polling()
     world.run(3_000)
     run.claim("everything is read, in order", offsets(member, TopicPartition("t", 0)) == list(range(200)))
-    stored = [observation for observation in world.seen if observation.what == "stored"]
+    stored = [observation for observation in world.observations if observation.kind == "stored"]
     run.claim("the last commit is the end of the log", stored[-1].detail == {TopicPartition("t", 0): 200})
 
 
@@ -399,7 +399,7 @@ def closes(run: ScenarioRun) -> None:
         world.run(1_000)
         member.close()
         world.run(3_000)
-        stored = [observation.detail for observation in world.seen if observation.what == "stored"]
+        stored = [observation.detail for observation in world.observations if observation.kind == "stored"]
         run.result(f"{kind} committed", stored[-1] if stored else "nothing")
         run.claim(f"{kind}: 40 are committed", bool(stored) and stored[-1] == {TopicPartition("t", 0): 40})
         run.claim(

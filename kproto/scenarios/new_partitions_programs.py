@@ -53,14 +53,16 @@ def cluster_config(run: ScenarioRun) -> None:
         world.run(10_000)
         plans[name] = [sorted(map(str, member.owned)) for member in members]
         run.result(f"{name} round robin", [" ".join(one) for one in plans[name]])
-        offered = [protocol.name for protocol in world.asked(members[0], JoinGroupRequest)[0].protocols]
+        offered = [protocol.name for protocol in world.requests_of(members[0], JoinGroupRequest)[0].protocols]
         run.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
         if extra:
             continue
         begun = world.now
         produce(world, "t", range(3), 20, 6_000)
         world.run(70_000)
-        waits = {request.max_wait_ms for member in members for request in world.asked(member, FetchRequest)}
+        waits = {
+            request.max_wait_ms for member in members for request in world.requests_of(member, FetchRequest)
+        }
         run.result("a Fetch waits, ms", sorted(waits))
         run.claim("MaxWaitTime is 800 ms", waits == {800})
         commits = _times(world, members[0], "OffsetCommit", begun)
@@ -108,9 +110,9 @@ def two_loops(run: ScenarioRun) -> None:
         if not member.closed:
             ticks.append(world.now)
             run.moment("consumer alive", "a")
-            world.later(5_000, tick)
+            world.call_later(5_000, tick)
 
-    world.later(5_000, tick)
+    world.call_later(5_000, tick)
     for partition in (0, 1):
         world.write("t", partition, *["x"] * 10)
     world.run(6_000)
@@ -119,17 +121,17 @@ def two_loops(run: ScenarioRun) -> None:
     world.run(100)
     for partition in (0, 1):
         world.write("t", partition, *["y"] * 10)
-    handled, beats, begun = len(member.records), len(world.asked(member, HeartbeatRequest)), world.now
+    handled, beats, begun = len(member.records), len(world.requests_of(member, HeartbeatRequest)), world.now
     world.run(5_000)
     second = join(world, "b", "sarama-cluster", **USUAL)
     world.run(15_000)
     during = [tick for tick in ticks if tick > begun]
     run.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
-    run.result("heartbeats", len(world.asked(member, HeartbeatRequest)) - beats)
+    run.result("heartbeats", len(world.requests_of(member, HeartbeatRequest)) - beats)
     run.claim(
         "no message is handled, and the ticks continue", len(member.records) == handled and len(during) == 4
     )
-    run.claim("the member stays in the group", len(world.asked(member, HeartbeatRequest)) - beats > 30)
+    run.claim("the member stays in the group", len(world.requests_of(member, HeartbeatRequest)) - beats > 30)
     run.result("notifications", [_notification(report.name, report.text) for report in member.reports])
     names = [report.name for report in member.reports if report.kind == "notification"]
     run.claim("start and OK alternate", names == ["rebalance start", "rebalance OK"] * 2)
@@ -137,7 +139,7 @@ def two_loops(run: ScenarioRun) -> None:
     run.claim(
         "the last one names the released and the current partitions", "released" in last and "current" in last
     )
-    member.go_on_polling()
+    member.resume_polling()
     world.run(5_000)
     member.close()
     world.run(8_000)
@@ -376,10 +378,10 @@ def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     world = run.world({"t": 1})
     member: Member = join(world, "a", kind, **USUAL, instance="one")
     world.run(3_000)
-    joined = world.asked(member, JoinGroupRequest)
+    joined = world.requests_of(member, JoinGroupRequest)
     abilities["static member"] = any(join_request.group_instance_id == "one" for join_request in joined)
     abilities["read_committed"] = all(
-        request.isolation_level == 1 for request in world.asked(member, FetchRequest)
+        request.isolation_level == 1 for request in world.requests_of(member, FetchRequest)
     )
     for name, event in ACTS.items():
         world = run.world({"t": 1})
@@ -390,7 +392,7 @@ def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
         member.do(event)
         world.run(1_000)
         if name in ("pattern", "assign"):
-            member.go_on_polling()
+            member.resume_polling()
         world.write("t", 0, "x")
         world.run(4_000)
         refused = any(report.kind == "error" for report in member.reports) or bool(member.errors)

@@ -63,7 +63,7 @@ class Program:
         config: dict[str, Any] = {**USUAL, "auto_commit_ms": self.commit_ms, "extra": {"Once": True}}
         self.member = join(self.world, self.name, "sarama", **config)
         self.member.poll_timeout_ms = 500
-        self.world.later(10, self._look)
+        self.world.call_later(10, self._look)
 
     def say(self, text: str) -> None:
         self.run.moment(text, self.name)
@@ -80,7 +80,7 @@ class Program:
             elif report.kind == "returned":
                 self._returned()
         if not (self.over or self.panic or self.member.closed):
-            self.world.later(10, self._look)
+            self.world.call_later(10, self._look)
 
     def _set_up(self) -> None:
         self.setups += 1
@@ -149,7 +149,7 @@ def sarama_main(run: ScenarioRun) -> None:
         world.run(8_000)
         produce(world, "t", range(4), 20, 1_000)
         world.run(500)
-        was, leaves_before = world.now, len(world.asked(main.member, LeaveGroupRequest))
+        was, leaves_before = world.now, len(world.requests_of(main.member, LeaveGroupRequest))
         if way == "signal":
             main.signal()
         else:
@@ -159,7 +159,7 @@ def sarama_main(run: ScenarioRun) -> None:
             was = world.now
         held = world.run(30_000, until=lambda second=second: len(second.owned) == 4)  # type: ignore[misc]
         took = world.now - was
-        leaves = len(world.asked(main.member, LeaveGroupRequest)) - leaves_before
+        leaves = len(world.requests_of(main.member, LeaveGroupRequest)) - leaves_before
         run.result(f"{way}: panic", main.panic or "none")
         run.result(f"{way}: the other one has everything after", f"{took} ms")
         run.claim(
@@ -216,12 +216,12 @@ def sarama_handler(run: ScenarioRun) -> None:
             run.claim("the second Setup panics", main.panic == "close of closed channel" and main.setups == 2)
             continue
         run.claim("Setup and Cleanup alternate", kinds == ["assigned", "revoked"] * 2)
-        run.result("commits", len(world.asked(main.member, OffsetCommitRequest)))
+        run.result("commits", len(world.requests_of(main.member, OffsetCommitRequest)))
         received = [offsets(main.member, tp) for tp in (T0, T1)]
         run.claim("each message comes once, in order", received == [list(range(400))] * 2)
         commits = [
             (part.partition_index, part.committed_offset, part.committed_metadata)
-            for request in world.asked(main.member, OffsetCommitRequest)
+            for request in world.requests_of(main.member, OffsetCommitRequest)
             for topic in request.topics
             for part in topic.partitions
         ]
@@ -229,9 +229,9 @@ def sarama_handler(run: ScenarioRun) -> None:
         run.result("last commit of each partition", {str(index): at for index, (at, _) in last.items()})
         run.claim("offset plus one, and no metadata", last == {0: (400, ""), 1: (400, "")})
         ends = [
-            observation.what
-            for observation in world.seen
-            if observation.what in ("revoking", "revoked", "delivered", "stored")
+            observation.kind
+            for observation in world.observations
+            if observation.kind in ("revoking", "revoked", "delivered", "stored")
         ]
         at = ends.index("revoking")
         run.claim("nothing is delivered between the start and the end of Cleanup", ends[at + 1] == "revoked")
@@ -298,7 +298,7 @@ def sarama_config(run: ScenarioRun) -> None:
         "JoinGroup 1, Fetch 3, OffsetCommit 2",
         (spoken["JoinGroup"], spoken["Fetch"], spoken["OffsetCommit"]) == (1, 3, 2),
     )
-    metadata = world.asked(member, JoinGroupRequest)[0].protocols[0].metadata
+    metadata = world.requests_of(member, JoinGroupRequest)[0].protocols[0].metadata
     run.claim("no owned partitions in the subscription", int.from_bytes(metadata[:2], "big") == 0)
     refused = [name for (name, version) in spoken.items() if version < _lowest(name)]
     run.result(

@@ -70,7 +70,9 @@ class Handler:
         settings = {"group.initial.rebalance.delay.ms": join_ms}
         self.world: World = run.world({"test": 1}, settings, brokers=2 if slowly else 1)
         self.world.write("test", 0, *[f"m{number}" for number in range(END)])
-        self.world.operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
+        self.world.send_as_operator(
+            offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2
+        )
         if slowly:
             self.world.elect("test", 0, 1)
             self.world.move_coordinator("test", COORDINATOR)
@@ -312,7 +314,7 @@ def postponed(run: ScenarioRun) -> None:
         "the new subscription waits until the event is answered", (known, waiting) == (("test",), ("other",))
     )
     run.claim("no JoinGroup is sent meanwhile", _joins(handler) == joins)
-    handler.app.go_on_polling()
+    handler.app.resume_polling()
     handler.wait(3_000)
     run.result("JoinGroups before and after", [joins, _joins(handler)])
     run.claim("then the new topic is joined", handler.app.owned == {TopicPartition("other", 0)})
@@ -399,7 +401,7 @@ def untouched(run: ScenarioRun) -> None:
     handler.request()
     handler.app.close()
     handler.wait(1_000)
-    stored = [observation for observation in handler.world.seen if observation.what == "stored"]
+    stored = [observation for observation in handler.world.observations if observation.kind == "stored"]
     last = stored[-1].detail[TP] if stored else COMMITTED
     end = handler.world.log(TP).end_offset
     run.result("committed, end, lag", [last, end, end - last])
@@ -426,8 +428,8 @@ def both_flags(run: ScenarioRun) -> None:
             handler.wait(1_000)
             stored = [
                 observation.detail[TP]
-                for observation in handler.world.seen
-                if observation.what == "stored" and observation.who == "test"
+                for observation in handler.world.observations
+                if observation.kind == "stored" and observation.source == "test"
             ]
             last = max([COMMITTED, *stored])
             run.result(f"commit {'on' if commit else 'off'}, store {'on' if store else 'off'}", last)
@@ -494,7 +496,7 @@ def safely(run: ScenarioRun) -> None:
     delay = run.parameters.join_after_ms or 0
     world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": delay})
     world.write("test", 0, *[f"m{number}" for number in range(END)])
-    world.operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
+    world.send_as_operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
     member = world.join("handler", group_id="test", auto_offset_reset="earliest")
 
     def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:

@@ -44,7 +44,7 @@ CONTEXTS: Final = (
 
 def _committed(world: World) -> None:
     world.write("test", 0, *[f"m{number}" for number in range(END)])
-    world.operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
+    world.send_as_operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
 
 
 # -- every order ------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
             refused.append(word)
         if word in ("subscribe", "assign", "seek"):
             read = len(member.records)
-    member.go_on_polling()
+    member.resume_polling()
     world.run(700)
     return [record.offset for record in member.records[read:]], refused
 
@@ -180,12 +180,14 @@ def properties(run: ScenarioRun) -> None:
     run.result("getConsumer", {name: settings.properties[name] for name in sorted(settings.properties)})
     world = run.world({"test": 1})
     _committed(world)
-    observed_before = len(world.seen)
+    observed_before = len(world.observations)
     member = world.join("handler", librdkafka, topics=["test"], **_options(settings))
     world.run(5_000)
     member.close()
     world.run(1_000)
-    stored = [observation for observation in world.seen[observed_before:] if observation.what == "stored"]
+    stored = [
+        observation for observation in world.observations[observed_before:] if observation.kind == "stored"
+    ]
     ends = [report.name for report in member.reports if report.name == "_PARTITION_EOF"]
     run.result("records, reported ends, commits", [len(member.records), len(ends), len(stored)])
     run.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))

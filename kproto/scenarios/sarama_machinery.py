@@ -121,7 +121,7 @@ def subscription_consumer(run: ScenarioRun) -> None:
     held = next((at for at, _ in machine.sent(FetchRequest) if at >= fed), world.now) - fed
     run.result("no Fetch while partitions are fed, for", f"{held} ms")
     run.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
-    member.go_on_polling()
+    member.resume_polling()
     world.run(2_000)
 
     run.moment("all connections break", "network")
@@ -292,7 +292,7 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     run.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
     world.network.heal(slow)
     world.run(6_000)
-    stored = [observation.detail[T0] for observation in world.seen if observation.what == "stored"]
+    stored = [observation.detail[T0] for observation in world.observations if observation.kind == "stored"]
     run.result("committed", stored)
     run.claim("50, then 80 without another message", stored == [50, 80])
     managed.reset(80, "a note")
@@ -317,7 +317,7 @@ def marked_meanwhile(run: ScenarioRun) -> None:
 def describe_group(run: ScenarioRun) -> None:
     world = run.world({"test3": 3, "test": 1}, trace=False)
     world.write("test", 0, *["x"] * 4)
-    world.operator(
+    world.send_as_operator(
         offset_commit_request("g1", -1, "", None, {TopicPartition("test", 0): OffsetToCommit(4)}), 2
     )
     console = world.producer(client_id="console-producer")

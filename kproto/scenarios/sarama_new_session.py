@@ -41,7 +41,9 @@ def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
 
 def _assigned(world: World, since: int) -> int:
     """Return the time until partitions were assigned, in ms; -1 if none were."""
-    return next((observation.at - since for observation in world.seen if observation.what == "assigned"), -1)
+    return next(
+        (observation.at - since for observation in world.observations if observation.kind == "assigned"), -1
+    )
 
 
 def ids_of(world: World, member: Member) -> list[str]:
@@ -49,7 +51,7 @@ def ids_of(world: World, member: Member) -> list[str]:
     letters: dict[str, str] = {"": "none"}
     return [
         letters.setdefault(request.member_id, f"id {len(letters)}")
-        for request in world.asked(member, JoinGroupRequest)
+        for request in world.requests_of(member, JoinGroupRequest)
     ]
 
 
@@ -220,7 +222,7 @@ def other(run: ScenarioRun) -> None:
 )
 def plans(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest)
-    (sync,) = branch.world.asked(branch.member, SyncGroupRequest)
+    (sync,) = branch.world.requests_of(branch.member, SyncGroupRequest)
     run.result("members in the assignment", len(sync.assignments))
     run.claim("the assignment is for one member", len(sync.assignments) == 1)
     run.claim("it owns both partitions", branch.joined)
@@ -288,13 +290,13 @@ def broken(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, {"group.initial.rebalance.delay.ms": 3_000})
     member = sarama(world)
     world.run(1_500)
-    joins_before = len(world.asked(member, JoinGroupRequest))
+    joins_before = len(world.requests_of(member, JoinGroupRequest))
     run.moment("breaks all connections", "network")
     world.fault("cut", member, lasts=1)
     world.run(40_000)
     run.result(
         "JoinGroups before and after",
-        [joins_before, len(world.asked(member, JoinGroupRequest)) - joins_before],
+        [joins_before, len(world.requests_of(member, JoinGroupRequest)) - joins_before],
     )
     run.result("member ids of the JoinGroups", ids_of(world, member))
     run.result("the application hears", [f"{report.kind} {report.name}" for report in member.reports])
@@ -317,12 +319,12 @@ def sync_broken(run: ScenarioRun) -> None:
     wires = set(member.wires)
     run.moment("breaks all connections", "network")
     world.fault("cut", member)
-    broke, joins_before = world.now, len(world.asked(member, JoinGroupRequest))
+    broke, joins_before = world.now, len(world.requests_of(member, JoinGroupRequest))
     world.run(10_000)
     errors = [report.name for report in member.reports if report.kind == "error"]
     run.result("the application hears", errors)
     run.result("member ids of the JoinGroups", ids_of(world, member))
-    ids = [request.member_id for request in world.asked(member, JoinGroupRequest)]
+    ids = [request.member_id for request in world.requests_of(member, JoinGroupRequest)]
     run.claim("Consume returned one error, a network error", len(errors) == 1 and "KError" not in errors[0])
     run.claim(
         "the next JoinGroup has the same id",
@@ -357,12 +359,12 @@ def new_session(run: ScenarioRun) -> None:
     run.claim("heartbeats continue during Setup", begun.count("Heartbeat") >= 2)
     run.claim("nothing is read before Setup has returned", not {"ListOffsets", "Fetch"} & set(begun))
     world.run(5_000)
-    beats = world.asked(member, HeartbeatRequest)
+    beats = world.requests_of(member, HeartbeatRequest)
     run.claim(
         "with the id and generation of the join",
         {(beat.member_id, beat.generation_id) for beat in beats} == {(member.member_id, 1)},
     )
-    run.claim("then the claims are read", bool(world.asked(member, FetchRequest)))
+    run.claim("then the claims are read", bool(world.requests_of(member, FetchRequest)))
 
     branch = Branch(run, OffsetFetchRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     run.result("errors without offsets", branch.errors)

@@ -69,7 +69,7 @@ def leader_plans(run: ScenarioRun) -> None:
     members = [sarama(world, name) for name in ("a", "b")]
     world.run(10_000)
     plans = {
-        member.name: [len(each.assignments) for each in world.asked(member, SyncGroupRequest)]
+        member.name: [len(each.assignments) for each in world.requests_of(member, SyncGroupRequest)]
         for member in members
     }
     run.result("assignments in each SyncGroup", plans)
@@ -111,14 +111,14 @@ def marked_only(run: ScenarioRun) -> None:
     world.run(500)
     produce(world, "t", (0,), 50, 1_000)
     world.run(4_000)
-    before = [observation for observation in world.seen if observation.what == "stored"]
-    fetched = bool(world.asked(member, FetchRequest))
+    before = [observation for observation in world.observations if observation.kind == "stored"]
+    fetched = bool(world.requests_of(member, FetchRequest))
     run.result("commits while nothing is marked", len(before))
     run.claim("messages were fetched", fetched)
     run.claim("nothing was committed", not before)
-    member.go_on_polling()
+    member.resume_polling()
     world.run(3_000)
-    after = [observation.detail for observation in world.seen if observation.what == "stored"]
+    after = [observation.detail for observation in world.observations if observation.kind == "stored"]
     run.claim("after marking, all 50 are committed", after[-1] == {T0: 50})
 
 
@@ -135,12 +135,12 @@ def manual(run: ScenarioRun) -> None:
     member = sarama(world, auto_commit=False)
     produce(world, "t", (0, 1), 50, 1_000)
     world.run(2_000)
-    run.claim("nothing was committed before", not world.asked(member, OffsetCommitRequest))
+    run.claim("nothing was committed before", not world.requests_of(member, OffsetCommitRequest))
     member.commit()
     world.run(500)
     member.commit()
     world.run(500)
-    sent = world.asked(member, OffsetCommitRequest)
+    sent = world.requests_of(member, OffsetCommitRequest)
     run.result("requests", len(sent))
     run.result("partitions in it", sum(len(topic.partitions) for topic in sent[0].topics))
     run.claim("one request for both calls", len(sent) == 1)
@@ -163,7 +163,7 @@ def pull(run: ScenarioRun) -> None:
     world.run(2_000)
     owner, follower = sorted(members, key=lambda member: -len(member.owned))
     world.run(1_000)
-    run.result("Fetches", {member.name: len(world.asked(member, FetchRequest)) for member in members})
+    run.result("Fetches", {member.name: len(world.requests_of(member, FetchRequest)) for member in members})
     run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(follower, "t")) >= 50)
     run.claim("a member without partitions reads nothing", not follower.owned)
 
@@ -187,7 +187,7 @@ def stop_the_world(run: ScenarioRun) -> None:
     second = sarama(world, "b")
     produce(world, "t", (0, 1), rate, 8_000)
     world.run(5_000)
-    times = sorted(observation.at for observation in world.seen if observation.what == "delivered")
+    times = sorted(observation.at for observation in world.observations if observation.kind == "delivered")
     gap = max(later - earlier for earlier, later in pairwise(times))
     got = {
         (at, offset)
@@ -219,7 +219,7 @@ def one_fetch(run: ScenarioRun) -> None:
     member = sarama(world)
     produce(world, "t", range(4), 50, 1_000)
     world.run(3_000)
-    last = world.asked(member, FetchRequest)[-1]
+    last = world.requests_of(member, FetchRequest)[-1]
     named = sorted(partition.partition for topic in last.topics for partition in topic.partitions)
     run.result("partitions in one Fetch", named)
     run.result("MinBytes, MaxWaitTime", [last.min_bytes, f"{last.max_wait_ms} ms"])
@@ -241,7 +241,7 @@ def ticker(run: ScenarioRun) -> None:
         member = sarama(world, auto_commit=auto)
         produce(world, "t", (0,), 50, 1_000)
         world.run(10_000)
-        sent = len(world.asked(member, OffsetCommitRequest))
+        sent = len(world.requests_of(member, OffsetCommitRequest))
         run.result(f"commits with AutoCommit.Enable {auto}", sent)
         run.claim(f"AutoCommit.Enable {auto}: {'some' if auto else 'none'}", (sent > 0) == auto)
 
@@ -259,11 +259,11 @@ def nothing_dirty(run: ScenarioRun) -> None:
     member = sarama(world)
     produce(world, "t", (0,), 50, 1_000)
     world.run(3_000)
-    before = len(world.asked(member, OffsetCommitRequest))
+    before = len(world.requests_of(member, OffsetCommitRequest))
     world.run(20_000)
-    run.result("commits before and after", [before, len(world.asked(member, OffsetCommitRequest))])
+    run.result("commits before and after", [before, len(world.requests_of(member, OffsetCommitRequest))])
     run.claim("there were some before", before > 0)
-    run.claim("and none in 20 idle intervals", len(world.asked(member, OffsetCommitRequest)) == before)
+    run.claim("and none in 20 idle intervals", len(world.requests_of(member, OffsetCommitRequest)) == before)
 
 
 @scenario(
@@ -281,7 +281,7 @@ def mark(run: ScenarioRun) -> None:
     world.run(2_000)
     member.commit()
     world.run(500)
-    stored = [observation.detail for observation in world.seen if observation.what == "stored"]
+    stored = [observation.detail for observation in world.observations if observation.kind == "stored"]
     run.result("last message read, committed", [offsets(member, T0)[-1], stored[-1][T0]])
     run.claim("committed is one more than the last message", stored[-1] == {T0: offsets(member, T0)[-1] + 1})
 
@@ -325,7 +325,7 @@ def manual_close(run: ScenarioRun) -> None:
     world.run(2_000)
     member.close()
     world.run(3_000)
-    stored = [observation.detail[T0] for observation in world.seen if observation.what == "stored"]
+    stored = [observation.detail[T0] for observation in world.observations if observation.kind == "stored"]
     run.result("committed", stored)
     run.claim("20 stays", stored == [20])
     run.claim("30 were read", len(member.records) == 30)
@@ -362,7 +362,7 @@ def member_id(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = sarama(world, "sarama")
     world.run(3_000)
-    member_id = world.asked(member, JoinGroupRequest)[-1].member_id
+    member_id = world.requests_of(member, JoinGroupRequest)[-1].member_id
     run.result("id", member_id)
     run.claim(
         "client id, a hyphen, 36 characters", member_id.startswith("sarama-") and len(member_id) == 7 + 36
@@ -409,13 +409,15 @@ def slow_child(run: ScenarioRun) -> None:
     produce(world, "t", (0,), 100, 3_000)
     world.write("t", 1, "x", "x")
     world.run(2_000)
-    alone = _partitions(world.asked(member, FetchRequest)[-1])
+    alone = _partitions(world.requests_of(member, FetchRequest)[-1])
     run.result("fetched while the handlers are blocked", alone)
     run.claim("only partition 0 is left out", alone == [1])
-    member.go_on_polling()
+    member.resume_polling()
     world.run(5_000)
-    run.result("fetched afterwards", _partitions(world.asked(member, FetchRequest)[-1]))
-    run.claim("then both are fetched again", _partitions(world.asked(member, FetchRequest)[-1]) == [0, 1])
+    run.result("fetched afterwards", _partitions(world.requests_of(member, FetchRequest)[-1]))
+    run.claim(
+        "then both are fetched again", _partitions(world.requests_of(member, FetchRequest)[-1]) == [0, 1]
+    )
     run.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
     run.claim(
         "all of both, in order", (offsets(member, T0), offsets(member, T1)) == (list(range(300)), [0, 1])

@@ -163,7 +163,7 @@ class ScenarioRun:
             return
         act = self.acts[-1]
         when = act.stage.now if at is None else at
-        act.moments.append(Moment(when - act.started, who, what, len(act.stage.seen)))
+        act.moments.append(Moment(when - act.started, who, what, len(act.stage.observations)))
 
     def grow(self, topic: str, partitions: int, which: str = "") -> None:
         """Grow a topic of the latest world; `which` distinguishes the worlds of one scenario."""

@@ -110,6 +110,10 @@ class Driven(RebalanceListener):
     def _commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         self._told(lambda: self.consumer.commit(offsets, timeout=5))
 
+    def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for position in offsets.items():
+            self.consumer.seek(*position)
+
     def _answer(self, what: str, ask: Callable[[], object]) -> None:
         try:
             found = ask()
@@ -129,7 +133,7 @@ class Driven(RebalanceListener):
         offsets = {where: at for where, at in map(partition, rest) if at is not None}
         match word:
             case "seek":
-                return lambda: [one.seek(where, at) for where, at in offsets.items()] and None
+                return lambda: self._seek(offsets)
             case "seek-to-beginning":
                 return lambda: one.seek_to("earliest", some)
             case "seek-to-end":

@@ -56,7 +56,7 @@ except ImportError as error:
 from .invariants import ALWAYS, Claim, check
 from .schedules import QUICK, rest
 from .world import Consumer, World
-from .world.user_code import ran
+from .world.user_code import reject_awaitable
 
 _MS = st.sampled_from((1, 5, 50, 500, 3_000))
 _ANY = st.integers(0, 99)
@@ -106,7 +106,7 @@ class Group(RuleBasedStateMachine):
         self._count += 1
         given = {**QUICK, **self.options[options % len(self.options)]}
         made: Consumer = self.world.join(f"member{self._count}", **given)
-        made.behaves(self._behave)
+        made.configure(self._behave)
         made.subscribe(*self.topics)
 
     @precondition(lambda self: len(self._members()) > 1)
@@ -233,7 +233,7 @@ class Group(RuleBasedStateMachine):
         consumer.worker = getattr(application, "records", consumer.worker)
 
     def _members(self) -> list[Consumer]:
-        return [one for one in self.world.living(Consumer) if not one.is_closing]
+        return [one for one in self.world.alive_clients(Consumer) if not one.is_closing]
 
     def _member(self, index: int) -> Consumer:
         members = self._members()
@@ -256,6 +256,6 @@ def _listener(application: object) -> Any:
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         method = getattr(application, kind, None)
         if method is not None:
-            ran(kind, application, method(partitions))
+            reject_awaitable(kind, application, method(partitions))
 
     return call

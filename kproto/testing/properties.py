@@ -27,7 +27,7 @@ from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
 from ..validation import checked
 from .invariants import Broken
-from .world.user_code import ran
+from .world.user_code import reject_awaitable
 
 # Lines of Python that an assignor may take; a thousand partitions for a hundred members take a tenth.
 MOST_LINES: Final = 2_000_000
@@ -48,7 +48,7 @@ def an_assignor_is_a_function(
     if times < 2:
         raise ConfigError("times", times, "at least 2: what is asked once can't differ")
     with _at_most(most_lines):
-        first = ran("assign", assign, assign())
+        first = reject_awaitable("assign", assign, assign())
     for _ in range(times - 1):
         if (again := assign()) != first:
             raise Broken(f"the same question has two answers: {first!r} and {again!r}")
@@ -79,7 +79,7 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         _, peak = tracemalloc.get_traced_memory()
         if not tracing:
             tracemalloc.stop()
-    ran("decode", decode, answer)
+    reject_awaitable("decode", decode, answer)
     if peak - before > most:
         raise Broken(f"{len(data)} bytes took {peak - before} bytes of memory; {most} are allowed")
 

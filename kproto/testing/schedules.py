@@ -74,7 +74,7 @@ def play(
     story = Story(seed, trace=trace, others=others, **options)
     story.world.watch(*watch)
     story.run(steps)
-    if not story.world.living(Consumer):
+    if not story.world.alive_clients(Consumer):
         story.join()
     rest(story.world, REST_WITH_OTHERS_MS if others else REST_MS)
     return story.world
@@ -91,17 +91,17 @@ def rest(world: World, ms: int = REST_MS) -> None:
     for node in world.nodes:
         if node not in world.brokers:
             world.start_broker(node)
-    for consumer in world.living(Consumer):
+    for consumer in world.alive_clients(Consumer):
         consumer.works_ms = 0
         consumer.callback_ms = min(consumer.callback_ms, 20)
         _resume(consumer)
         consumer.limit = 500
         if not consumer.engine.closed and consumer.engine.topics:
-            consumer.go_on_polling()
-    options = [consumer.options for consumer in world.living(Consumer)]
+            consumer.resume_polling()
+    options = [consumer.options for consumer in world.alive_clients(Consumer)]
     timeouts = [max(option.max_poll_interval_ms, option.session_timeout_ms) for option in options]
     _settle(world, ms // 2, max(timeouts, default=ms))
-    for consumer in world.living(Consumer):
+    for consumer in world.alive_clients(Consumer):
         _resume(consumer)
     for partition in world.partitions():
         batch = BatchBuilder()
@@ -114,14 +114,14 @@ def _settle(world: World, ms: int, quiet_ms: int) -> None:
     """Let time pass until no application saw anything for longer than `quiet_ms`, and what holds at rest
     holds.
     """
-    end, since, looked = world.now + ms, world.now, len(world.seen)
+    end, since, looked = world.now + ms, world.now, len(world.observations)
 
     def is_quiet() -> bool:
         nonlocal since, looked
-        for seen in world.seen[looked:]:
-            if seen.what != "stored":  # Java's consumer commits on and on
+        for seen in world.observations[looked:]:
+            if seen.kind != "stored":  # Java's consumer commits on and on
                 since = seen.at
-        looked = len(world.seen)
+        looked = len(world.observations)
         return world.now > since + quiet_ms + GRACE_MS
 
     world.run(ms, until=is_quiet)
@@ -209,7 +209,7 @@ class Story:
 
     def join(self) -> None:
         random = self.random
-        if len(self.world.living(Consumer)) >= 5:
+        if len(self.world.alive_clients(Consumer)) >= 5:
             return
         self._members += 1
         given: dict[str, Any] = {
@@ -221,7 +221,7 @@ class Story:
             **self.options,
         }
         if random.random() < 0.2:
-            taken = {one.options.group_instance_id for one in self.world.living(Consumer)}
+            taken = {one.options.group_instance_id for one in self.world.alive_clients(Consumer)}
             free = [name for name in ("i1", "i2") if name not in taken]
             if free:
                 given["group_instance_id"] = random.choice(free)
@@ -232,7 +232,7 @@ class Story:
     def join_another(self) -> None:
         """A member of another client."""
         random = self.random
-        if len(self.world.living(Member)) >= 4:
+        if len(self.world.alive_clients(Member)) >= 4:
             return
         self._members += 1
         name = random.choice(self.others)
@@ -255,7 +255,7 @@ class Story:
         made.works_ms = random.choice((0, 0, 5, 100))
 
     def end_another(self) -> None:
-        living = self.world.living(Member)
+        living = self.world.alive_clients(Member)
         if living:
             one = self.random.choice(living)
             if self.gentle or self.random.random() < 0.5:
@@ -273,7 +273,7 @@ class Story:
 
     def mark(self) -> None:
         partition = self.random.choice(self.world.partitions())
-        self.world.mark(partition.topic, partition.partition)
+        self.world.write_marker(partition.topic, partition.partition)
 
     def close(self) -> None:
         for one in self._some():
@@ -306,7 +306,7 @@ class Story:
                 log = self.world.log(partition)
                 if self.random.random() < 0.8:
                     offset = self.random.randint(log.start_offset, log.end_offset)
-                    while (partition, offset) in self.world.markers:
+                    while (partition, offset) in self.world.marker_offsets:
                         offset += 1
                     self._allowed(lambda: one.seek(partition, offset))  # noqa: B023
                 else:
@@ -347,9 +347,9 @@ class Story:
             one.pause_polling()
 
     def come_back(self) -> None:
-        for one in self.world.living(Consumer):
+        for one in self.world.alive_clients(Consumer):
             if not one.engine.closed and one.engine.topics:
-                one.go_on_polling()
+                one.resume_polling()
 
     def slow_down(self) -> None:
         for one in self._some():
@@ -409,7 +409,7 @@ class Story:
 
     def _some(self) -> list[Consumer]:
         """One of those that are alive and not about to end; none if there is none."""
-        able = [one for one in self.world.living(Consumer) if not one.is_closing]
+        able = [one for one in self.world.alive_clients(Consumer) if not one.is_closing]
         return [self.random.choice(able)] if able else []
 
     def _allowed(self, move: Callable[[], object]) -> None:

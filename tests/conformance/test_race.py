@@ -107,7 +107,7 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
     world.write("test", 0, *["x"] * END)
     world.elect("test", 0, 1)
-    world.operator(offset_commit_request("g", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
+    world.send_as_operator(offset_commit_request("g", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
     world.move_coordinator("g", 2)
     ids: list[str] = []
 

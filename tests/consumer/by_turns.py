@@ -76,10 +76,10 @@ class Thread(EngineClient):
         if self.looked_at:
             self.woken = True
             return
-        self.world.push(self.world.now, self.guarded, self.turn, ())
+        self.world.push(self.world.now, self.run_when_awake, self.turn, ())
 
     def perform(self, action: NetworkAction) -> None:
-        if not self.sends(action):
+        if not self.perform_transport_action(action):
             raise AssertionError(action)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
@@ -110,7 +110,7 @@ class Thread(EngineClient):
     def tick(self) -> None:
         self.turn(())
 
-    def hears(self, event: Opened | Data | Broken) -> None:
+    def on_transport_event(self, event: Opened | Data | Broken) -> None:
         self.turn((event,))
 
 

@@ -105,7 +105,7 @@ def test_offsets_that_a_leader_does_not_tell_are_asked_for_together_again(code: 
     a = world.consumer(auto_offset_reset="earliest", group_id="g")
     a.assign(dict.fromkeys(tp("t", one) for one in range(MANY)))
     assert world.run(until=lambda: all(s.has_position for s in a.engine.core.partitions.states.values()))
-    assert [len(request.topics[0].partitions) for request in world.asked(a, ListOffsetsRequest)] == [
+    assert [len(request.topics[0].partitions) for request in world.requests_of(a, ListOffsetsRequest)] == [
         MANY,
         MANY,
     ]
@@ -128,7 +128,7 @@ def test_positions_that_a_leader_does_not_check_are_checked_together_again(code:
     a = world.consumer(group_id="g")
     a.assign(dict.fromkeys(every))
     world.run(3000)
-    asked = world.asked(a, OffsetForLeaderEpochRequest)
+    asked = world.requests_of(a, OffsetForLeaderEpochRequest)
     assert [len(request.topics[0].partitions) for request in asked] == [MANY, MANY]
 
 

@@ -95,7 +95,7 @@ class Schedule:
             one.works_ms = 0
             if one.owns():
                 one.resume(*one.owns())
-            one.go_on_polling()
+            one.resume_polling()
         for partition in self.partitions:
             world.write("t", partition.partition, "last")
         world.run(12_000)
@@ -174,7 +174,7 @@ def pause(schedule: Schedule, who: Consumer) -> None:
 def stay_away(schedule: Schedule, who: Consumer) -> None:
     who.pause_polling()
     wait = schedule.random.choice([20, 500, 3000])
-    schedule.world.later(wait, lambda: who.go_on_polling() if who in schedule.living() else None)
+    schedule.world.call_later(wait, lambda: who.resume_polling() if who in schedule.living() else None)
 
 
 def cut(schedule: Schedule, who: Consumer) -> None:

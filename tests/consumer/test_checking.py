@@ -62,12 +62,12 @@ def test_a_committed_offset_is_checked_before_the_first_fetch() -> None:
     assert world.run(until=lambda: b.values() == ["x"])
     kinds = [type(request) for _, request, _ in world.requests if _asked_by(world, b, request)]
     assert kinds.index(OffsetForLeaderEpochRequest) < kinds.index(FetchRequest)
-    [check] = world.asked(b, OffsetForLeaderEpochRequest)
+    [check] = world.requests_of(b, OffsetForLeaderEpochRequest)
     assert check.topics[0].partitions[0].leader_epoch == 0
 
 
 def _asked_by(world: World, client: Client, request: Any) -> bool:
-    return any(request is one for one in world.asked(client, type(request)))
+    return any(request is one for one in world.requests_of(client, type(request)))
 
 
 @pytest.mark.parametrize("ends", [(10, 3), (3, 10)])
@@ -85,7 +85,7 @@ def test_an_epoch_of_which_one_answer_tells_two_ends_is_asked_for_again(ends: tu
     b = again(world)
     world.write("t", 0, "x")
     world.run(5_000)
-    assert (b.records, b.heard("truncated")) == ([], [])
+    assert (b.records, b.changes_of("truncated")) == ([], [])
     world.tamper = None
     assert world.run(3_000, until=lambda: b.values() == ["x"])
 
@@ -97,7 +97,7 @@ def test_a_log_that_was_cut_below_the_commit_goes_on_where_it_was_cut_and_says_s
     b = again(world)
     assert world.run(until=lambda: len(b.records) == 8)
     assert b.values() == [f"new {number}" for number in range(8)]
-    [change] = b.heard("truncated")
+    [change] = b.changes_of("truncated")
     assert (change.partitions, change.offset) == ((T0,), 5)
     assert "position 10" in change.reason
     assert b.errors == []
@@ -131,7 +131,7 @@ def test_a_log_that_is_cut_while_it_is_read_is_noticed_at_the_change_of_the_lead
     world.write("t", 0, *(f"new {number}" for number in range(8)))
     assert world.run(until=lambda: len(a.records) == 18)
     assert a.values()[10:] == [f"new {number}" for number in range(8)]
-    assert [change.offset for change in a.heard("truncated")] == [5]
+    assert [change.offset for change in a.changes_of("truncated")] == [5]
 
 
 def test_a_clean_change_of_the_leader_loses_and_doubles_nothing() -> None:
@@ -147,8 +147,8 @@ def test_a_clean_change_of_the_leader_loses_and_doubles_nothing() -> None:
     assert world.run(until=lambda: len(a.records) >= 100)
     world.run(2000)
     assert a.values() == numbers(0, 100)
-    assert a.heard("truncated") == []
-    assert len(world.asked(a, OffsetForLeaderEpochRequest)) >= 5
+    assert a.changes_of("truncated") == []
+    assert len(world.requests_of(a, OffsetForLeaderEpochRequest)) >= 5
 
 
 def test_nothing_that_was_buffered_from_the_cut_part_is_handed_out_after_the_change() -> None:
@@ -163,7 +163,7 @@ def test_nothing_that_was_buffered_from_the_cut_part_is_handed_out_after_the_cha
     cut(world, 5)
     world.write("t", 0, *(f"new {number}" for number in range(3)))
     world.run(1500)
-    a.go_on_polling()
+    a.resume_polling()
     assert world.run(until=lambda: len(a.records) >= 8)
     assert a.values() == [*numbers(0, 5), "new 0", "new 1", "new 2"]
 
@@ -173,7 +173,7 @@ def test_a_seek_is_believed() -> None:
     b = world.consumer()
     b.assign({T0: 5})
     assert world.run(until=lambda: len(b.records) == 5)
-    assert world.asked(b, OffsetForLeaderEpochRequest) == []
+    assert world.requests_of(b, OffsetForLeaderEpochRequest) == []
 
 
 def test_a_leader_that_knows_nothing_of_the_epoch_leads_to_the_policy() -> None:
@@ -190,7 +190,7 @@ def test_a_leader_that_knows_nothing_of_the_epoch_leads_to_the_policy() -> None:
     world.tamper = forgetful
     b = again(world)
     assert world.run(until=lambda: b.values() == numbers(0, 10))
-    assert "nothing of epoch 0" in b.heard("reset")[0].reason
+    assert "nothing of epoch 0" in b.changes_of("reset")[0].reason
 
 
 @pytest.mark.parametrize("code", [6, 74, 75, 14])
@@ -229,7 +229,7 @@ def test_a_check_that_is_not_allowed_is_raised() -> None:
     b = again(world)
     world.run(5000)
     assert b.errors
-    assert len(world.asked(b, OffsetForLeaderEpochRequest)) <= 8
+    assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) <= 8
 
 
 def test_a_broker_that_can_not_tell_is_not_asked() -> None:
@@ -239,4 +239,4 @@ def test_a_broker_that_can_not_tell_is_not_asked() -> None:
     b.subscribe("t")
     world.write("t", 0, "x")
     assert world.run(until=lambda: b.values() == ["x"])
-    assert world.asked(b, OffsetForLeaderEpochRequest) == []
+    assert world.requests_of(b, OffsetForLeaderEpochRequest) == []

@@ -145,7 +145,7 @@ def test_an_idle_consumer_sends_empty_incremental_fetches() -> None:
     a = world.consumer(**GROUP)
     a.subscribe("t")
     world.run(10_000)
-    last = world.asked(a, FetchRequest)[-1]
+    last = world.requests_of(a, FetchRequest)[-1]
     assert last.session_id > 0
     assert last.session_epoch > 1
     assert last.topics == []
@@ -243,9 +243,9 @@ def test_heartbeats_go_on_while_a_callback_runs() -> None:
     world.run(1000)
     a.callback_ms = 2500
     b.subscribe("t")
-    before = len(world.asked(a, HeartbeatRequest))
+    before = len(world.requests_of(a, HeartbeatRequest))
     world.run(2400)
-    assert len(world.asked(a, HeartbeatRequest)) - before >= 4
+    assert len(world.requests_of(a, HeartbeatRequest)) - before >= 4
     assert world.run(until=lambda: settled(world, a, b))
 
 
@@ -258,9 +258,9 @@ def test_a_member_that_does_not_poll_is_dropped_and_comes_back() -> None:
     assert world.run(until=lambda: settled(world, a, b))
     a.pause_polling()
     assert world.run(10_000, until=lambda: len(b.owns()) == 2)
-    [leave] = world.asked(a, LeaveGroupRequest)
+    [leave] = world.requests_of(a, LeaveGroupRequest)
     assert leave.members[0].reason == "consumer poll timeout has expired."
-    a.go_on_polling()
+    a.resume_polling()
     assert world.run(10_000, until=lambda: settled(world, a, b))
     world.run(100)
     assert [kind for kind, partitions in a.calls if partitions][:3] == ["assigned", "lost", "assigned"]
@@ -276,8 +276,8 @@ def test_a_poll_that_waits_longer_than_max_poll_interval_loses_nothing() -> None
     world.run(6900)
     world.write("t", 0, "x")
     world.run(100)
-    assert len(world.asked(a, JoinGroupRequest)) == 2  # the first is told its member id
-    assert a.heard("lost") == []
+    assert len(world.requests_of(a, JoinGroupRequest)) == 2  # the first is told its member id
+    assert a.changes_of("lost") == []
     assert a.values() == ["x"]
 
 
@@ -287,7 +287,7 @@ def test_a_day_on_a_quiet_topic_is_one_join() -> None:
     a.subscribe("t")
     a.wait_in_poll(DAY)
     world.run(DAY)
-    assert len(world.asked(a, JoinGroupRequest)) == 2
+    assert len(world.requests_of(a, JoinGroupRequest)) == 2
     assert [change.kind for change in a.changes if change.kind in ("assigned", "lost")] == ["assigned"]
 
 
@@ -298,9 +298,9 @@ def test_after_poll_the_interval_counts_from_its_end() -> None:
     world.run(100)
     a.wait_in_poll(7000)
     world.run(8900)
-    assert a.heard("lost") == []
+    assert a.changes_of("lost") == []
     world.run(200)
-    assert [change.reason for change in a.heard("lost")] == ["consumer poll timeout has expired."]
+    assert [change.reason for change in a.changes_of("lost")] == ["consumer poll timeout has expired."]
 
 
 def test_a_callback_that_takes_longer_than_max_poll_interval_loses() -> None:
@@ -330,8 +330,8 @@ def test_a_lost_member_rejoins_and_says_why() -> None:
 
     world.tamper = forget
     world.run(3000)
-    assert a.heard("lost")[0].partitions == (tp("t", 0), tp("t", 1))
-    assert any("UNKNOWN_MEMBER_ID" in change.reason for change in a.heard("rejoining"))
+    assert a.changes_of("lost")[0].partitions == (tp("t", 0), tp("t", 1))
+    assert any("UNKNOWN_MEMBER_ID" in change.reason for change in a.changes_of("rejoining"))
     assert len(a.owns()) == 2
 
 
@@ -346,7 +346,7 @@ def test_a_broken_connection_loses_nothing() -> None:
         world.run(50)
     world.run(3000)
     assert sorted(map(int, a.values())) == list(range(100))
-    assert a.heard("lost") == []
+    assert a.changes_of("lost") == []
 
 
 def test_a_pattern_finds_new_topics_and_loses_none_of_their_records() -> None:
@@ -463,7 +463,7 @@ def test_an_error_of_offset_fetch_is_never_a_reset() -> None:
     world.write("t", 0, "10")
     world.run(5000)
     assert b.values() == ["10"]
-    assert world.asked(b, ListOffsetsRequest) == []
+    assert world.requests_of(b, ListOffsetsRequest) == []
     assert any(isinstance(error, NotAuthorized) for error in b.errors)
 
 
@@ -479,7 +479,7 @@ def test_out_of_range_follows_its_own_policy_and_is_reported() -> None:
     a.do(ev.Seek(tp("t", 0), 10))
     world.run(2000)
     assert a.values()[:2] == ["50", "51"]
-    assert "offset 10 is out of range" in a.heard("reset")[-1].reason
+    assert "offset 10 is out of range" in a.changes_of("reset")[-1].reason
 
 
 def test_without_a_policy_out_of_range_is_raised_until_the_application_seeks() -> None:
@@ -623,7 +623,7 @@ def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> No
     assert world.run(until=lambda: len(a.records) >= 10)
     got = len(a.records)
     a.do(ev.Pause(frozenset({tp("t", 0)})))
-    fetched = [r for r in world.asked(a, FetchRequest) if r.topics]
+    fetched = [r for r in world.requests_of(a, FetchRequest) if r.topics]
     world.run(3000)
     assert len(a.records) == got
     a.do(ev.Resume(frozenset({tp("t", 0)})))
@@ -631,7 +631,7 @@ def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> No
     assert a.values() == numbers(0, 100)
     offsets = [
         partition.fetch_offset
-        for request in world.asked(a, FetchRequest)[len(fetched) :]
+        for request in world.requests_of(a, FetchRequest)[len(fetched) :]
         for topic in request.topics
         for partition in topic.partitions
     ]
@@ -644,7 +644,9 @@ def test_only_the_first_fetch_of_a_broker_is_answered_at_once(policy: str, wait:
     a = world.consumer(**SLOW, policy=policy)
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     world.run(700_000)
-    waits = [request.max_wait_ms for request in world.asked(a, FetchRequest) if request.session_epoch >= 0]
+    waits = [
+        request.max_wait_ms for request in world.requests_of(a, FetchRequest) if request.session_epoch >= 0
+    ]
     assert waits[:3] == [wait, 300_000, 300_000]
 
 
@@ -672,11 +674,11 @@ def filled(world: World, **options: Any) -> Consumer:
 def test_the_next_pieces_of_several_partitions_come_in_one_answer() -> None:
     world = World({"t": 3})
     a = filled(world)
-    before = len(world.asked(a, FetchRequest))
+    before = len(world.requests_of(a, FetchRequest))
     for _ in range(3):
         a.do(ev.Take(10))
         world.run(100)
-    [asked] = world.asked(a, FetchRequest)[before:]
+    [asked] = world.requests_of(a, FetchRequest)[before:]
     assert [len(topic.partitions) for topic in asked.topics] == [3]
 
 
@@ -693,11 +695,11 @@ def test_who_is_drained_is_asked_for_beside_an_open_fetch_only_if_the_broker_may
 ) -> None:
     world = World({"t": 3})
     a = filled(world, fetch_min_bytes=least)
-    before = len(world.asked(a, FetchRequest))
+    before = len(world.requests_of(a, FetchRequest))
     a.do(ev.Seek(tp("t", 1), 50))  # which is asked for at once
     a.do(ev.Take(40))
     world.run(200)
-    asked = world.asked(a, FetchRequest)[before:]
+    asked = world.requests_of(a, FetchRequest)[before:]
     assert {
         len(topic.partitions) for request in asked if request.session_epoch < 0 for topic in request.topics
     } == beside
@@ -774,9 +776,9 @@ def test_nothing_new_means_no_commit_request() -> None:
     a = world.consumer(**GROUP, auto_commit_interval_ms=100)
     a.subscribe("t")
     world.run(2000)
-    before = len(world.asked(a, OffsetCommitRequest))
+    before = len(world.requests_of(a, OffsetCommitRequest))
     world.run(5000)
-    assert len(world.asked(a, OffsetCommitRequest)) == before
+    assert len(world.requests_of(a, OffsetCommitRequest)) == before
 
 
 @pytest.mark.thorough
@@ -792,7 +794,7 @@ def test_what_a_reader_without_a_group_committed_is_not_forgotten_while_it_reads
         if not automatic:
             a.commit()
         world.run(600_000)
-    assert len(world.asked(a, OffsetCommitRequest)) < 8
+    assert len(world.requests_of(a, OffsetCommitRequest)) < 8
     assert committed(world) == {tp("t", 0): 1}
 
 
@@ -807,7 +809,7 @@ def test_closing_commits_and_leaves_within_its_time() -> None:
     assert world.run(until=lambda: not a.alive)
     assert world.now - at < 50
     assert committed(world) == {tp("t", 0): 30}
-    assert len(world.asked(a, LeaveGroupRequest)) == 1
+    assert len(world.requests_of(a, LeaveGroupRequest)) == 1
 
 
 def test_closing_without_leaving_keeps_the_membership() -> None:
@@ -817,7 +819,7 @@ def test_closing_without_leaving_keeps_the_membership() -> None:
     world.run(1000)
     a.close(leave=False)
     assert world.run(until=lambda: not a.alive)
-    assert world.asked(a, LeaveGroupRequest) == []
+    assert world.requests_of(a, LeaveGroupRequest) == []
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
@@ -857,7 +859,7 @@ def test_a_commit_during_a_rebalance_waits_and_succeeds_for_what_is_kept() -> No
     assert settled(world, a, b)
     assert len(tokens) > 50
     assert {a.done[token][1] for token in tokens} == {None}
-    assert a.heard("lost") == []
+    assert a.changes_of("lost") == []
 
 
 def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
@@ -890,7 +892,7 @@ def test_a_commit_that_is_overtaken_by_a_join_is_sent_again_and_loses_nothing() 
     a.do(ev.Rejoin("the application asked for it"))
     world.run(3000)
     assert a.done["c"] == (None, None)
-    assert a.heard("lost") == []
+    assert a.changes_of("lost") == []
     assert len(a.owns()) == 2
 
 
@@ -907,7 +909,7 @@ def test_a_member_that_the_group_forgot_learns_it_from_a_commit() -> None:
     a.do(ev.Commit("c", {tp("t", 0): (1, None, "")}, 5000))
     world.run(3000)
     assert isinstance(a.done["c"][1], CommitFailed)
-    assert len(a.heard("lost")) == 1
+    assert len(a.changes_of("lost")) == 1
     assert len(a.owns()) == 2
 
 
@@ -981,7 +983,7 @@ def test_a_consumer_without_a_group_never_looks_for_a_coordinator() -> None:
     a.assign({tp("t", 0): None})
     world.run(2000)
     assert a.values() == ["x"]
-    assert world.asked(a, FindCoordinatorRequest) == []
+    assert world.requests_of(a, FindCoordinatorRequest) == []
 
 
 def test_a_broken_batch_is_raised_again_and_again_until_a_seek_passes_it() -> None:
@@ -989,7 +991,7 @@ def test_a_broken_batch_is_raised_again_and_again_until_a_seek_passes_it() -> No
     world.write("t", 0, "good 0", "good 1")
     world.write("t", 0, "bad")
     world.write("t", 0, "good 3")
-    world.spoil("t", 0, batch=1)
+    world.corrupt_batch("t", 0, batch=1)
     a = world.consumer()
     a.assign({tp("t", 0): 0})
     world.run(1000)
@@ -1006,7 +1008,7 @@ def test_a_missing_topic_is_reported_once_and_read_when_it_comes() -> None:
     a = world.consumer(**GROUP)
     a.subscribe("later")
     world.run(5000)
-    assert len(a.heard("missing")) == 1
+    assert len(a.changes_of("missing")) == 1
     world.create("later", 1)
     world.write("later", 0, "x")
     assert world.run(10_000, until=lambda: a.values() == ["x"])
@@ -1072,7 +1074,7 @@ def test_a_static_leader_that_was_away_finds_what_grew_meanwhile(assignor: str) 
     world.run(500)
     world.grow("t", 2)
     world.run(1_900)
-    a.go_on_polling()
+    a.resume_polling()
     assert world.run(10_000, until=lambda: a.owned == {tp("t", 0), tp("t", 1)})
 
 

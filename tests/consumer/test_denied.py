@@ -52,7 +52,7 @@ def test_a_heartbeat_is_followed_by_the_next_one(error: type[Exception]) -> None
     denied = Broken(key, "the password is another one", denied=True)
     a.do(denied if error is AuthenticationFailed else Data(key, frame(bytes(8))))
     world.run(10_000)
-    assert a.heard("lost") == []
+    assert a.changes_of("lost") == []
     assert a.owned == {T0}
     assert [type(error) for error in a.errors] == [error]
 
@@ -64,7 +64,7 @@ def test_a_position_is_checked_later_and_not_believed() -> None:
     b = again(world)
     b.do(Broken(asking(world, b, OffsetForLeaderEpochRequest), "the password is another one", denied=True))
     assert world.run(5_000, until=lambda: len(b.records) == 8)
-    assert [change.offset for change in b.heard("truncated")] == [5]
+    assert [change.offset for change in b.changes_of("truncated")] == [5]
     assert [type(error) for error in b.errors] == [AuthenticationFailed]
 
 
@@ -95,7 +95,7 @@ def test_a_topic_that_metadata_deny_once_is_never_planned_without(assignors: lis
     assert a.owned == {T0, tp("t", 1)}
     joins = [one for _, one, _ in world.requests[before:] if isinstance(one, JoinGroupRequest)]
     assert len(joins) <= 1
-    assert all(len(change.owned) == 2 for change in a.heard("assigned"))
+    assert all(len(change.owned) == 2 for change in a.changes_of("assigned"))
 
 
 def test_a_start_is_saved_later_and_nothing_is_handed_out_before() -> None:
@@ -105,5 +105,5 @@ def test_a_start_is_saved_later_and_nothing_is_handed_out_before() -> None:
     a.subscribe("t")
     a.do(Broken(asking(world, a, OffsetCommitRequest), "the password is another one", denied=True))
     assert world.run(5_000, until=lambda: len(a.records) == 1)
-    assert len(world.asked(a, OffsetCommitRequest)) == 2
+    assert len(world.requests_of(a, OffsetCommitRequest)) == 2
     assert [type(error) for error in a.errors] == [AuthenticationFailed]

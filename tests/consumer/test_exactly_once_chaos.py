@@ -133,7 +133,7 @@ class Worker:
         if wish.name == "abort" or wish.error is not None:
             with contextlib.suppress(IllegalState):
                 self.reader.seek_to("committed")
-        self.reader.go_on_polling()
+        self.reader.resume_polling()
 
 
 class Chaos:

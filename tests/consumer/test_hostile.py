@@ -99,7 +99,7 @@ class Hostile(World):
         self.bad, self.hits = False, 0
 
     def _reply(self, wire: Wire, body: bytes) -> None:
-        key, version = self.keys[wire.conn]
+        key, version = self.pending_requests[wire.conn]
         if self.bad and key == self.key:
             correlation_id, answer = decode_response(body, response_class(key), version)
             for part in parts(answer, self.path):
@@ -119,7 +119,7 @@ class Restored(World):
     restored = False
 
     def _reply(self, wire: Wire, body: bytes) -> None:
-        key, version = self.keys[wire.conn]
+        key, version = self.pending_requests[wire.conn]
         if key == KEYS["Metadata"] and not self.restored:
             correlation_id, answer = decode_response(body, MetadataResponse, version)
             assert isinstance(answer, MetadataResponse)
@@ -199,8 +199,8 @@ def test_a_leader_to_whom_every_start_is_out_of_range_is_asked_less_and_less() -
     world.bad = True
     a.assign(dict.fromkeys(world.partitions()))
     world.run(10_000)
-    assert len(world.asked(a, ListOffsetsRequest)) <= 30
-    assert len(world.asked(a, FetchRequest)) <= 30
+    assert len(world.requests_of(a, ListOffsetsRequest)) <= 30
+    assert len(world.requests_of(a, FetchRequest)) <= 30
     world.bad = False
     assert world.run(2_000, until=lambda: len(a.records) == 2)
 
@@ -232,7 +232,7 @@ def test_brokers_that_send_on_to_each_other_are_asked_less_and_less() -> None:
     a.assign(dict.fromkeys(world.partitions()))
     world.run(10_000)
     assert 2 <= told <= 30
-    assert "Fetch has failed for 5 s: NOT_LEADER" in a.heard("refused")[0].reason
+    assert "Fetch has failed for 5 s: NOT_LEADER" in a.changes_of("refused")[0].reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
 

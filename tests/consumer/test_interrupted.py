@@ -124,9 +124,9 @@ def test_while_another_member_comes_and_goes_every_record_is_read_once(sealed: b
     def come() -> None:
         other = world.join("other", topics=["t"], **GROUP, max_poll_records=1, enable_auto_commit=True)
         other.works_ms = 100
-        world.later(6_000, other.close)
+        world.call_later(6_000, other.close)
 
-    world.later(200, come)
+    world.call_later(200, come)
     with by_turns(world, "c", sealed=sealed, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
         application.sure("subscribe", ["t"], Listener())

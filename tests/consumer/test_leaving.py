@@ -33,7 +33,7 @@ def joining(**options: Any) -> tuple[World, Consumer]:
     world.run(1_000)
     b.freeze(2_500)
     world.consumer(**AUTO).subscribe("t")
-    assert world.run(until=lambda: a.joins)
+    assert world.run(until=lambda: a.is_joining)
     return world, a
 
 
@@ -52,7 +52,7 @@ def test_what_was_processed_is_committed_also_in_the_middle_of_a_rebalance(
     assert world.run(1_000, until=lambda: done in a.done)
     assert a.done[done][1] is None
     assert committed(world, kept) == [5, 5]
-    assert not a.heard("uncommitted")
+    assert not a.changes_of("uncommitted")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS])
@@ -74,7 +74,7 @@ def test_what_no_generation_takes_is_told() -> None:
     done = a.close()
     assert world.run(6_000, until=lambda: done in a.done)
     assert isinstance(a.done[done][1], RequestTimedOut)
-    assert a.heard("uncommitted")
+    assert a.changes_of("uncommitted")
 
 
 def test_a_coordinator_that_says_nothing_holds_up_nobody_who_closes_while_joining() -> None:
@@ -83,15 +83,15 @@ def test_a_coordinator_that_says_nothing_holds_up_nobody_who_closes_while_joinin
     done = a.close(timeout_ms=6_000)
     assert world.run(6_100, until=lambda: done in a.done)
     assert isinstance(a.done[done][1], RequestTimedOut)
-    assert a.heard("uncommitted")
+    assert a.changes_of("uncommitted")
 
 
 def test_who_has_nothing_to_commit_leaves_at_once() -> None:
     world, a = joining(enable_auto_commit=False)
-    asked = len(world.asked(a, OffsetCommitRequest))
+    asked = len(world.requests_of(a, OffsetCommitRequest))
     done = a.close()
     assert world.run(1_000, until=lambda: done in a.done)
-    assert len(world.asked(a, OffsetCommitRequest)) == asked
+    assert len(world.requests_of(a, OffsetCommitRequest)) == asked
 
 
 def test_who_subscribes_again_before_that_commit_is_answered_is_a_member_again() -> None:

@@ -70,10 +70,10 @@ def test_a_pattern_is_matched_when_all_topics_are_known() -> None:
     a = world.consumer(**GROUP)
     a.subscribe("t")
     assert world.run(until=lambda: a.owns() == {T0})
-    joined = len(world.asked(a, JoinGroupRequest))
+    joined = len(world.requests_of(a, JoinGroupRequest))
     a.subscribe(pattern="u")
     assert world.run(until=lambda: a.owns() == {tp("u", 0)})
-    assert len(world.asked(a, JoinGroupRequest)) == joined + 1
+    assert len(world.requests_of(a, JoinGroupRequest)) == joined + 1
 
 
 def test_who_subscribes_before_each_poll_commits_in_time_all_the_same() -> None:
@@ -115,8 +115,8 @@ def test_commits_that_wait_for_less_than_an_answer_takes_cost_no_partition() -> 
     world.run(3_000)
     assert {type(a.done[token][1]) for token in told} == {RequestTimedOut}
     assert world.committed("g", T0) == 19
-    assert len(a.heard("coordinator")) == 1
-    assert a.heard("lost") == []
+    assert len(a.changes_of("coordinator")) == 1
+    assert a.changes_of("lost") == []
 
 
 def test_look_ups_that_wait_for_less_than_an_answer_takes_fail_no_commit() -> None:
@@ -131,8 +131,8 @@ def test_look_ups_that_wait_for_less_than_an_answer_takes_fail_no_commit() -> No
         world.run(300)
     world.run(3_000)
     assert {a.done[token][1] for token in commits} == {None}
-    assert len(a.heard("coordinator")) == 1
-    assert a.heard("lost") == []
+    assert len(a.changes_of("coordinator")) == 1
+    assert a.changes_of("lost") == []
 
 
 def test_who_gives_up_what_was_assigned_by_hand_commits_what_was_processed() -> None:
@@ -167,7 +167,7 @@ def test_a_commit_of_what_was_assigned_by_hand_that_fails_is_told_by_unsubscribe
     ended = a.unsubscribe()
     assert world.run(1_000, until=lambda: ended in a.done)
     assert isinstance(a.done[ended][1], NotAuthorized)
-    assert [change.partitions for change in a.heard("uncommitted")] == [(T0,)]
+    assert [change.partitions for change in a.changes_of("uncommitted")] == [(T0,)]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_closing_without_time_for_the_last_commit_tells(callback_ms: int, timeou
     ended = a.close(timeout_ms=timeout_ms)
     world.run(10_000)
     assert isinstance(a.done[ended][1], RequestTimedOut)
-    assert [change.partitions for change in a.heard("uncommitted")] == [(T0,)]
+    assert [change.partitions for change in a.changes_of("uncommitted")] == [(T0,)]
 
 
 def test_a_waiting_poll_that_only_passes_over_offsets_commits_them() -> None:
@@ -192,7 +192,7 @@ def test_a_waiting_poll_that_only_passes_over_offsets_commits_them() -> None:
     a.poll_timeout_ms = 3_600_000
     a.subscribe("t")
     assert world.run(until=lambda: world.committed("g", T0) == 10)
-    world.mark("t", 0)
+    world.write_marker("t", 0)
     assert world.run(until=lambda: world.committed("g", T0) == 11)
 
 
@@ -203,7 +203,7 @@ def test_who_was_fenced_may_read_by_hand() -> None:
     world = filled()
     a = reading(world)
     forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
-    assert world.run(until=lambda: a.is_over and bool(a.errors))
+    assert world.run(until=lambda: a.has_final_error and bool(a.errors))
     a.unsubscribe()
     world.run(1_000)
     told = len(a.errors)
@@ -234,8 +234,8 @@ def test_a_replica_that_metadata_do_not_know_is_looked_for_and_not_asked_about_a
     a = world.consumer(client_rack="here")
     a.assign({T0: 0})
     world.run(5_000)
-    assert len(world.asked(a, FetchRequest)) <= 20
-    assert len(world.asked(a, MetadataRequest)) >= 3
+    assert len(world.requests_of(a, FetchRequest)) <= 20
+    assert len(world.requests_of(a, MetadataRequest)) >= 3
     world.tamper = None
     assert world.run(3_000, until=lambda: len(a.records) == 10)
 
@@ -254,7 +254,7 @@ def test_a_leader_that_tells_no_offset_is_asked_less_and_less(policy: str, start
     a = world.consumer(auto_offset_reset=policy)
     a.assign({T0: None})
     world.run(5_000)
-    assert len(world.asked(a, ListOffsetsRequest)) <= 20
+    assert len(world.requests_of(a, ListOffsetsRequest)) <= 20
     world.tamper = None
     assert world.run(3_000, until=lambda: a.position(T0) == start)
 

@@ -54,7 +54,7 @@ def read_on(world: World, a: Consumer) -> None:
     """All that is left, as fast as it comes."""
     a.works_ms, a.limit = 0, 500
     a.poll()
-    a.go_on_polling()
+    a.resume_polling()
     world.run(60_000)
 
 

@@ -166,7 +166,7 @@ def test_a_coordinator_that_came_back_elsewhere_is_found_there() -> None:
     moved(world, there, a)
     world.run(20_000)
     assert a.is_stable()
-    assert a.heard("lost") == []
+    assert a.changes_of("lost") == []
 
 
 def test_a_leader_that_came_back_elsewhere_is_asked_where_the_old_one_says() -> None:
@@ -206,8 +206,8 @@ def test_a_topic_that_an_answer_leaves_out_is_told_and_asked_for_again(group: st
     world.tamper = leave_out
     a.subscribe("t") if group else a.assign({tp("t", 0): None})
     world.run(20_000)
-    assert "topic 't': missing from the response" in a.heard("refused")[0].reason
-    assert len(world.asked(a, MetadataRequest)) <= 40
+    assert "topic 't': missing from the response" in a.changes_of("refused")[0].reason
+    assert len(world.requests_of(a, MetadataRequest)) <= 40
     world.tamper = None
     assert world.run(5_000, until=lambda: a.values() == ["x"])
 
@@ -236,6 +236,6 @@ def test_a_topic_that_an_answer_leaves_out_is_asked_for_again_by_who_sends(
     assert producer.send("t", "x", partition=0) is None
     producer.tick()
     world.run(20_000)
-    assert 3 <= len(world.asked(producer, MetadataRequest)) <= 40
+    assert 3 <= len(world.requests_of(producer, MetadataRequest)) <= 40
     world.tamper = None
     assert producer.deliver("t", "x", partition=0) is not None

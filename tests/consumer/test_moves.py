@@ -32,4 +32,4 @@ def test_what_was_connected_to_another_broker_is_not_asked_for_who_has_its_addre
     assert all(request.done() for request in sent)
     world.run(2_000)
     assert [world.committed("g", tp("t", partition)) for partition in (0, 1)] == [2, 2]
-    assert not a.heard("lost")
+    assert not a.changes_of("lost")

@@ -87,13 +87,13 @@ class Mad(Refusing):
         return answer(**{one.name: [] if isinstance(one.kind, Array) else 0 for one in answer.__fields__})
 
     def _reply(self, wire: Wire, body: bytes) -> None:
-        key, version = self.keys[wire.conn]
+        key, version = self.pending_requests[wire.conn]
         odd = self.bad and key == self.key and self.how != "undone"
         self.hits += odd
         if not odd:
             World._reply(self, wire, body)
         elif self.how == "denied":
-            self.network.send(wire, wire.down, wire.client.guarded, self.deny, wire)
+            self.network.send(wire, wire.down, wire.client.run_when_awake, self.deny, wire)
         elif self.how == "cut":
             World._reply(self, wire, body[:4] + b"\xff")
         else:
@@ -109,7 +109,7 @@ class Mad(Refusing):
             wire.open = False
             del wire.client.wires[wire.key]
             wire.client.do(Broken(wire.key, "the password is another one", denied=True))  # type: ignore[attr-defined]
-            self.hang_up(wire)
+            self.disconnect_broker(wire)
 
     def offsets(self) -> dict[tuple[int, str], int]:
         return {
@@ -171,12 +171,12 @@ class Admin(EngineClient):
     def tick(self) -> None:
         self.do(ev.Tick())
 
-    def hears(self, event: Opened | Data | Broken) -> None:
+    def on_transport_event(self, event: Opened | Data | Broken) -> None:
         self.do(event)
 
     def do(self, event: Any) -> None:
         for action in step(self.engine, event, self.world.now):
-            if not self.sends(action) and isinstance(action, ev.Done):
+            if not self.perform_transport_action(action) and isinstance(action, ev.Done):
                 self.ended[action.token] = action
         self.plan()
 
@@ -274,13 +274,13 @@ def test_what_a_cluster_claims_of_odd_answers_is_true(asked: tuple[str, Odd], la
         world.create(name, 1)
     for partition in (0, 1):
         world.write("t", partition, "x", "y", "z")
-    client = world._enter(Admin(world))
+    client = world._add_client(Admin(world))
     assert client.run(
         admin.commit_offsets(client.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, client.clock)
     )
     if not late:
         client.kill()
-        client = world._enter(Admin(world, "another"))
+        client = world._add_client(Admin(world, "another"))
     world.bad = True
     before = len(world.requests)
     ended = client.run(plan(client))

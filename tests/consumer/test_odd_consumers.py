@@ -54,7 +54,7 @@ def reader(world: Mad, **options: Any) -> Consumer:
 
 
 def refusals(a: Consumer) -> list[str]:
-    return [change.reason for change in a.heard("refused")]
+    return [change.reason for change in a.changes_of("refused")]
 
 
 def test_offsets_of_another_group_are_not_ours() -> None:
@@ -92,7 +92,7 @@ def test_a_commit_that_is_denied_in_the_same_answer_is_looked_up_again() -> None
     b = world.consumer(group_id="g", auto_offset_reset="earliest")
     b.subscribe("t")
     world.run(20_000)
-    assert (b.records, b.heard("reset")) == ([], [])
+    assert (b.records, b.changes_of("reset")) == ([], [])
     assert "the response does not contain it" in refusals(b)[0]
     world.bad = False
     world.put()
@@ -111,7 +111,7 @@ def test_an_error_of_a_partition_that_was_not_asked_for_ends_no_commit(code: int
     token = a.commit()
     world.run(2_000)
     assert a.done[token] == (None, None)
-    assert (a.heard("lost"), a.errors) == ([], [])
+    assert (a.changes_of("lost"), a.errors) == ([], [])
 
 
 def twice_with(code: int) -> Any:
@@ -154,7 +154,7 @@ def test_a_start_of_which_one_answer_tells_two_is_asked_for_again(offsets: tuple
     a = world.consumer(group_id="g", auto_offset_reset="earliest")
     a.subscribe("t")
     world.run(10_000)
-    assert (a.records, a.heard("reset")) == ([], [])
+    assert (a.records, a.changes_of("reset")) == ([], [])
     assert "the response does not contain it" in refusals(a)[0]
     world.bad = False
     assert world.run(3_000, until=lambda: len(a.records) == 4)
@@ -169,7 +169,7 @@ def test_who_shall_lead_and_is_no_member_says_so_and_joins_again(how: str) -> No
     world.run(10_000)
     assert isinstance(a.errors[0], BrokerError)
     assert ("none of the 0 members" if how == "empty" else "none of the 1 members") in str(a.errors[0])
-    assert len(world.asked(a, JoinGroupRequest)) <= 25
+    assert len(world.requests_of(a, JoinGroupRequest)) <= 25
     world.bad = False
     world.put()
     assert world.run(5_000, until=lambda: len(a.records) >= 4)
@@ -204,7 +204,7 @@ def test_a_topic_is_not_read_as_another_whose_id_it_is_told_to_have(late: bool) 
     for topic, count in (("t", 30), ("u", 50)):
         found = [(record.value or b"").decode() for record in a.records if record.topic == topic]
         assert found == [f"{topic}{at}" for at in range(count)]
-    assert [change.offset for change in a.heard("reset")] == [0, 0, 0]
+    assert [change.offset for change in a.changes_of("reset")] == [0, 0, 0]
 
 
 def far_away(data: Any) -> bytes:

@@ -178,14 +178,14 @@ def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: 
     assert node is not None
     if asked_first == "another broker":
         node = 3 - node
-    before = len(world.asked(member, FindCoordinatorRequest))
+    before = len(world.requests_of(member, FindCoordinatorRequest))
     plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     found, error = member.done[token]
     assert error is None
     assert found[tp("t", 0)].offset == 7
-    assert len(world.asked(member, FindCoordinatorRequest)) - before == look_ups
+    assert len(world.requests_of(member, FindCoordinatorRequest)) - before == look_ups
     versions = [
         request[2]
         for request in world.requests
@@ -205,7 +205,7 @@ def test_who_asks_what_is_committed_teaches_the_consumer_its_coordinator() -> No
     token = member.commit({tp("t", 0): 7})
     assert world.run(until=lambda: token in member.done)
     assert member.done[token][1] is None
-    assert len(world.asked(member, FindCoordinatorRequest)) == 1
+    assert len(world.requests_of(member, FindCoordinatorRequest)) == 1
 
 
 @pytest.mark.parametrize(("options", "commits"), [(JAVA, 1), (OURS, 0)])
@@ -216,11 +216,11 @@ def test_what_another_member_has_may_be_committed_as_java(options: dict[str, Any
     assert world.run(until=lambda: len(member.engine.partitions) == 1)
     world.run(500)
     other = ({tp("t", 0), tp("t", 1)} - set(member.engine.partitions)).pop()
-    before = len(world.asked(member, OffsetCommitRequest))
+    before = len(world.requests_of(member, OffsetCommitRequest))
     token = member.commit({other: 3})
     assert world.run(until=lambda: token in member.done)
     assert isinstance(member.done[token][1], type(None) if commits else CommitFailed)
-    assert len(world.asked(member, OffsetCommitRequest)) - before == commits
+    assert len(world.requests_of(member, OffsetCommitRequest)) - before == commits
 
 
 def test_silence_for_longer_than_the_session_loses_nothing() -> None:
@@ -228,7 +228,7 @@ def test_silence_for_longer_than_the_session_loses_nothing() -> None:
     story = reading(world, **JAVA)
     world.down = True
     world.run(10_000)
-    assert story.member.heard("lost") == []
+    assert story.member.changes_of("lost") == []
 
 
 def test_a_fenced_member_raises_once_and_joins_again() -> None:
@@ -245,7 +245,7 @@ def test_a_fenced_member_raises_once_and_joins_again() -> None:
     world.tamper = fence
     world.run(3000)
     assert [type(error) for error in story.member.errors] == [Fenced]
-    last = world.asked(story.member, JoinGroupRequest)[-1]
+    last = world.requests_of(story.member, JoinGroupRequest)[-1]
     assert (last.member_id, last.reason) == ("", "encountered FENCED_INSTANCE_ID from HEARTBEAT response")
     assert story.member.owns() == {tp("t", 0)}
 
@@ -261,11 +261,11 @@ def test_a_member_that_was_fenced_while_away_raises_before_it_joins_again() -> N
     story.member.pause_polling()
     world.tamper = fence
     world.run(2000)
-    joins = len(world.asked(story.member, JoinGroupRequest))
+    joins = len(world.requests_of(story.member, JoinGroupRequest))
     while not story.member.errors:
         story.member.poll()
         world.run(100)
-    assert len(world.asked(story.member, JoinGroupRequest)) == joins
+    assert len(world.requests_of(story.member, JoinGroupRequest)) == joins
 
 
 def test_the_callbacks_of_a_commit_that_hangs_are_called_in_the_end() -> None:
@@ -308,11 +308,11 @@ def test_a_commit_that_nobody_waits_for_is_not_sent_twice_as_java(
     world = World({"t": 2})
     story = reading(world, **options)
     refuse_one_commit(world, code)
-    before = len(world.asked(story.member, OffsetCommitRequest))
+    before = len(world.requests_of(story.member, OffsetCommitRequest))
     story.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=once))
     world.run(3_000)
     assert isinstance(story.member.done["c"][1], Retriable if once else type(None))
-    assert len(world.asked(story.member, OffsetCommitRequest)) - before == sent
+    assert len(world.requests_of(story.member, OffsetCommitRequest)) - before == sent
 
 
 def test_a_commit_that_nobody_waits_for_ends_with_its_connection_as_java() -> None:
@@ -329,7 +329,7 @@ def test_a_commit_that_nobody_waits_for_ends_with_its_connection_as_java() -> No
     story.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=True))
     world.run(3_000)
     assert story.member.done["c"][1] is not None
-    assert len(world.asked(story.member, OffsetCommitRequest)) == 1
+    assert len(world.requests_of(story.member, OffsetCommitRequest)) == 1
 
 
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, False), (OURS, True)])
@@ -348,13 +348,13 @@ def test_a_fenced_commit_is_raised_and_the_member_stays_until_its_heartbeat_says
     """ConsumerCoordinator.OffsetCommitResponseHandler: the commit fails, and changes nothing else."""
     world = World({"t": 1})
     story = reading(world, **JAVA, group_instance_id="one")
-    joins = len(world.asked(story.member, JoinGroupRequest))
+    joins = len(world.requests_of(story.member, JoinGroupRequest))
     refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
     token = story.member.commit({tp("t", 0): 4})
     world.run(3_000)
     assert isinstance(story.member.done[token][1], Fenced)
-    assert (story.member.errors, story.member.heard("lost")) == ([], [])
-    assert len(world.asked(story.member, JoinGroupRequest)) == joins
+    assert (story.member.errors, story.member.changes_of("lost")) == ([], [])
+    assert len(world.requests_of(story.member, JoinGroupRequest)) == joins
 
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
@@ -364,12 +364,12 @@ def test_a_fenced_commit_that_nobody_waits_for_is_raised_by_every_poll(by_time: 
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}
     story = reading(world, **options, group_instance_id="one")
     member = story.member
-    joins = len(world.asked(member, JoinGroupRequest))
+    joins = len(world.requests_of(member, JoinGroupRequest))
     refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
     if not by_time:
         member.do(ev.Commit("token", {tp("t", 0): (4, None, "")}, 5_000, once=True))
     assert world.run(5_000, until=lambda: bool(member.errors))
-    commits = len(world.asked(member, OffsetCommitRequest))
+    commits = len(world.requests_of(member, OffsetCommitRequest))
     world.write("t", 0, "more")
     world.run(5_000)
     assert len(member.errors) > 3
@@ -377,9 +377,9 @@ def test_a_fenced_commit_that_nobody_waits_for_is_raised_by_every_poll(by_time: 
     token = member.commit({tp("t", 0): 4})
     world.run(100)
     assert isinstance(member.done[token][1], Fenced)
-    assert (len(member.records), member.heard("lost")) == (10, [])
-    assert len(world.asked(member, OffsetCommitRequest)) == commits
-    assert len(world.asked(member, JoinGroupRequest)) == joins
+    assert (len(member.records), member.changes_of("lost")) == (10, [])
+    assert len(world.requests_of(member, OffsetCommitRequest)) == commits
+    assert len(world.requests_of(member, JoinGroupRequest)) == joins
 
 
 @pytest.mark.parametrize(("options", "again"), [(JAVA, False), (OURS, True)])
@@ -409,8 +409,8 @@ def test_who_read_by_hand_before_joins_where_it_committed(options: dict[str, Any
     world.run(1_000)
     member.subscribe("t")
     assert world.run(until=lambda: member.owns() == {tp("t", 0)})
-    assert len(world.asked(member, FindCoordinatorRequest)) == 1
-    first = world.asked(member, JoinGroupRequest)[0]
+    assert len(world.requests_of(member, FindCoordinatorRequest)) == 1
+    first = world.requests_of(member, JoinGroupRequest)[0]
     assert first.reason == "consumer pro-actively leaving the group"
 
 

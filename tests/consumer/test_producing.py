@@ -50,7 +50,7 @@ def numbers_of(world: World, producer: Client) -> list[tuple[int, int, int]]:
     """Partition, epoch and first sequence number of each batch that was asked to be stored."""
     return [
         (entry.index, batch.producer_epoch, batch.base_sequence)
-        for request in world.asked(producer, ProduceRequest)
+        for request in world.requests_of(producer, ProduceRequest)
         for topic in request.topic_data
         for entry in topic.partition_data
         for batch in batches(entry.records or b"")
@@ -73,7 +73,7 @@ def test_a_batch_waits_for_linger_ms_and_goes_out_whole() -> None:
     assert 90 <= world.now - sent_at <= 130
     assert log_of(world, "t", 0) == numbers(0, 20)
     assert first.base_offset == 0
-    assert len(world.asked(a, ProduceRequest)) == 1
+    assert len(world.requests_of(a, ProduceRequest)) == 1
 
 
 def test_a_full_batch_does_not_wait() -> None:
@@ -248,7 +248,7 @@ def test_after_a_batch_was_given_up_the_rest_goes_out_under_the_next_epoch() -> 
     assert world.run(10_000, until=lambda: a.engine.open_records == 0)
     assert [batch.error is None for batch in sent] == [False] + [True] * 9
     assert log_of(world, "t", 0) == numbers(1, 10)
-    assert len(world.asked(a, InitProducerIdRequest)) == 1
+    assert len(world.requests_of(a, InitProducerIdRequest)) == 1
     assert [numbered[1:] for numbered in numbers_of(world, a)] == [(0, 0), *((1, at) for at in range(9))]
 
 
@@ -402,7 +402,7 @@ def test_new_topics_are_asked_for_alone() -> None:
     a = world.producer(linger_ms=0)
     for number in range(50):
         a.must_send(f"t{number}", "x")
-    assert max(len(request.topics or ()) for request in world.asked(a, MetadataRequest)) == 1
+    assert max(len(request.topics or ()) for request in world.requests_of(a, MetadataRequest)) == 1
 
 
 def test_an_idle_producer_of_ten_thousand_partitions_looks_at_none_of_them() -> None:
@@ -476,7 +476,7 @@ def test_what_is_given_up_while_the_connection_is_made_is_not_in_the_request() -
     assert new.error is None
     records = [
         entry.records
-        for request in world.asked(a, ProduceRequest)
+        for request in world.requests_of(a, ProduceRequest)
         for topic in request.topic_data
         for entry in topic.partition_data
     ]
@@ -546,7 +546,7 @@ def test_a_partition_that_is_gone_is_looked_for_less_and_less_often() -> None:
     a.tick()
     assert world.run(21_000, until=lambda: stuck.done)
     assert "the topic has 1 partitions now, and not this one" in str(stuck.error)
-    assert len(world.asked(a, MetadataRequest)) < 50
+    assert len(world.requests_of(a, MetadataRequest)) < 50
     fine = a.must_send("t", "fine", partition=0)
     a.tick()
     assert ended(world, fine)

@@ -193,11 +193,11 @@ def test_the_last_commit_wins_also_where_it_says_what_was_committed_before_the_o
     world.run(1000)
     assert a.done[token] == (None, None)
     assert world.committed("g", tp("t", 0)) == 10
-    before = len(world.asked(a, OffsetCommitRequest))
+    before = len(world.requests_of(a, OffsetCommitRequest))
     again = a.commit()
     world.run(1000)
     assert a.done[again] == (None, None)
-    assert len(world.asked(a, OffsetCommitRequest)) == before  # it is certain now: nothing is asked
+    assert len(world.requests_of(a, OffsetCommitRequest)) == before  # it is certain now: nothing is asked
 
 
 def test_an_answer_says_nothing_of_the_commit_behind_it() -> None:
@@ -246,7 +246,7 @@ def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
     a.pause_polling()
     forgotten_in_silence(world)
     a.commit({tp("t", 0): 3})
-    assert world.run(until=lambda: bool(a.heard("lost")))
+    assert world.run(until=lambda: bool(a.changes_of("lost")))
     token = a.commit()
     world.run(100)
     assert isinstance(a.done[token][1], CommitFailed)
@@ -282,7 +282,7 @@ def test_a_last_commit_that_fails_is_told_by_close() -> None:
     token = a.close()
     world.run(3000)
     assert isinstance(a.done[token][1], NotAuthorized)
-    assert [change.partitions for change in a.heard("uncommitted")] == [(tp("t", 0),)]
+    assert [change.partitions for change in a.changes_of("uncommitted")] == [(tp("t", 0),)]
 
 
 def test_a_last_commit_that_gets_no_answer_is_told_by_close() -> None:
@@ -332,7 +332,7 @@ def test_a_commit_that_fails_at_a_revocation_is_reported() -> None:
     b = world.consumer(**GROUP | {"partition_assignment_strategy": "range"})
     b.subscribe("t")
     world.run(3000)
-    assert a.heard("uncommitted")
+    assert a.changes_of("uncommitted")
     assert len(a.owns()) == len(b.owns()) == 1
 
 
@@ -386,7 +386,7 @@ def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repea
     world.run(10_000)
     commits = [
         request
-        for request in world.asked(a, OffsetCommitRequest)
+        for request in world.requests_of(a, OffsetCommitRequest)
         if request.topics[0].partitions[0].committed_offset
     ]
     assert 8 <= len(commits) <= 11
@@ -507,7 +507,7 @@ def test_a_fetch_that_can_not_be_answered_is_raised_and_not_repeated_all_the_tim
     a = world.consumer()
     a.assign({tp("t", 0): 0})
     world.run(10_000)
-    assert len(world.asked(a, FetchRequest)) <= 12
+    assert len(world.requests_of(a, FetchRequest)) <= 12
     assert {error.code for error in a.errors if isinstance(error, BrokerError)} == {code}
     world.tamper = None
     assert world.run(2000, until=lambda: a.values() == numbers(0, 10))
@@ -517,7 +517,7 @@ def test_an_error_of_one_partition_is_raised_however_much_there_is_of_others() -
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 1000))
     world.write("t", 1, "bad")
-    world.spoil("t", 1, batch=0)
+    world.corrupt_batch("t", 1, batch=0)
     a = world.consumer()
     a.limit, a.works_ms = 10, 100
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
@@ -593,7 +593,7 @@ def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_fi
     assert world.run(until=lambda: bool(a.errors))
     assert a.values() == numbers(0, 10)
     assert isinstance(a.errors[0], RecordError)
-    assert len(world.asked(a, FetchRequest)) <= 12
+    assert len(world.requests_of(a, FetchRequest)) <= 12
 
 
 def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_less() -> None:
@@ -613,7 +613,7 @@ def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_l
     a = world.consumer()
     a.assign({tp("t", 0): 5})
     world.run(10_000)
-    assert len(world.asked(a, FetchRequest)) <= 30
+    assert len(world.requests_of(a, FetchRequest)) <= 30
     assert a.values() == []
     world.tamper = None
     assert world.run(2000, until=lambda: a.values() == numbers(5, 10))
@@ -630,7 +630,7 @@ def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
     assert isinstance(a.errors[0], EncodeError)
     assert "JoinGroup" in str(a.errors[0])
     assert "v4" in str(a.errors[0])
-    assert len(world.asked(a, FindCoordinatorRequest)) <= 2
+    assert len(world.requests_of(a, FindCoordinatorRequest)) <= 2
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -640,7 +640,7 @@ def test_a_member_leaves_in_every_version_of_leave_group(version: int) -> None:
     a.engine.core.network.caps[13] = version
     a.close()
     world.run(500)
-    assert len(world.asked(a, LeaveGroupRequest)) == 1
+    assert len(world.requests_of(a, LeaveGroupRequest)) == 1
     b = world.consumer(**GROUP)
     b.subscribe("t")
     assert world.run(500, until=lambda: b.owns() == {tp("t", 0)})
@@ -664,7 +664,7 @@ def test_a_topic_that_does_not_exist_is_asked_for_less_and_less() -> None:
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t")
     world.run(60_000)
-    assert 5 <= len(world.asked(a, MetadataRequest)) <= 20
+    assert 5 <= len(world.requests_of(a, MetadataRequest)) <= 20
     world.create("t", 1)
     world.write("t", 0, "x")
     assert world.run(15_000, until=lambda: a.values() == ["x"])
@@ -684,7 +684,7 @@ def test_look_ups_of_a_coordinator_that_is_never_there_wait_longer_each_time() -
     a.assign({tp("t", 0): 0})
     a.commit({tp("t", 0): 5})
     world.run(10_000)
-    assert 8 <= len(world.asked(a, FindCoordinatorRequest)) <= 20
+    assert 8 <= len(world.requests_of(a, FindCoordinatorRequest)) <= 20
 
 
 def test_a_coordinator_that_never_is_one_is_not_asked_faster_and_faster() -> None:
@@ -694,7 +694,7 @@ def test_a_coordinator_that_never_is_one_is_not_asked_faster_and_faster() -> Non
     a.assign({tp("t", 0): 0})
     a.commit({tp("t", 0): 5})
     world.run(10_000)
-    assert len(world.asked(a, FindCoordinatorRequest)) <= 20
+    assert len(world.requests_of(a, FindCoordinatorRequest)) <= 20
 
 
 def test_two_clients_do_not_come_back_at_the_same_moments() -> None:
@@ -728,7 +728,7 @@ def test_a_reading_consumer_closes_its_fetch_session() -> None:
     world.run(100)
     a.close()
     assert world.run(2000, until=lambda: not a.alive)
-    assert world.asked(a, FetchRequest)[-1].session_epoch == -1
+    assert world.requests_of(a, FetchRequest)[-1].session_epoch == -1
 
 
 def test_after_a_pause_longer_than_the_session_nothing_that_was_buffered_is_delivered() -> None:
@@ -766,7 +766,7 @@ def test_a_silent_coordinator_for_longer_than_the_session_loses() -> None:
     world = filled()
     a = reading(world)
     world.down = True
-    assert world.run(3600, until=lambda: bool(a.heard("lost")))
+    assert world.run(3600, until=lambda: bool(a.changes_of("lost")))
 
 
 @pytest.mark.parametrize("reaches", [True, False])
@@ -792,7 +792,7 @@ def test_a_member_whose_joins_are_lost_has_let_go_before_another_reads_on(reache
     b = world.consumer(**options)
     b.subscribe("t")
     assert world.run(60_000, until=lambda: len(b.owned) == 2)
-    assert len(a.heard("lost")) == 1
+    assert len(a.changes_of("lost")) == 1
     assert a.owned == set()
     assert any(isinstance(request, HeartbeatRequest) for request in swallowed)
 
@@ -805,9 +805,9 @@ def test_the_starts_of_all_partitions_are_saved_by_one_commit() -> None:
     a = world.consumer(**GROUP)
     a.subscribe("t")
     world.run(2000)
-    assert len(world.asked(a, OffsetCommitRequest)) == 1
+    assert len(world.requests_of(a, OffsetCommitRequest)) == 1
     assert [world.committed("g", tp("t", index)) for index in range(300)] == [0] * 300
-    assert len(world.asked(a, JoinGroupRequest)) == 2
+    assert len(world.requests_of(a, JoinGroupRequest)) == 2
 
 
 def test_a_broker_that_is_silent_while_starts_are_saved_costs_time_only() -> None:

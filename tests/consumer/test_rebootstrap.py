@@ -64,7 +64,7 @@ def test_a_cluster_that_asks_for_it_is_looked_for_at_the_bootstrap_addresses(bro
         "broker:9092: REBOOTSTRAP_REQUIRED (129)"
     ]
     reads(world, a, "x", "y")
-    assert len(a.heard("reachable")) == 1
+    assert len(a.changes_of("reachable")) == 1
 
 
 def test_without_recovery_such_an_answer_is_taken_as_any_other() -> None:
@@ -78,7 +78,7 @@ def test_without_recovery_such_an_answer_is_taken_as_any_other() -> None:
         required(2) if isinstance(request, MetadataRequest) else None
     )
     assert world.run(20_000, until=lambda: set(a.engine.core.view.brokers) == {1, 2})
-    assert a.heard("unreachable") == []
+    assert a.changes_of("unreachable") == []
 
 
 def test_who_has_no_metadata_for_long_forgets_the_brokers_that_it_knew() -> None:
@@ -119,7 +119,7 @@ def test_a_broker_that_knows_of_no_broker_yet_tells_nothing() -> None:
     assert set(a.engine.core.view.brokers) == {1, 2}
     reads(world, a, "x", "y")
     world.tamper = None
-    assert world.run(20_000, until=lambda: bool(a.heard("reachable")))
+    assert world.run(20_000, until=lambda: bool(a.changes_of("reachable")))
 
 
 def test_a_producer_begins_again_too() -> None:

@@ -66,7 +66,7 @@ def test_what_is_refused_for_longer_than_a_moment_is_told_with_the_brokers_error
     request_: Any, code: ErrorCode
 ) -> None:
     _, a = refused(request_, code, FAILURE_REPORT_DELAY_MS + 5_000)
-    [change] = a.heard("refused")
+    [change] = a.changes_of("refused")
     assert change.reason.startswith(request_.__name__.removesuffix("Request"))
     assert code.name in change.reason
     assert "retrying" in change.reason
@@ -82,7 +82,7 @@ def test_a_check_of_the_position_that_is_refused_is_told() -> None:
     refuse(world, OffsetForLeaderEpochRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     world.elect("t", 0)
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
-    [change] = a.heard("refused")
+    [change] = a.changes_of("refused")
     assert change.partitions == (T0,)
     assert change.reason.startswith("OffsetForLeaderEpoch has failed for 5 s: NOT_LEADER_OR_FOLLOWER")
 
@@ -91,21 +91,21 @@ def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() 
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
-    assert world.run(until=lambda: a.heard("assigned"))
+    assert world.run(until=lambda: a.changes_of("assigned"))
     refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
-    [change] = a.heard("refused")
+    [change] = a.changes_of("refused")
     assert re.match(r"Heartbeat has failed for \d+ s: GROUP_AUTHORIZATION_FAILED", change.reason)
     assert "needs an ACL that allows READ on the group; retrying" in change.reason
     refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, 0)
     world.run(600_000)
-    assert not a.heard("lost")
+    assert not a.changes_of("lost")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_an_answer_to_a_heartbeat_that_is_none_of_it_is_no_refusal(code: ErrorCode) -> None:
     _, a = refused(HeartbeatRequest, code, 60_000)
-    assert not [one for one in a.heard("refused") if one.reason.startswith("Heartbeat")]
+    assert not [one for one in a.changes_of("refused") if one.reason.startswith("Heartbeat")]
 
 
 def test_what_is_refused_for_a_moment_is_no_news() -> None:
@@ -114,12 +114,12 @@ def test_what_is_refused_for_a_moment_is_no_news() -> None:
         refuse(world, request, code, 0)
         assert world.run(until=lambda a=a: len(a.records) == 1)
         world.run(60_000)
-        assert a.heard("refused") == []
+        assert a.changes_of("refused") == []
 
 
 def test_it_is_told_again_after_growing_gaps() -> None:
     _, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 240_000)
-    at = [change.at for change in a.heard("refused")]
+    at = [change.at for change in a.changes_of("refused")]
     gaps = [later - sooner for sooner, later in pairwise(at)]
     assert [round(gap / FIRST_REPORT_INTERVAL_MS) for gap in gaps] == [1, 2, 4]
 
@@ -160,7 +160,7 @@ def test_close_doesnt_wait_for_a_start_that_is_refused_and_tells_that_it_isnt_sa
     a.close()
     assert world.run(until=lambda: a.engine.closed)
     assert world.now - before < 1_500
-    [change] = a.heard("uncommitted")
+    [change] = a.changes_of("uncommitted")
     assert change.partitions == (T0,)
     assert "COORDINATOR_LOAD_IN_PROGRESS" in change.reason
 
@@ -170,15 +170,15 @@ def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({T0: None, tp("t", 9): None})
     world.run(1_000)
-    [change] = a.heard("missing")
+    [change] = a.changes_of("missing")
     assert (change.partitions, change.reason) == ((tp("t", 9),), "topic 't' has 1 partition (yet)")
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
-    [again] = a.heard("refused")
+    [again] = a.changes_of("refused")
     assert again.partitions == (tp("t", 9),)
     world.grow("t", 10)
     world.write("t", 9, "x")
     assert world.run(until=lambda: a.values() == ["x"])
-    assert len(a.heard("missing")) == 1
+    assert len(a.changes_of("missing")) == 1
 
 
 def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_waits_for_better() -> None:
@@ -196,13 +196,13 @@ def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_wai
     world.tamper = lie
     a.subscribe("t")
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
-    [change] = a.heard("refused")
+    [change] = a.changes_of("refused")
     assert change.reason.startswith("Assignment has failed for ")
     assert "does not match the current subscription; retrying" in change.reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
     world.run(2 * FIRST_REPORT_INTERVAL_MS)
-    assert len(a.heard("refused")) == 1
+    assert len(a.changes_of("refused")) == 1
 
 
 class Fickle(World):
@@ -211,7 +211,7 @@ class Fickle(World):
     lies: int | None = 0
 
     def _reply(self, wire: Wire, body: bytes) -> None:
-        key, version = self.keys[wire.conn]
+        key, version = self.pending_requests[wire.conn]
         if key == SyncGroupRequest.__api_key__ and self.lies is not None:
             number, answer = decode_response(body, SyncGroupResponse, version)
             assert isinstance(answer, SyncGroupResponse)
@@ -232,14 +232,14 @@ def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_an
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     assert world.lies is not None
     assert 10 <= world.lies <= 20
-    [change] = a.heard("refused")
+    [change] = a.changes_of("refused")
     assert change.reason.startswith("Assignment has failed for ")
     assert "need to revoke partitions and re-join; retrying" in change.reason
     world.lies = None
     world.write("t", 1, "y")
     assert world.run(60_000, until=lambda: set(a.values()) == {"x", "y"})
     world.run(2 * FIRST_REPORT_INTERVAL_MS)
-    assert len(a.heard("refused")) == 1
+    assert len(a.changes_of("refused")) == 1
 
 
 def test_reasons_that_take_turns_are_told_once_each() -> None:
@@ -255,17 +255,17 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
     for place in (*places, *places):
         brokers[2] = place
         world.run((FIRST_REPORT_INTERVAL_MS - 2_000) // 6)
-    told = [change.reason for change in a.heard("unreachable")]
+    told = [change.reason for change in a.changes_of("unreachable")]
     assert [[place.host in why for place in places[1:]] for why in told] == [
         [False, False],
         [True, False],
         [False, True],
     ]
     world.start_broker(1)
-    assert world.run(30_000, until=lambda: bool(a.heard("reachable")))
+    assert world.run(30_000, until=lambda: bool(a.changes_of("reachable")))
     world.stop_broker(1)
     world.run(10_000)
-    assert len(a.heard("unreachable")) > len(told)  # it is news again
+    assert len(a.changes_of("unreachable")) > len(told)  # it is news again
 
 
 def test_a_cluster_that_stays_away_is_told_again_after_growing_gaps_and_that_it_is_back() -> None:
@@ -275,12 +275,12 @@ def test_a_cluster_that_stays_away_is_told_again_after_growing_gaps_and_that_it_
     assert world.run(until=a.is_stable)
     world.stop_broker(1)
     world.run(4 * FIRST_REPORT_INTERVAL_MS)
-    assert a.heard("reachable") == []
-    repeated = [change for change in a.heard("unreachable") if "s now" in change.reason]
+    assert a.changes_of("reachable") == []
+    repeated = [change for change in a.changes_of("unreachable") if "s now" in change.reason]
     assert [round(int(one.reason.split()[-3]) * 1000 / FIRST_REPORT_INTERVAL_MS) for one in repeated] == [
         1,
         3,
     ]
     world.start_broker(1)
-    assert world.run(30_000, until=lambda: bool(a.heard("reachable")))
-    assert len(a.heard("reachable")) == 1
+    assert world.run(30_000, until=lambda: bool(a.changes_of("reachable")))
+    assert len(a.changes_of("reachable")) == 1

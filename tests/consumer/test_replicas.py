@@ -107,7 +107,7 @@ def test_what_a_follower_refuses_the_leader_tells(code: ErrorCode) -> None:
     near = Near(code)
     a = near.reads()
     assert near.world.run(1_000, until=lambda: len(a.records) == 10)
-    assert not a.heard("reset")
+    assert not a.changes_of("reset")
 
 
 def test_what_the_leader_refuses_too_is_told() -> None:

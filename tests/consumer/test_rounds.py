@@ -36,7 +36,7 @@ def test_partitions_whose_leaders_are_not_known_yet_are_all_asked_for_at_once(br
     consumer.assign(dict.fromkeys(PARTITIONS))
     # Connect, versions, metadata; leaders: (connect, versions,) offsets; records.
     assert rounds_to_all_records(world, consumer) <= (5.5 if brokers == 1 else 7)
-    assert len(world.asked(consumer, ListOffsetsRequest)) == brokers
+    assert len(world.requests_of(consumer, ListOffsetsRequest)) == brokers
 
 
 def test_a_group_that_begins_takes_no_round_more_than_its_questions() -> None:

@@ -15,7 +15,7 @@ from kproto.errors import ConfigError
 from kproto.messages.headers import decode_request
 from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
-from kproto.testing.world.trace import Asked
+from kproto.testing.world.trace import RequestEntry
 from tests.consumer.test_producing import log_of, numbers
 from tests.consumer.world import Producer, World
 
@@ -27,7 +27,7 @@ def ways_of(world: World) -> list[tuple[int, int, str]]:
     """Connection, partition and first record of every batch, as the broker read them."""
     found: list[tuple[int, int, str]] = []
     for entry in world.entries:
-        if isinstance(entry.data, Asked):
+        if isinstance(entry.data, RequestEntry):
             request = decode_request(entry.data.body).request
             if isinstance(request, ProduceRequest):
                 found += [
@@ -160,7 +160,7 @@ def test_a_broker_that_allows_no_further_connection_is_written_to_through_one(ki
 
     def refused(client: Producer, key: int, host: str, port: int) -> None:
         if kind == "refuse":
-            client.refused(key, "connection refused")
+            client.on_refused(key, "connection refused")
 
     world.open = refused  # type: ignore[method-assign,assignment]
     began = world.now

@@ -94,7 +94,7 @@ class Schedule:
             member.callback_ms = member.works_ms = 0
             if member.owns():
                 member.resume(*member.owns())
-            member.go_on_polling()
+            member.resume_polling()
         world.run(12_000)
         for partition in range(self.partitions):
             world.write("t", partition, "last")
@@ -162,7 +162,7 @@ def cut(schedule: Schedule, who: Consumer) -> None:
 def stay_away(schedule: Schedule, who: Consumer) -> None:
     who.pause_polling()
     wait = schedule.random.choice([500, 3000])
-    schedule.world.later(wait, lambda: who.go_on_polling() if who in schedule.living() else None)
+    schedule.world.call_later(wait, lambda: who.resume_polling() if who in schedule.living() else None)
 
 
 def elect(schedule: Schedule, who: Consumer) -> None:
@@ -183,7 +183,7 @@ def stop_broker(schedule: Schedule, who: Consumer) -> None:
     node = schedule.random.choice(sorted(world.brokers) or [1])
     world.stop_broker(node)
     wait = schedule.random.choice([200, 2500, 5000])
-    world.later(wait, lambda: None if node in world.brokers else world.start_broker(node))
+    world.call_later(wait, lambda: None if node in world.brokers else world.start_broker(node))
 
 
 MOVES: list[Callable[[Schedule, Consumer], None]] = [

@@ -263,8 +263,8 @@ def test_a_consumer_that_is_throttled_reads_on_later_and_keeps_its_partitions() 
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     assert world.run(25_000, until=lambda: a.values() == ["x"])
     for kind in ("lost", "refused", "unreachable", "uncommitted"):
-        assert a.heard(kind) == [], kind
-    told = a.heard("throttled")
+        assert a.changes_of(kind) == [], kind
+    told = a.changes_of("throttled")
     assert len(told) == 2
     assert "asks for 20.0 s without requests" in told[0].reason
 
@@ -276,8 +276,8 @@ def test_a_first_fetch_that_is_throttled_is_no_refusal() -> None:
     a.assign({T0: None})
     world.write("t", 0, "x")
     world.run(20_000)
-    assert a.heard("refused") == []
-    assert a.heard("throttled") == []
+    assert a.changes_of("refused") == []
+    assert a.changes_of("throttled") == []
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     assert world.run(2_000, until=lambda: a.values() == ["x"])
 
@@ -295,7 +295,7 @@ def test_a_quiet_that_is_longer_than_a_request_may_take_fails_no_fetch() -> None
     assert a.values() == []
     assert sent(world, MetadataRequest, before) == []  # nothing failed that somebody looks for reasons of
     assert world.run(20_000, until=lambda: a.values() == ["x"])
-    assert a.heard("refused") == []
+    assert a.changes_of("refused") == []
 
 
 def test_a_producer_that_is_throttled_sends_more_at_once_later() -> None:

@@ -225,7 +225,7 @@ class Chaos:
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []
             for one in held:
-                self.world.later(self.random.choice([0, 1, 5]), functools.partial(self.arrives, *one))
+                self.world.call_later(self.random.choice([0, 1, 5]), functools.partial(self.arrives, *one))
         if not isinstance(request, ProduceRequest) or not request.topic_data:
             return None
         if self.random.random() >= self.late:
@@ -234,7 +234,7 @@ class Chaos:
             self.held.append((request, version))
         else:
             wait = self.random.choice([10, 100, 500, 1_000])
-            self.world.later(wait, lambda: self.arrives(request, version))
+            self.world.call_later(wait, lambda: self.arrives(request, version))
         self.world.cut(client)
         return ProduceResponse(responses=[])
 
@@ -242,7 +242,7 @@ class Chaos:
         topic = request.topic_data[0]
         name = topic.name or next(one.name for one in self.world.cluster.topics if one.id == topic.topic_id)
         leader = self.world._leader(tp(name, topic.partition_data[0].index))
-        self.world._ask(request, version, leader)
+        self.world._request(request, version, leader)
 
     def elect(self) -> None:
         self.world.elect(*self.random.choice(PARTITIONS), self.random.choice(sorted(self.world.brokers)))

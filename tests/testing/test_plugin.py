@@ -92,9 +92,9 @@ def test_a_topic_that_comes_is_waited_for(kafka):
     asked = []
     def there():
         if len(asked) == 1:
-            kafka.create_topic("later")
+            kafka.create_topic("call_later")
         asked.append(1)
-        return not kafka.records("later")
+        return not kafka.records("call_later")
     kafka.wait_until(there)
     assert len(asked) == 2
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..world import World
-from ..world.user_code import looked
+from ..world.user_code import check_invariant
 from .always import a_fenced_member_is_silent, no_partition_has_two_owners
 from .at_rest import (
     every_record_was_delivered,
@@ -118,7 +118,7 @@ def check(world: World, *claims: Claim) -> None:
     """
     try:
         for claim in claims or (*ALWAYS, *OF_THE_STORY, *AT_REST):
-            looked(claim, world)
+            check_invariant(claim, world)
     except Broken as found:
         told = raised(world)
         if told:

@@ -47,16 +47,18 @@ def a_fenced_member_is_silent(world: World) -> None:
     """I3: who hears that it is no member any more hands out nothing until it is assigned something anew; but
     for sarama-cluster, which does.
     """
-    last = world.seen[-1] if world.seen else None
-    if last is None or last.what != "delivered":
+    last = world.observations[-1] if world.observations else None
+    if last is None or last.kind != "delivered":
         return
-    client = world.clients[last.who]
+    client = world.clients[last.source]
     if isinstance(client, Member) and not client.is_silent_when_fenced:
         return
-    for seen in reversed(world.seen):
-        if seen.who != last.who:
+    for seen in reversed(world.observations):
+        if seen.source != last.source:
             continue
-        if seen.what in ("assigned", "subscribed"):
+        if seen.kind in ("assigned", "subscribed"):
             return
-        if seen.what == "fenced":
-            raise broken(world, last.who, f"was fenced ({seen.detail}) and hands out {last.partitions}", last)
+        if seen.kind == "fenced":
+            raise broken(
+                world, last.source, f"was fenced ({seen.detail}) and hands out {last.partitions}", last
+            )

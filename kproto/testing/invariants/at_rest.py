@@ -37,17 +37,17 @@ def every_record_was_delivered(world: World) -> None:
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [consumer for consumer in consumers(world) if consumer.group == group]
-        if not any(member.alive and member.is_polling and not member.is_over for member in members):
+        if not any(member.alive and member.is_polling and not member.has_final_error for member in members):
             continue
         given: dict[TopicPartition, set[int]] = {}
         skipped = {partition for name, partition in passed_over_by_others(world) if name == group}
-        for seen in world.seen:
-            client = world.clients.get(seen.who)
+        for seen in world.observations:
+            client = world.clients.get(seen.source)
             if client is None or client.group != group:
                 continue
-            if seen.what == "delivered":
+            if seen.kind == "delivered":
                 given.setdefault(seen.partitions[0], set()).update(seen.detail)
-            elif seen.what == "sought":
+            elif seen.kind == "sought":
                 skipped.update(seen.partitions or world.partitions())
         if any(member.options.auto_offset_reset != "earliest" for member in members):
             continue
@@ -64,7 +64,7 @@ def every_record_was_delivered(world: World) -> None:
 def _unseen(world: World, group_id: str) -> set[TopicPartition]:
     """What nobody is assigned, where who divides doesn't look for new partitions."""
     group = world.cluster.classic_coordinator.groups.get(group_id)
-    others = [one for one in world.living(Member) if one.group == group_id]
+    others = [one for one in world.alive_clients(Member) if one.group == group_id]
     if group is None or all(one.sees_growth or one.member_id != group.leader for one in others):
         return set()
     plans = [Assignment.decode(member.assignment).partitions for member in group.members.values()]
@@ -78,9 +78,11 @@ def the_group_converges(world: World) -> None:
     }:
         members = [consumer for consumer in consumers(world) if consumer.group == group_id and consumer.alive]
         able = [
-            member for member in members if member.is_polling and member.engine.topics and not member.is_over
+            member
+            for member in members
+            if member.is_polling and member.engine.topics and not member.has_final_error
         ]
-        others = [one for one in world.living(Member) if one.group == group_id]
+        others = [one for one in world.alive_clients(Member) if one.group == group_id]
         if not able or others or len(able) < len([member for member in members if member.engine.topics]):
             continue
         group = world.cluster.classic_coordinator.groups.get(group_id)

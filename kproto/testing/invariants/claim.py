@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ...group.subscription import TopicPartition
-from ..world import Consumer, Member, Seen, World
+from ..world import Consumer, Member, Observation, World
 
 Claim = Callable[[World], None]
 
@@ -23,7 +23,7 @@ class Broken(AssertionError):
     """A claim that doesn't hold."""
 
 
-def broken(world: World, who: str, why: str, seen: Seen | None = None) -> Broken:
+def broken(world: World, who: str, why: str, seen: Observation | None = None) -> Broken:
     """That a claim doesn't hold: of whom, why, and when."""
     when = f"turn {seen.turn}, {seen.at} ms" if seen else f"turn {world.turns}, {world.now} ms"
     return Broken(f"{who}: {why} ({when} of World(seed={world.seed}))")
@@ -31,8 +31,8 @@ def broken(world: World, who: str, why: str, seen: Seen | None = None) -> Broken
 
 def raised(world: World) -> str:
     """What each client raised last, and how often it raised; empty where nobody did."""
-    times = Counter(seen.who for seen in world.seen if seen.what == "raised")
-    last = {seen.who: seen for seen in world.seen if seen.what == "raised"}
+    times = Counter(seen.source for seen in world.observations if seen.kind == "raised")
+    last = {seen.source: seen for seen in world.observations if seen.kind == "raised"}
     return "; ".join(
         f"{who} raised {times[who]} times, the last: {seen.detail!r} ({seen.at} ms)"
         for who, seen in last.items()
@@ -44,15 +44,15 @@ def consumers(world: World) -> list[Consumer]:
     return [client for client in world.clients.values() if isinstance(client, Consumer)]
 
 
-def stories(world: World) -> Iterator[tuple[str, list[Seen]]]:
+def stories(world: World) -> Iterator[tuple[str, list[Observation]]]:
     """Each subscribing consumer's own part of what was seen."""
-    found: dict[str, list[Seen]] = {
+    found: dict[str, list[Observation]] = {
         consumer.name: [] for consumer in consumers(world) if consumer.group is not None
     }
-    for seen in world.seen:
-        if seen.who in found:
-            found[seen.who].append(seen)
-    yield from ((name, story) for name, story in found.items() if any(s.what == "assigned" for s in story))
+    for seen in world.observations:
+        if seen.source in found:
+            found[seen.source].append(seen)
+    yield from ((name, story) for name, story in found.items() if any(s.kind == "assigned" for s in story))
 
 
 def passed_over_by_others(world: World) -> set[tuple[str, TopicPartition]]:
@@ -64,24 +64,24 @@ def passed_over_by_others(world: World) -> set[tuple[str, TopicPartition]]:
         return found
     owners: dict[tuple[str | None, TopicPartition], object] = {}
     given: dict[tuple[str | None, TopicPartition], set[int]] = {}
-    for seen in world.seen:
-        client = world.clients.get(seen.who)
-        if seen.what == "stored":
+    for seen in world.observations:
+        client = world.clients.get(seen.source)
+        if seen.kind == "stored":
             for partition, offset in seen.detail.items():
-                key = (seen.who, partition)
+                key = (seen.source, partition)
                 missing = not_given(world, partition, given.get(key, set()), offset)
                 if missing is not None and isinstance(owners.get(key), Member):
                     found.add(key)
-        elif client is not None and seen.what == "assigned":
+        elif client is not None and seen.kind == "assigned":
             owners.update(((client.group, partition), client) for partition in seen.partitions)
-        elif client is not None and seen.what == "delivered":
+        elif client is not None and seen.kind == "delivered":
             given.setdefault((client.group, seen.partitions[0]), set()).update(seen.detail)
     return found
 
 
 def readable(world: World, partition: TopicPartition, offset: int) -> int:
     """The first offset from `offset` on that holds a record."""
-    while (partition, offset) in world.markers:
+    while (partition, offset) in world.marker_offsets:
         offset += 1
     return offset
 
@@ -91,6 +91,6 @@ def not_given(world: World, partition: TopicPartition, given: set[int], end: int
     if world.partition(partition) is None:
         return None
     for offset in range(world.log(partition).start_offset, end):
-        if offset not in given and (partition, offset) not in world.markers:
+        if offset not in given and (partition, offset) not in world.marker_offsets:
             return offset
     return None

@@ -22,11 +22,11 @@ def nothing_of_a_revoked_partition_is_delivered(world: World) -> None:
     for name, story in stories(world):
         owned: set[TopicPartition] = set()
         for seen in story:
-            if seen.what == "assigned":
+            if seen.kind == "assigned":
                 owned.update(seen.partitions)
-            elif seen.what in ("revoked", "lost"):
+            elif seen.kind in ("revoked", "lost"):
                 owned.difference_update(seen.partitions)
-            elif seen.what == "delivered" and not owned.issuperset(seen.partitions):
+            elif seen.kind == "delivered" and not owned.issuperset(seen.partitions):
                 raise broken(world, name, f"delivers {seen.partitions[0]}, which it doesn't have", seen)
 
 
@@ -38,10 +38,10 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
     for name, story in stories(world):
         expected: dict[TopicPartition, int] = {}
         for seen in story:
-            if seen.what in MOVES:
+            if seen.kind in MOVES:
                 for partition in seen.partitions or tuple(expected):
                     expected.pop(partition, None)
-            elif seen.what == "delivered":
+            elif seen.kind == "delivered":
                 [partition] = seen.partitions
                 if partition in world.disturbed:
                     continue
@@ -62,17 +62,17 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
     for consumer in consumers(world):
         fresh: dict[TopicPartition, int | None] = {}
         stored: dict[TopicPartition, int] = {}
-        for seen in world.seen:
-            if seen.what == "stored" and seen.who == consumer.group:
+        for seen in world.observations:
+            if seen.kind == "stored" and seen.source == consumer.group:
                 stored.update(seen.detail)
-            if seen.who != consumer.name:
+            if seen.source != consumer.name:
                 continue
-            if seen.what == "assigned":
+            if seen.kind == "assigned":
                 fresh.update({partition: stored.get(partition) for partition in seen.partitions})
-            elif seen.what == "sought" or seen.what in ENDS:
+            elif seen.kind == "sought" or seen.kind in ENDS:
                 for partition in seen.partitions or tuple(fresh):
                     fresh.pop(partition, None)
-            elif seen.what == "delivered":
+            elif seen.kind == "delivered":
                 [partition] = seen.partitions
                 if partition in fresh:
                     start = fresh.pop(partition)
@@ -95,22 +95,22 @@ def the_last_seek_wins(world: World) -> None:
         sought: dict[TopicPartition, int] = {}
         beyond: set[TopicPartition] = set()
         for seen in story:
-            if seen.what == "beyond":
+            if seen.kind == "beyond":
                 beyond.update(seen.partitions)
-            elif seen.what == "reset":
+            elif seen.kind == "reset":
                 for partition in beyond.intersection(seen.partitions, sought):
                     sought[partition] = seen.detail[0]
                 beyond.difference_update(seen.partitions)
-            elif seen.what == "sought":
+            elif seen.kind == "sought":
                 beyond.difference_update(seen.partitions)
                 for partition in seen.partitions:
                     sought.pop(partition, None)
                     if isinstance(seen.detail, int):
                         sought[partition] = seen.detail
-            elif seen.what in ENDS or seen.what == "assigned":
+            elif seen.kind in ENDS or seen.kind == "assigned":
                 for partition in seen.partitions or tuple(sought):
                     sought.pop(partition, None)
-            elif seen.what == "delivered" and seen.partitions[0] in sought:
+            elif seen.kind == "delivered" and seen.partitions[0] in sought:
                 [partition] = seen.partitions
                 wanted = readable(world, partition, sought.pop(partition))
                 if partition not in world.disturbed and seen.detail[0] != wanted:
@@ -123,11 +123,11 @@ def nothing_paused_is_delivered(world: World) -> None:
     for name, story in stories(world):
         paused: set[TopicPartition] = set()
         for seen in story:
-            if seen.what == "paused":
+            if seen.kind == "paused":
                 paused.update(seen.partitions)
-            elif seen.what == "resumed" or seen.what in ENDS or seen.what == "assigned":
+            elif seen.kind == "resumed" or seen.kind in ENDS or seen.kind == "assigned":
                 paused.difference_update(seen.partitions or tuple(paused))
-            elif seen.what == "delivered" and paused.intersection(seen.partitions):
+            elif seen.kind == "delivered" and paused.intersection(seen.partitions):
                 raise broken(world, name, f"delivers {seen.partitions[0]}, which is paused", seen)
 
 
@@ -142,43 +142,43 @@ def what_is_committed_was_delivered(world: World) -> None:
         consumer.name for consumer in consumers(world) if consumer.options.auto_offset_reset != "earliest"
     }
     grown: set[TopicPartition] = set()
-    for seen in world.seen:
-        if seen.what == "stored":
+    for seen in world.observations:
+        if seen.kind == "stored":
             for partition, offset in seen.detail.items():
-                key = (seen.who, partition)
+                key = (seen.source, partition)
                 missing = not_given(world, partition, given.get(key, set()), offset)
                 if missing is not None and key not in excused and partition not in world.disturbed:
                     raise broken(
-                        world, seen.who, f"{partition} is committed at {offset} without {missing}", seen
+                        world, seen.source, f"{partition} is committed at {offset} without {missing}", seen
                     )
             continue
-        if seen.what == "grown":
+        if seen.kind == "grown":
             grown.update(seen.partitions)
-        group = groups.get(seen.who)
+        group = groups.get(seen.source)
         if group is None:
             continue
-        if seen.what == "delivered":
+        if seen.kind == "delivered":
             given.setdefault((group, seen.partitions[0]), set()).update(seen.detail)
-        elif seen.what == "reset" and seen.who in late:
+        elif seen.kind == "reset" and seen.source in late:
             for partition in set(seen.partitions) - grown:
                 given.setdefault((group, partition), set()).update(range(seen.detail[0]))
-        elif seen.what == "sought":  # the application's own wish to leave something out
+        elif seen.kind == "sought":  # the application's own wish to leave something out
             excused.update((group, partition) for partition in seen.partitions or world.partitions())
 
 
 def what_commit_reported_is_committed(world: World) -> None:
     """When a commit has said yes, the coordinator had these offsets, or later ones of the same group."""
     stored: dict[tuple[str, TopicPartition], list[int]] = {}
-    for seen in world.seen:
-        if seen.what == "stored":
+    for seen in world.observations:
+        if seen.kind == "stored":
             for partition, offset in seen.detail.items():
-                stored.setdefault((seen.who, partition), []).append(readable(world, partition, offset))
-        elif seen.what == "committed" and seen.detail[2] is None:
-            group = world.clients[seen.who].group or ""
+                stored.setdefault((seen.source, partition), []).append(readable(world, partition, offset))
+        elif seen.kind == "committed" and seen.detail[2] is None:
+            group = world.clients[seen.source].group or ""
             for partition, offset in seen.detail[1].items():
                 if readable(world, partition, offset) not in stored.get((group, partition), []):
                     why = f"a commit of {partition} at {offset} said yes, and nothing was stored"
-                    raise broken(world, seen.who, why, seen)
+                    raise broken(world, seen.source, why, seen)
 
 
 def a_commit_costs_no_partition(world: World) -> None:
@@ -188,11 +188,11 @@ def a_commit_costs_no_partition(world: World) -> None:
     for name, story in stories(world):
         fenced = False
         for seen in story:
-            if seen.what == "assigned":
+            if seen.kind == "assigned":
                 fenced = False
-            elif seen.what == "fenced":
+            elif seen.kind == "fenced":
                 fenced = True
-            elif seen.what == "losing" and "OFFSET_COMMIT" in (seen.detail or "") and not fenced:
+            elif seen.kind == "losing" and "OFFSET_COMMIT" in (seen.detail or "") and not fenced:
                 raise broken(world, name, f"is a member, and loses {seen.partitions}: {seen.detail}", seen)
 
 
@@ -201,14 +201,14 @@ def no_committed_offset_is_reset(world: World) -> None:
     for consumer in consumers(world):
         stored: dict[TopicPartition, int] = {}
         sought: set[TopicPartition] = set()
-        for seen in world.seen:
-            if seen.what == "stored" and seen.who == consumer.group:
+        for seen in world.observations:
+            if seen.kind == "stored" and seen.source == consumer.group:
                 stored.update(seen.detail)
-            elif seen.who == consumer.name and seen.what == "assigned":
+            elif seen.source == consumer.name and seen.kind == "assigned":
                 sought.difference_update(seen.partitions)
-            elif seen.who == consumer.name and seen.what == "sought":
+            elif seen.source == consumer.name and seen.kind == "sought":
                 sought.update(seen.partitions or world.partitions())
-            elif seen.who == consumer.name and seen.what == "reset":
+            elif seen.source == consumer.name and seen.kind == "reset":
                 for partition in seen.partitions:
                     if partition in stored and partition not in sought | world.disturbed:
                         why = f"{partition} is reset to {seen.detail}, and {stored[partition]} is committed"
@@ -219,7 +219,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
     """I14: in a world where nothing broke, what was handed out before "revoked" is committed after it; unless
     close had less time than the callback took, or the group: then the application hears of a loss.
     """
-    if not world.calm:
+    if not world.is_fault_free:
         return
     for consumer in consumers(world):
         if not consumer.options.enable_auto_commit:
@@ -229,50 +229,50 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
         stored: dict[TopicPartition, int] = {}
         revoking: tuple[TopicPartition, ...] = ()
         over: int | None = None
-        for seen in world.seen:
-            if seen.what == "stored" and seen.who == consumer.group:
+        for seen in world.observations:
+            if seen.kind == "stored" and seen.source == consumer.group:
                 for partition, offset in seen.detail.items():
                     stored[partition] = readable(world, partition, offset)
                     for kept in (positions, waiting):
                         if kept.get(partition) == stored[partition]:
                             del kept[partition]
-            elif seen.what == "assigned" and seen.who != consumer.name:
-                if world.clients[seen.who].group != consumer.group:
+            elif seen.kind == "assigned" and seen.source != consumer.name:
+                if world.clients[seen.source].group != consumer.group:
                     continue
                 for partition in seen.partitions:
                     if partition in revoking:  # the group didn't wait so long
                         positions.pop(partition, None)
                     if partition in waiting:
-                        why = f"{partition} went to {seen.who} without a commit at {waiting[partition]}"
+                        why = f"{partition} went to {seen.source} without a commit at {waiting[partition]}"
                         raise broken(world, consumer.name, why, seen)
-            elif seen.who != consumer.name:
+            elif seen.source != consumer.name:
                 continue
-            elif seen.what == "closing":
+            elif seen.kind == "closing":
                 over = seen.at + consumer.close_timeout_ms
-            elif seen.what == "revoking":
+            elif seen.kind == "revoking":
                 revoking = seen.partitions
-            elif seen.what == "revoked" and over is not None and seen.at >= over:
+            elif seen.kind == "revoked" and over is not None and seen.at >= over:
                 positions.clear()
-            elif seen.what == "delivered":
+            elif seen.kind == "delivered":
                 [partition] = seen.partitions
                 positions[partition] = readable(world, partition, seen.detail[-1] + 1)
-            elif seen.what == "revoked":
+            elif seen.kind == "revoked":
                 revoking = ()
                 for partition in seen.partitions:
                     if partition in positions and positions[partition] != stored.get(partition):
                         waiting[partition] = positions[partition]
                     positions.pop(partition, None)
-            elif seen.what == "losing":
+            elif seen.kind == "losing":
                 for partition in seen.partitions:
                     waiting.pop(partition, None)
-            elif seen.what in MOVES:
+            elif seen.kind in MOVES:
                 for partition in seen.partitions or tuple(positions):
                     positions.pop(partition, None)
 
 
 def every_future_ends(world: World) -> None:
     """Each call that gives a promise is answered, once, at the latest when its timeout is over."""
-    killed = {seen.who for seen in world.seen if seen.what == "killed"}
+    killed = {seen.source for seen in world.observations if seen.kind == "killed"}
     for consumer in consumers(world):
         for token, until in consumer.deadlines.items():
             late = world.now - until - consumer.slept_ms
@@ -284,10 +284,10 @@ def close_ends_in_time(world: World) -> None:
     """I16: close is over within its timeout, from every state; callbacks take what they take on top."""
     for name, story in stories(world):
         consumer = world.clients[name]
-        began = next((seen for seen in story if seen.what == "closing"), None)
+        began = next((seen for seen in story if seen.kind == "closing"), None)
         if began is None:
             continue
-        ended = next((seen.at for seen in story if seen.what in ("closed", "killed")), world.now)
+        ended = next((seen.at for seen in story if seen.kind in ("closed", "killed")), world.now)
         limit = consumer.close_timeout_ms + consumer.slowest_ms * 4 + consumer.slept_ms + GRACE_MS
         if ended > began.at + limit:
             raise broken(world, name, f"close was asked for at {began.at} ms, and took until {ended} ms")

@@ -15,7 +15,9 @@ from .claim import (
 def a_cooperative_rebalance_takes_two_rounds(world: World, group: str, since: int) -> None:
     """I5: after one change (a member, a topic) the group is settled within two generations."""
     rounds = [
-        seen for seen in world.seen if seen.what == "settled" and seen.who == group and seen.turn > since
+        seen
+        for seen in world.observations
+        if seen.kind == "settled" and seen.source == group and seen.turn > since
     ]
     if len(rounds) > 2:
         raise broken(world, group, f"took {len(rounds)} generations to settle", rounds[2])
@@ -38,7 +40,7 @@ def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
 
     To be looked at when a commit has been open for a while, and only the coordinator is in trouble.
     """
-    waiting = [token for token in consumer.asked if token not in consumer.done]
+    waiting = [token for token in consumer.requested_commits if token not in consumer.done]
     if not waiting:
         raise broken(world, consumer.name, "has no commit open: there is nothing to be seen")
     for partition in consumer.owned.intersection(world.partitions()):

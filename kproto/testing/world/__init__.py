@@ -1,5 +1,6 @@
-"""A cluster, its network and its clients in virtual time: an hour of a group in less than a second, and
-every run repeats bit for bit.
+"""A cluster, its network and its clients in virtual time.
+
+An hour of a group takes less than a second, and every run is identical.
 
     from kproto.testing.world import World, tp
 
@@ -9,26 +10,29 @@ every run repeats bit for bit.
     world.write("flights", 0, "UA 100", "UA 101")
     assert world.run(until=lambda: a.owned | b.owned == set(world.partitions()))
     world.grow("flights", 6)
-    world.fault("stall", a, lasts=2_000)          # nothing of a's moves for two virtual seconds
+    world.fault("stall", a, lasts=2_000)    # stop all traffic of a for 2 s of virtual time
     world.kill(b)
-    world.run(600_000)                            # of new partitions a hears within metadata_max_age_ms
+    world.run(600_000)                      # a finds new partitions within metadata_max_age_ms
     assert a.owned == set(world.partitions())
 
-What takes part: `join` starts kproto's whole consumer, or the machine of another client
-(`kproto.models`), `producer` kproto's producer. What they do is called on them (`subscribe`, `seek`,
-`commit`, `close`, `freeze`), and how their application behaves is set on them (`works_ms`, `callback_ms`,
-`listener`); one that calls its client is given by `behaves`, so that a world that is played again makes its
-own. What befalls the cluster and the network is called on the world: `grow`, `elect`, `truncate`,
-`move_coordinator`, `stop_broker`, `fault`, `tamper`.
+Clients: `join` starts kproto's consumer, or a model of another client (`kproto.models`). `producer` starts
+kproto's producer. Methods of a client are calls of its application (`subscribe`, `seek`, `commit`, `close`)
+or signals to its process (`freeze`). Attributes configure its application (`works_ms`, `callback_ms`,
+`listener`). Use `configure` for an application that calls its own client, so that a replayed world creates
+its own application.
 
-What comes out: `client.records`, `client.owned`, `world.seen`, and the trace of every event and action
-(`world.trace()`, JSON lines). `world.back()` is the world one turn ago, `world.again(1234)` at turn 1234,
-`world.save(path)` and `World.load(path)` keep a run. Invariants by name are in `kproto.testing.invariants`:
+Cluster and network: methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
+`stop_broker` and `fault`, and the attribute `tamper`.
+
+Results: `client.records`, `client.owned`, `world.observations`, and `world.trace()`, which returns every
+event and action as JSON lines. `world.rewind()` returns the world one turn ago, `world.replay(1234)` the
+world at turn 1234. `world.save(path)` and `World.load(path)` keep a run. `kproto.testing.invariants` has
+invariants, which are functions of a world:
 
     from kproto.testing.invariants import check, no_partition_has_two_owners
 
-    world.watch(no_partition_has_two_owners)      # after whatever an application sees
-    check(world)                                  # all of them, at the end
+    world.watch(no_partition_has_two_owners)      # check it after each event that an application observes
+    check(world)                                  # check all invariants at the end
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from .clients import Client
 from .consumers import Consumer
 from .members import Member
 from .network import Fault
-from .observation import Seen
+from .observation import Observation
 from .producers import Producer
 from .world import Invariant, Stuck, Tamper, World
 
@@ -48,8 +52,8 @@ __all__ = [
     "Fault",
     "Invariant",
     "Member",
+    "Observation",
     "Producer",
-    "Seen",
     "Stuck",
     "Tamper",
     "World",
@@ -58,5 +62,5 @@ __all__ = [
 
 
 def tp(topic: str, partition: int) -> TopicPartition:
-    """A partition, shortly."""
+    """Return a `TopicPartition`: a short form for tests."""
     return TopicPartition(topic, partition)

@@ -12,7 +12,7 @@ from consumer.engine.network.transport import Broken, Data, Open, Opened, Shut, 
 from ...group.subscription import TopicPartition
 from .journal import kept, knob
 from .network import Wire
-from .user_code import ran
+from .user_code import reject_awaitable
 
 if TYPE_CHECKING:
     from .world import World
@@ -61,13 +61,13 @@ class Client:
         return -1
 
     @property
-    def joins(self) -> bool:
+    def is_joining(self) -> bool:
         """A JoinGroup of it is open."""
         return False
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """Partitions of which the application hears just now that they are lost."""
+        """Partitions of which the application on_transport_event just now that they are lost."""
         return frozenset()
 
     @property
@@ -83,16 +83,16 @@ class Client:
         """Its time has come."""
         raise NotImplementedError
 
-    def opened(self, wire: Wire) -> None:
+    def on_opened(self, wire: Wire) -> None:
         raise NotImplementedError
 
-    def refused(self, key: Any, why: str) -> None:
+    def on_refused(self, key: Any, why: str) -> None:
         raise NotImplementedError
 
-    def received(self, wire: Wire, data: bytes) -> None:
+    def on_received(self, wire: Wire, data: bytes) -> None:
         raise NotImplementedError
 
-    def broken(self, wire: Wire, why: str) -> None:
+    def on_broken(self, wire: Wire, why: str) -> None:
         raise NotImplementedError
 
     # ---- time
@@ -115,13 +115,13 @@ class Client:
             return
         self._planned = None
         if self._due is not None and self._due <= self.world.now:
-            self.guarded(self.tick)
+            self.run_when_awake(self.tick)
         else:
             self._wake_up()
 
     # ---- the process
 
-    def guarded(self, what: Any, *args: Any) -> None:
+    def run_when_awake(self, what: Any, *args: Any) -> None:
         """Let something happen to the client, now, or when it is no longer frozen; never when it is dead."""
         if not self.alive:
             return
@@ -133,7 +133,7 @@ class Client:
     @kept
     def freeze(self, ms: int) -> None:
         """Stop the process for a while (SIGSTOP): nothing is read, no timer fires, the world goes on."""
-        self.world.troubled = True
+        self.world.had_fault = True
         self.slept_ms += ms
         self.frozen_until = max(self.frozen_until or 0, self.world.now + ms)
         self.world.push(self.frozen_until, self._thaw)
@@ -144,16 +144,16 @@ class Client:
         self.frozen_until = None
         held, self._held = self._held, deque()
         for what, args in held:
-            self.guarded(what, *args)
+            self.run_when_awake(what, *args)
         self._planned = None
         self.plan()
 
     @kept
-    def behaves(self, how: Callable[[Any], object]) -> None:
+    def configure(self, how: Callable[[Any], object]) -> None:
         """`how(self)` sets how the application behaves (`listener`, `worker`, ...). A world that plays this
         one again calls it with its own client: so an application is made there that calls that one.
         """
-        ran("how", how, how(self))
+        reject_awaitable("how", how, how(self))
 
     def kill(self) -> None:
         """The process dies (SIGKILL): its sockets close, nothing is said."""
@@ -161,35 +161,35 @@ class Client:
             return
         self.alive = False
         for wire in list(self.wires.values()):
-            self.world.hang_up(wire)
+            self.world.disconnect_broker(wire)
         self.wires.clear()
         self.owned.clear()
-        self.world.saw(self, "killed")
+        self.world.observe(self, "killed")
 
-    def saw(self, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
-        self.world.saw(self, what, partitions, detail)
+    def observe(self, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
+        self.world.observe(self, what, partitions, detail)
 
 
 class EngineClient(Client):
     """One whose engine is of `consumer.engine`: it hears what comes in over wires, and says what goes out."""
 
-    def hears(self, event: Opened | Data | Broken) -> None:
+    def on_transport_event(self, event: Opened | Data | Broken) -> None:
         """Tell the engine."""
         raise NotImplementedError
 
-    def opened(self, wire: Wire) -> None:
-        self.hears(Opened(wire.key))
+    def on_opened(self, wire: Wire) -> None:
+        self.on_transport_event(Opened(wire.key))
 
-    def refused(self, key: Any, why: str) -> None:
-        self.hears(Broken(key, why))
+    def on_refused(self, key: Any, why: str) -> None:
+        self.on_transport_event(Broken(key, why))
 
-    def received(self, wire: Wire, data: bytes) -> None:
-        self.hears(Data(wire.key, data))
+    def on_received(self, wire: Wire, data: bytes) -> None:
+        self.on_transport_event(Data(wire.key, data))
 
-    def broken(self, wire: Wire, why: str) -> None:
-        self.hears(Broken(wire.key, why))
+    def on_broken(self, wire: Wire, why: str) -> None:
+        self.on_transport_event(Broken(wire.key, why))
 
-    def sends(self, action: Any) -> bool:
+    def perform_transport_action(self, action: Any) -> bool:
         """Does what the engine wants of its wires; False for whatever else it wants."""
         match action:
             case Write(key=key, data=data):

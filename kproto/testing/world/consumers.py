@@ -22,7 +22,7 @@ from ...group.subscription import TopicPartition
 from ...validation import checked
 from .clients import EngineClient
 from .journal import kept, knob
-from .user_code import ran
+from .user_code import reject_awaitable
 
 if TYPE_CHECKING:
     from .world import World
@@ -59,7 +59,7 @@ class Consumer(EngineClient):
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.errors: list[Exception] = []
         self.done: dict[object, tuple[Any, BaseException | None]] = {}
-        self.asked: dict[object, dict[TopicPartition, int]] = {}
+        self.requested_commits: dict[object, dict[TopicPartition, int]] = {}
         """What each commit means, by token."""
         self.deadlines: dict[object, int] = {}
         """Until when each token must be done."""
@@ -68,7 +68,7 @@ class Consumer(EngineClient):
         self.limit = self.options.max_poll_records
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
         self.polling = False
-        self.is_ended = False
+        self.is_closed = False
         """It was closed: whatever is called on it is answered as by any consumer that is."""
         self._wanted = False  # the application means to poll
         self._round = 0  # the poll that is open: a timeout of an older one means nothing
@@ -91,7 +91,7 @@ class Consumer(EngineClient):
         return -1 if member is None or member.generation is None else member.generation
 
     @property
-    def joins(self) -> bool:
+    def is_joining(self) -> bool:
         member = self.engine.group.member
         return member is not None and member.is_joining
 
@@ -105,7 +105,7 @@ class Consumer(EngineClient):
         return self._wanted and self.frozen_until is None
 
     @property
-    def is_over(self) -> bool:
+    def has_final_error(self) -> bool:
         """It will never join again, and every poll says why."""
         return self.engine.group_status.final_error is not None
 
@@ -121,12 +121,12 @@ class Consumer(EngineClient):
     def tick(self) -> None:
         self.do(ev.Tick())
 
-    def hears(self, event: Opened | Data | Broken) -> None:
+    def on_transport_event(self, event: Opened | Data | Broken) -> None:
         self.do(event)
 
     def do(self, event: ev.Event) -> None:
         """Tell the engine, and do what it says."""
-        if self.alive or self.is_ended:
+        if self.alive or self.is_closed:
             self._act(self._step(event))
 
     def _may(self, event: ev.Event) -> bool:
@@ -143,12 +143,12 @@ class Consumer(EngineClient):
 
     def _step(self, event: ev.Event) -> list[ev.Action]:
         if not isinstance(event, WIRES):
-            self.world.note(self.name, "event", event)
+            self.world.add_entry(self.name, "event", event)
         return step(self.engine, event, self.world.now)
 
     def _act(self, actions: list[ev.Action]) -> None:
         for action in actions:
-            if self.sends(action):
+            if self.perform_transport_action(action):
                 continue
             match action:
                 case ev.Wake():
@@ -157,7 +157,7 @@ class Consumer(EngineClient):
                     self._delivered(rows, columns)
                 case ev.Raise(error=error):
                     self.errors.append(error)
-                    self.saw("raised", detail=error)
+                    self.observe("raised", detail=error)
                 case ev.Report(change=change):
                     self._reported(change)
                 case ev.Done(token=token, value=value, error=error):
@@ -181,40 +181,40 @@ class Consumer(EngineClient):
             found.setdefault(TopicPartition(batch.topic, batch.partition), []).extend(offsets)
         for partition, offsets in found.items():
             self.positions[partition] = offsets[-1] + 1
-            self.saw("delivered", (partition,), tuple(offsets))
+            self.observe("delivered", (partition,), tuple(offsets))
         if rows:
-            ran("worker", self.worker, self.worker(rows))
+            reject_awaitable("worker", self.worker, self.worker(rows))
 
     def _reported(self, change: GroupChange) -> None:
         self.changes.append(change)
-        self.world.note(self.name, "report", change)
+        self.world.add_entry(self.name, "report", change)
         if change.kind in ("reset", "truncated"):
             for partition in change.partitions:
                 self.positions.pop(partition, None)  # what was handed out of it is no matter for commits now
         if change.kind == "reset":
-            self.saw("reset", change.partitions, (change.offset, change.reason))
+            self.observe("reset", change.partitions, (change.offset, change.reason))
 
     def _done(self, token: object, value: Any, error: BaseException | None) -> None:
         if token in self.done:
             raise AssertionError(f"{self.name}: {token!r} was done twice")
         self.done[token] = (value, error)
-        self.world.note(self.name, "done", (token, value, error))
-        if token in self.asked:
-            self.saw("committed", detail=(token, self.asked[token], error))
+        self.world.add_entry(self.name, "done", (token, value, error))
+        if token in self.requested_commits:
+            self.observe("committed", detail=(token, self.requested_commits[token], error))
         self._look_soon()
 
     def _call(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)
         self.slowest_ms = max(self.slowest_ms, self.callback_ms)
-        self.saw(BEGINS[kind], partitions, reason if kind == "lost" else None)
+        self.observe(BEGINS[kind], partitions, reason if kind == "lost" else None)
         if kind == "assigned":
             self.owned.update(partitions)
             for partition in partitions:
                 self.positions.pop(partition, None)
-        ran("listener", self.listener, self.listener(kind, partitions))
+        reject_awaitable("listener", self.listener, self.listener(kind, partitions))
         if self.callback_ms:
-            self.world.later(self.callback_ms, lambda: self.guarded(self._returned))
+            self.world.call_later(self.callback_ms, lambda: self.run_when_awake(self._returned))
         else:
             self._returned()
 
@@ -227,7 +227,7 @@ class Consumer(EngineClient):
             self.owned.difference_update(partitions)
             for partition in partitions:
                 self.positions.pop(partition, None)
-            self.saw(kind, partitions)
+            self.observe(kind, partitions)
         self.do(ev.ListenerReturned())
         if self._returning:
             self._over(self._round)
@@ -253,7 +253,7 @@ class Consumer(EngineClient):
         self._look()
         if self.polling:
             if timeout_ms:
-                self.world.push(self.world.now + timeout_ms, self.guarded, self._over, self._round)
+                self.world.push(self.world.now + timeout_ms, self.run_when_awake, self._over, self._round)
             else:
                 self._over(self._round)
 
@@ -273,7 +273,7 @@ class Consumer(EngineClient):
         """Something may be there: look when this event is over."""
         if not self._looking and (self.polling or self._closing() or self.engine.closed):
             self._looking = True
-            self.world.push(self.world.now, self.guarded, self._look)
+            self.world.push(self.world.now, self.run_when_awake, self._look)
 
     def _look(self) -> None:
         self._looking = False
@@ -314,9 +314,9 @@ class Consumer(EngineClient):
 
     def _end(self) -> None:
         """The consumer is closed, and so is what its application did: the process ends."""
-        self.alive, self.is_ended = False, True
+        self.alive, self.is_closed = False, True
         self.owned.clear()
-        self.saw("closed")
+        self.observe("closed")
 
     def _over(self, round_: int, away_ms: int = 0, *, ended: bool = False) -> None:
         """The poll returns, and the application comes back after its work."""
@@ -335,7 +335,7 @@ class Consumer(EngineClient):
     def _come_back(self, ms: int) -> None:
         if self._again is None:
             self._again = self.world.now + ms
-            self.world.push(self._again, self.guarded, self._loop)
+            self.world.push(self._again, self.run_when_awake, self._loop)
 
     def _loop(self) -> None:
         self._again = None
@@ -351,15 +351,15 @@ class Consumer(EngineClient):
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """Subscribe to topics, or to all that match a pattern, and begin to poll."""
         self.do(ev.Subscribe(frozenset(topics), pattern))
-        self.saw("subscribed")
-        self.go_on_polling()
+        self.observe("subscribed")
+        self.resume_polling()
 
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Take partitions by hand, from these offsets (None: where the group or the policy says)."""
         self.do(ev.Assign(partitions))
         self.owned = set(partitions)
-        self.go_on_polling()
+        self.resume_polling()
 
     @kept
     def unsubscribe(self) -> object:
@@ -377,7 +377,7 @@ class Consumer(EngineClient):
             self._over(self._round)
 
     @kept
-    def go_on_polling(self) -> None:
+    def resume_polling(self) -> None:
         self._wanted = True
         if not self.polling:
             self._come_back(0)
@@ -386,16 +386,16 @@ class Consumer(EngineClient):
     def wait_in_poll(self, ms: int) -> None:
         """Be in one poll after the other for so long, as an iteration is; then stay away."""
         self.poll_timeout_ms = ms
-        self.go_on_polling()
-        self.world.push(self.world.now + ms, self.guarded, self.pause_polling)
+        self.resume_polling()
+        self.world.push(self.world.now + ms, self.run_when_awake, self.pause_polling)
 
     @kept
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.do(ev.Seek(partition, offset))
         self.positions.pop(partition, None)
-        self.saw("sought", (partition,), offset)
+        self.observe("sought", (partition,), offset)
         if partition in self.world.partitions() and self.world.log(partition).end_offset < offset:
-            self.saw("beyond", (partition,))
+            self.observe("beyond", (partition,))
 
     @kept
     def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
@@ -403,17 +403,17 @@ class Consumer(EngineClient):
         self.do(ev.SeekTo(frozenset(partitions), where))
         for partition in partitions or tuple(self.positions):
             self.positions.pop(partition, None)
-        self.saw("sought", partitions, where if isinstance(where, str) else f"{where} ms")
+        self.observe("sought", partitions, where if isinstance(where, str) else f"{where} ms")
 
     @kept
     def pause(self, *partitions: TopicPartition) -> None:
         self.do(ev.Pause(frozenset(partitions)))
-        self.saw("paused", partitions)
+        self.observe("paused", partitions)
 
     @kept
     def resume(self, *partitions: TopicPartition) -> None:
         self.do(ev.Resume(frozenset(partitions)))
-        self.saw("resumed", partitions)
+        self.observe("resumed", partitions)
 
     @kept
     def commit(
@@ -421,18 +421,18 @@ class Consumer(EngineClient):
     ) -> object:
         """Commit these offsets, or all that was handed out. Returns the token that `done` will have."""
         limit = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        token = self.world.token()
+        token = self.world.next_token()
         held = self.engine.partitions
         read = {partition: at for partition, at in self.positions.items() if partition in held}
         meant = dict(read if offsets is None else offsets)
         triples = None if offsets is None else {tp: (at, None, "") for tp, at in offsets.items()}
-        self.asked[token] = meant
+        self.requested_commits[token] = meant
         self.deadlines[token] = self.world.now + limit
-        self.saw("committing", tuple(meant), (token, meant))
+        self.observe("committing", tuple(meant), (token, meant))
         try:
             self.do(ev.Commit(token, triples, limit))
         except IllegalState:
-            del self.asked[token], self.deadlines[token]
+            del self.requested_commits[token], self.deadlines[token]
             raise
         return token
 
@@ -447,7 +447,7 @@ class Consumer(EngineClient):
         if self.polling and self.in_callback is None:
             self._over(self._round)
         self.close_timeout_ms = timeout_ms
-        self.saw("closing")
+        self.observe("closing")
         end = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
         token = self._ask(end, None, timeout_ms, ending=True)
         self._look_soon()
@@ -456,7 +456,7 @@ class Consumer(EngineClient):
     def _ask(
         self, event: Callable[[object], ev.Event], what: str | None, limit: int, *, ending: bool = False
     ) -> object:
-        token = self.world.token()
+        token = self.world.next_token()
         self.deadlines[token] = self.world.now + limit
         if ending:
             self._ending.add(token)
@@ -467,7 +467,7 @@ class Consumer(EngineClient):
             self._ending.discard(token)
             raise
         if what is not None:
-            self.saw(what)
+            self.observe(what)
         return token
 
     @kept
@@ -488,7 +488,7 @@ class Consumer(EngineClient):
             if topic in (None, record.topic) and partition in (None, record.partition)
         ]
 
-    def heard(self, kind: str) -> list[GroupChange]:
+    def changes_of(self, kind: str) -> list[GroupChange]:
         return [change for change in self.changes if change.kind == kind]
 
     @checked

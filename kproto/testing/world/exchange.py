@@ -19,7 +19,7 @@ from ...wire.frame import frame
 from . import trace as traces
 from .clients import Client
 from .network import Wire
-from .user_code import ran
+from .user_code import reject_awaitable
 
 if TYPE_CHECKING:
     from .world import World
@@ -39,7 +39,9 @@ class Exchange:
             (node.id for node in world.nodes.values() if (node.host, node.port) == (host, port)), None
         )
         if node is None:
-            world.push(world.now + 1, client.guarded, client.refused, key, f"no route to {host}:{port}")
+            world.push(
+                world.now + 1, client.run_when_awake, client.on_refused, key, f"no route to {host}:{port}"
+            )
         else:
             world.network.connect(client, node, self._connect, client, key, node)
 
@@ -48,17 +50,17 @@ class Exchange:
         if not client.alive:
             return
         if node not in world.brokers or world.network.refuses(client, node):
-            client.guarded(client.refused, key, "connection refused")
+            client.run_when_awake(client.on_refused, key, "connection refused")
             return
         wire = Wire(client, key, node, next(world.ids))
         world.network.wires[wire.conn] = wire
         client.wires[key] = wire
         self.step(node, machine.ClientConnected(wire.conn, "client"))
-        client.guarded(self._opened, client, wire)
+        client.run_when_awake(self._on_opened, client, wire)
 
-    def _opened(self, client: Client, wire: Wire) -> None:
+    def _on_opened(self, client: Client, wire: Wire) -> None:
         if wire.open:
-            client.opened(wire)
+            client.on_opened(wire)
 
     def write_to(self, client: Client, key: Any, data: bytes) -> None:
         """A client writes to one of its connections."""
@@ -66,7 +68,7 @@ class Exchange:
         wire = client.wires.get(key)
         if wire is not None and wire.open:
             for body in wire.frames.feed(data):
-                world.network.send(wire, wire.up, self._hear, wire, body)
+                world.network.send(wire, wire.up, self._on_request, wire, body)
 
     def shut(self, client: Client, key: Any) -> None:
         """A client closes a connection: the broker hears of it behind what was written before."""
@@ -74,9 +76,9 @@ class Exchange:
         wire = client.wires.pop(key, None)
         if wire is not None:
             wire.open = False
-            world.network.send(wire, wire.up, self.hang_up, wire)
+            world.network.send(wire, wire.up, self.disconnect_broker, wire)
 
-    def hang_up(self, wire: Wire) -> None:
+    def disconnect_broker(self, wire: Wire) -> None:
         """The broker learns that a connection is over."""
         world = self._world
         if wire.known:
@@ -85,66 +87,72 @@ class Exchange:
             if wire.node in world.brokers:
                 self.step(wire.node, machine.ClientDisconnected(wire.conn))
 
-    def end(self, wire: Wire, why: str) -> None:
+    def disconnect_client(self, wire: Wire, why: str) -> None:
         """The client learns that a connection is over."""
         world = self._world
         if wire.open:
-            world.network.send(wire, wire.down, wire.client.guarded, self._broken, wire, why)
+            world.network.send(wire, wire.down, wire.client.run_when_awake, self._on_disconnected, wire, why)
 
-    def _broken(self, wire: Wire, why: str) -> None:
+    def _on_disconnected(self, wire: Wire, why: str) -> None:
         if wire.open:
             wire.open = False
             wire.client.wires.pop(wire.key, None)
-            wire.client.broken(wire, why)
+            wire.client.on_broken(wire, why)
 
-    def _hear(self, wire: Wire, body: bytes) -> None:
+    def _on_request(self, wire: Wire, body: bytes) -> None:
         """A broker reads a request."""
         world = self._world
         if not wire.known:
             return
         client = wire.client
-        world.note(client.name, "asks", traces.Asked(wire.node, body, wire.conn))
+        world.add_entry(client.name, "asks", traces.RequestEntry(wire.node, body, wire.conn))
         answer = None
         if world.tracing or world.tamper is not None:
             envelope = decode_request(body)
             request, version = envelope.request, envelope.version
             world.requests.append((client, request, version))
-            world.keys[wire.conn] = (envelope.header.request_api_key, version)
+            world.pending_requests[wire.conn] = (envelope.header.request_api_key, version)
             tamper = world.tamper
-            answer = None if tamper is None else ran("tamper", tamper, tamper(client, request, version))
+            answer = (
+                None
+                if tamper is None
+                else reject_awaitable("tamper", tamper, tamper(client, request, version))
+            )
             if answer is not None:
                 said = encode_response(answer, version, envelope.header.correlation_id)
                 self._reply(wire, said)
         if answer is None:
             self.step(wire.node, machine.FrameReceived(wire.conn, body, world.random_id()))
 
-    def fenced(self, wire: Wire, code: int, said: tuple[str, int]) -> None:
+    def observe_fencing(self, wire: Wire, code: int, said: tuple[str, int]) -> None:
         """A client is about to read that it is no member; of an older self it may hear that without harm. So
         it may of its generation while a JoinGroup is open: that one's answer says what it is in the next."""
         client = wire.client
-        older = code == ErrorCode.ILLEGAL_GENERATION and client.joins
+        older = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining
         if wire.open and client.alive and not older and said == (client.member_id, client.generation):
-            client.saw("fenced", detail=code)
+            client.observe("fenced", detail=code)
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         world = self._world
         if world.tracing:
-            key, version = world.keys[wire.conn]
-            world.note(wire.client.name, "is told", traces.Told(wire.node, key, version, body, wire.conn))
-        world.network.send(wire, wire.down, wire.client.guarded, self._deliver, wire, frame(body))
+            key, version = world.pending_requests[wire.conn]
+            world.add_entry(
+                wire.client.name, "is told", traces.ResponseEntry(wire.node, key, version, body, wire.conn)
+            )
+        world.network.send(wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body))
 
     def _deliver(self, wire: Wire, data: bytes) -> None:
         if wire.open:
-            wire.client.received(wire, data)
+            wire.client.on_received(wire, data)
 
     # ---- the brokers
 
     def step(self, node: int, event: machine.Event) -> None:
         """Let a broker's machine take an event."""
-        self._take(node, event)
-        self.plan(node)
+        self._step_broker(node, event)
+        self.plan_tick(node)
 
-    def _take(self, node: int, event: machine.Event) -> None:
+    def _step_broker(self, node: int, event: machine.Event) -> None:
         world = self._world
         for action in machine.step(world.brokers[node], event, world.now):
             self._act(node, action)
@@ -154,18 +162,18 @@ class Exchange:
         match action:
             case SendFrame(conn=conn, frame=body):
                 wire = world.network.wires.get(conn)
-                if conn in world.answers:
-                    world.answers[conn] = body
+                if conn in world.operator_responses:
+                    world.operator_responses[conn] = body
                 if wire is not None:
                     self._reply(wire, body)
-                    self._take(wire.node, machine.ResponseSent(conn))
+                    self._step_broker(wire.node, machine.ResponseSent(conn))
             case Disconnect(conn=conn, reason=reason):
                 wire = world.network.wires.pop(conn, None)
                 if wire is not None:
                     wire.known = False
-                    self.end(wire, f"the broker closed the connection: {reason}")
+                    self.disconnect_client(wire, f"the broker closed the connection: {reason}")
             case GroupCoordinatorStep():
-                world.coordinated(node, action)
+                world.on_coordinator_step(node, action)
             case LogsCleaned(partitions=partitions):
                 world.disturbed.update(
                     partition for partition in world.partitions() if world.partition(partition) in partitions
@@ -173,22 +181,22 @@ class Exchange:
             case TransactionCoordinatorStep():
                 pass
 
-    def plan(self, node: int) -> None:
+    def plan_tick(self, node: int) -> None:
         world = self._world
         due = machine.next_deadline(world.brokers[node])
-        planned = world.planned[node]
+        planned = world.planned_ticks[node]
         if due is not None and (planned is None or due < planned):
-            world.planned[node] = due = max(due, world.now)
+            world.planned_ticks[node] = due = max(due, world.now)
             world.push(due, self._tick, node, due)
 
     def _tick(self, node: int, planned: int) -> None:
         world = self._world
-        if world.planned[node] != planned:
+        if world.planned_ticks[node] != planned:
             return
-        world.planned[node] = None
+        world.planned_ticks[node] = None
         if node in world.brokers:
             due = machine.next_deadline(world.brokers[node])
             if due is not None and due <= world.now:
                 self.step(node, machine.Tick())
             else:
-                self.plan(node)
+                self.plan_tick(node)

@@ -32,10 +32,10 @@ from ...validation import looker
 
 M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
-KEPT = "_kept"
+KEPT_MARK = "_kept"
 SET: Final = "set"
 # Code that no file can hold, and without which the rest is worth keeping.
-OF_APPLICATIONS: Final = frozenset({"listener", "worker", "behaves"})
+APPLICATION_CODE: Final = frozenset({"listener", "worker", "configure"})
 MACHINES = "kproto.models."
 
 
@@ -50,7 +50,7 @@ class Command(NamedTuple):
     raised: str = ""  # The class of the exception that ended it.
 
 
-class Named(NamedTuple):
+class ClientName(NamedTuple):
     """A client as an argument of a call."""
 
     name: str
@@ -66,8 +66,8 @@ def kept(method: M) -> M:
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         look(self, *args, **kwargs)
         world = getattr(self, "world", self)
-        look_whose(world, f"{method.__name__}() is called")
-        if not world.outside:
+        reject_replayed_world(world, f"{method.__name__}() is called")
+        if not world.is_outside_run:
             return method(self, *args, **kwargs)
         on = "" if world is self else self.name
         number = len(world.journal)
@@ -76,19 +76,19 @@ def kept(method: M) -> M:
                 world.turns,
                 on,
                 method.__name__,
-                tuple(_noted(argument) for argument in args),
-                {key: _noted(one) for key, one in kwargs.items()},
+                tuple(_journal_value(argument) for argument in args),
+                {key: _journal_value(one) for key, one in kwargs.items()},
             )
         )
-        world.note(on, "call", world.journal[number])
-        with world.inside():
+        world.add_entry(on, "call", world.journal[number])
+        with world.inside_call():
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:
                 world.journal[number] = world.journal[number]._replace(raised=type(error).__name__)
                 raise
 
-    call.__dict__[KEPT] = True
+    call.__dict__[KEPT_MARK] = True
     return cast("M", call)
 
 
@@ -118,13 +118,13 @@ class Knob(Generic[T]):
     def __set__(self, instance: Any, value: T) -> None:
         world = getattr(instance, "world", instance)
         on = "" if world is instance else instance.name
-        look_whose(world, f"{self.name} is set")
+        reject_replayed_world(world, f"{self.name} is set")
         holds, allowed = self._rule
         if not holds(value):
             raise ConfigError(self.name, value, allowed)
         instance.__dict__[self.name] = value
-        if world.outside and (not on or world.clients.get(on) is instance):
-            world.journal.append(Command(world.turns, on, SET, (self.name, _noted(value))))
+        if world.is_outside_run and (not on or world.clients.get(on) is instance):
+            world.journal.append(Command(world.turns, on, SET, (self.name, _journal_value(value))))
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
@@ -141,21 +141,21 @@ def _rule(default: object) -> tuple[Callable[[object], bool], str]:
     return callable, f"a function of ({', '.join(inspect.signature(cast('Any', default)).parameters)})"
 
 
-def look_whose(world: Any, what: str) -> None:
+def reject_replayed_world(world: Any, operation: str) -> None:
     """Raises IllegalState for a call on a world that another one plays again just now."""
-    if world.copied:
+    if world.is_being_replayed:
         raise IllegalState(
-            f"{what} on the first world while it is played again: code given to later() or tamper, or what "
-            "an application does, holds that world or a client of it, so the run would be another one; do it "
-            "between two run() instead, or let the client's behaves() hand the application its client"
+            f"{operation} on the original world during its replay: code passed to call_later() or tamper, or "
+            "an application, holds the original world or one of its clients, so the replay would differ. "
+            "Make the call between two run() calls, or let configure() pass each application its own client"
         )
 
 
-def _noted(value: Any) -> Any:
+def _journal_value(value: Any) -> Any:
     """Clients by name; what may change under us, as a copy."""
     kept_as: Any = value
-    if hasattr(value, "guarded") and hasattr(value, "name"):
-        return Named(value.name)
+    if hasattr(value, "run_when_awake") and hasattr(value, "name"):
+        return ClientName(value.name)
     return copy(kept_as) if isinstance(value, dict | list | set) else value
 
 
@@ -163,7 +163,7 @@ def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
     """JSON lines: how the world was made, then each call. Raises ConfigError for code among the arguments."""
     yield json.dumps({"world": _to_json(dict(made))})
     for command in commands:
-        if (command.args[0] if command.name == SET else command.name) in OF_APPLICATIONS:
+        if (command.args[0] if command.name == SET else command.name) in APPLICATION_CODE:
             continue
         line = {"turn": command.turn, "on": command.on, "call": command.name}
         if command.args:
@@ -210,7 +210,7 @@ def _to_json(value: Any) -> Any:
             return value
         case TopicPartition(topic, partition):
             return {"$tp": [topic, partition]}
-        case Named(name):
+        case ClientName(name):
             return {"$client": name}
         case bytes():
             return {"$bytes": base64.b64encode(value).decode()}
@@ -240,7 +240,7 @@ def _from_json(value: Any, own: Mapping[str, Assignor]) -> Any:
         case {"$tp": [topic, partition]}:
             return TopicPartition(topic, partition)
         case {"$client": name}:
-            return Named(name)
+            return ClientName(name)
         case {"$bytes": text}:
             return base64.b64decode(text)
         case {"$module": str(name)} if name.startswith(MACHINES):

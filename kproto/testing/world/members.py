@@ -18,7 +18,7 @@ from .clients import Client
 from .consumers import BEGINS, Listener
 from .journal import kept, knob
 from .network import Wire
-from .user_code import ran
+from .user_code import reject_awaitable
 
 if TYPE_CHECKING:
     from .world import World
@@ -84,7 +84,7 @@ class Member(Client):
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.reports: list[contract.Notify] = []
         self.errors: list[tuple[str, str]] = []
-        self.asked: dict[object, dict[TopicPartition, int]] = {}
+        self.requested_commits: dict[object, dict[TopicPartition, int]] = {}
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.positions: dict[TopicPartition, int] = {}
         self.closed = False
@@ -160,7 +160,7 @@ class Member(Client):
             offered = {key: (api.min_version, api.max_version) for key, api in self.world.apis.items()}
             self.do(contract.Started(tuple(self.world.addresses), offered))
         if not isinstance(event, contract.ResponseReceived):
-            self.world.note(self.name, "event", event)
+            self.world.add_entry(self.name, "event", event)
         for action in self.machine.step(self.state, event, self.world.now):
             self._act(action)
         self.plan()
@@ -178,10 +178,10 @@ class Member(Client):
                 self._tell(kind, partitions, wait)
             case contract.FinishCommit(token=token, error=error):
                 self.committed[token] = error
-                self.saw("committed", detail=(token, self.asked.get(token, {}), error))
+                self.observe("committed", detail=(token, self.requested_commits.get(token, {}), error))
             case contract.Notify():
                 self.reports.append(action)
-                self.world.note(self.name, "report", action)
+                self.world.add_entry(self.name, "report", action)
             case contract.FinishClose():
                 self.closed = True
                 self.kill()
@@ -206,7 +206,7 @@ class Member(Client):
         body = encode_request(send.request, send.version, self._last, self.name)
         self.world.write_to(self, line.key, frame(body))
 
-    def opened(self, wire: Wire) -> None:
+    def on_opened(self, wire: Wire) -> None:
         line = self._keys.get(wire.key)
         if line is None:
             self.world.shut(self, wire.key)
@@ -216,7 +216,7 @@ class Member(Client):
         for send, until in unsent:
             self._write(line, send, until)
 
-    def received(self, wire: Wire, data: bytes) -> None:
+    def on_received(self, wire: Wire, data: bytes) -> None:
         line = self._keys.get(wire.key)
         if line is None:
             return
@@ -235,14 +235,14 @@ class Member(Client):
                 self._joined = (response.member_id, response.generation_id)
             self.do(contract.ResponseReceived(send.request, response, send.version))
 
-    def refused(self, key: int, why: str) -> None:
+    def on_refused(self, key: int, why: str) -> None:
         line = self._keys.get(key)
         if line is not None:
             self._drop(line, why)
 
-    def broken(self, wire: Wire, why: str) -> None:
+    def on_broken(self, wire: Wire, why: str) -> None:
         line = self._keys.get(wire.key)
-        self.refused(wire.key, why)
+        self.on_refused(wire.key, why)
         if line is not None and getattr(self.machine, "HEARS_DISCONNECTS", False) is True:
             self.do(contract.ConnectionLost(line.address))
 
@@ -263,13 +263,13 @@ class Member(Client):
             found.setdefault(record.partition, []).append(record.offset)
         for partition, offsets in found.items():
             self.positions[partition] = offsets[-1] + 1
-            self.saw("delivered", (partition,), tuple(offsets))
+            self.observe("delivered", (partition,), tuple(offsets))
         if error is not None:
             self.errors.append(error)
-            self.saw("raised", detail=error)
+            self.observe("raised", detail=error)
         if self._wanted:
             away = self.works_ms if records else 1 if error is not None else 0
-            self.world.push(self.world.now + away, self.guarded, self._loop)
+            self.world.push(self.world.now + away, self.run_when_awake, self._loop)
 
     def _loop(self) -> None:
         if self._wanted and not self._polling and not self.closed:
@@ -278,13 +278,15 @@ class Member(Client):
 
     def _tell(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         self.calls.append((kind, partitions))
-        self.saw(BEGINS.get(kind, kind), partitions)
+        self.observe(BEGINS.get(kind, kind), partitions)
         if kind == "assigned":
             self.owned.update(partitions)
         if wait and self.callback_ms:
-            self.world.later(self.callback_ms, lambda: self.guarded(self._told, kind, partitions, wait))
+            self.world.call_later(
+                self.callback_ms, lambda: self.run_when_awake(self._told, kind, partitions, wait)
+            )
         else:
-            self.world.push(self.world.now, self.guarded, self._told, kind, partitions, wait)
+            self.world.push(self.world.now, self.run_when_awake, self._told, kind, partitions, wait)
 
     def _told(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         """The listener is called when its time is over; what it raises is its answer."""
@@ -294,10 +296,10 @@ class Member(Client):
         except Exception as raised:
             error = (type(raised).__name__, str(raised))
         else:
-            ran("listener", self.listener, answer)
+            reject_awaitable("listener", self.listener, answer)
         if kind in ("revoked", "lost"):
             self.owned.difference_update(partitions)
-            self.saw(kind, partitions)
+            self.observe(kind, partitions)
         if wait:
             self.do(contract.CallbackReturned(error))
 
@@ -306,19 +308,19 @@ class Member(Client):
     @kept
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         self.do(contract.SubscribeCalled(topics, pattern))
-        self.saw("subscribed")
-        self.go_on_polling()
+        self.observe("subscribed")
+        self.resume_polling()
 
     @kept
     def unsubscribe(self) -> None:
         self.do(contract.UnsubscribeCalled())
-        self.saw("unsubscribed")
+        self.observe("unsubscribed")
 
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         self.do(contract.AssignCalled(partitions))
         self.owned = set(partitions)
-        self.go_on_polling()
+        self.resume_polling()
 
     @kept
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
@@ -336,30 +338,32 @@ class Member(Client):
         self._wanted = False
 
     @kept
-    def go_on_polling(self) -> None:
+    def resume_polling(self) -> None:
         self._wanted = True
-        self.world.push(self.world.now, self.guarded, self._loop)
+        self.world.push(self.world.now, self.run_when_awake, self._loop)
 
     @kept
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.do(contract.SeekCalled(partition, offset))
-        self.saw("sought", (partition,), offset)
+        self.observe("sought", (partition,), offset)
 
     @kept
     def pause(self, *partitions: TopicPartition) -> None:
         self.do(contract.PauseCalled(partitions))
-        self.saw("paused", partitions)
+        self.observe("paused", partitions)
 
     @kept
     def resume(self, *partitions: TopicPartition) -> None:
         self.do(contract.ResumeCalled(partitions))
-        self.saw("resumed", partitions)
+        self.observe("resumed", partitions)
 
     @kept
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
-        token = self.world.token()
-        self.asked[token] = dict(self.positions if offsets is None else offsets)
-        self.saw("committing", tuple(self.asked[token]), (token, self.asked[token]))
+        token = self.world.next_token()
+        self.requested_commits[token] = dict(self.positions if offsets is None else offsets)
+        self.observe(
+            "committing", tuple(self.requested_commits[token]), (token, self.requested_commits[token])
+        )
         self.do(contract.CommitCalled(token, offsets, wait))
         return token
 
@@ -375,7 +379,7 @@ class Member(Client):
     @kept
     def close(self, *, stay: bool = False) -> None:
         self._wanted = False
-        self.saw("closing")
+        self.observe("closing")
         self.do(contract.CloseCalled(stay))
 
     # ---- to look at

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Kind = Literal["delay", "drop", "stall", "refuse", "cut", "half_close"]
 KINDS: Final = ("delay", "drop", "stall", "refuse", "cut", "half_close")
 
-Later = Callable[..., None]
+Callback = Callable[..., None]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,11 +47,11 @@ class Fault:
     ms: int = 0
     chance: float = 1.0
 
-    def hits(self, client: str, node: int) -> bool:
+    def affects(self, client: str, node: int) -> bool:
         return self.client in (None, client) and self.node in (None, node)
 
 
-def fault(kind: str, client: str | None, node: int | None, ms: int, chance: float) -> Fault:
+def create_fault(kind: str, client: str | None, node: int | None, ms: int, chance: float) -> Fault:
     """A fault that was looked at. Raises ConfigError."""
     if kind not in KINDS:
         raise ConfigError("fault", kind, f"allowed: {', '.join(KINDS)}")
@@ -68,7 +68,9 @@ class Lane:
 
     last: int = 0
     lost: bool = False
-    held: deque[tuple[Later, tuple[Any, ...]]] = field(default_factory=deque[tuple[Later, tuple[Any, ...]]])
+    held: deque[tuple[Callback, tuple[Any, ...]]] = field(
+        default_factory=deque[tuple[Callback, tuple[Any, ...]]]
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -98,19 +100,19 @@ class Network:
         self.wires: dict[int, Wire] = {}
         self._now = now
         self._push = push
-        self._waiting: list[tuple[Client, int, Later, tuple[Any, ...]]] = []
+        self._waiting: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
 
-    def send(self, wire: Wire, lane: Lane, what: Later, *args: Any) -> None:
+    def send(self, wire: Wire, lane: Lane, what: Callback, *args: Any) -> None:
         """Let `what` happen at the other end, unless something is wrong."""
         if lane.lost:
             return
         extra = 0
         for fault in self.faults:
-            if fault.hits(wire.client.name, wire.node):
+            if fault.affects(wire.client.name, wire.node):
                 if fault.kind == "stall":
                     lane.held.append((what, args))
                     return
-                if fault.kind in ("drop", "delay") and self._happens(fault):
+                if fault.kind in ("drop", "delay") and self._draw(fault):
                     if fault.kind == "drop":
                         lane.lost = True
                         return
@@ -121,19 +123,19 @@ class Network:
         lane.last = max(lane.last, self._now() + self._latency() + extra)
         self._push(lane.last, what, *args)
 
-    def connect(self, client: Client, node: int, what: Later, *args: Any) -> None:
+    def connect(self, client: Client, node: int, what: Callback, *args: Any) -> None:
         """Let `what` happen when a connection is made; never while it can't be."""
         extra = 0
         for fault in self.faults:
-            if fault.hits(client.name, node):
+            if fault.affects(client.name, node):
                 if fault.kind == "stall":
                     self._waiting.append((client, node, what, args))
                     return
-                extra += fault.ms if fault.kind == "delay" and self._happens(fault) else 0
+                extra += fault.ms if fault.kind == "delay" and self._draw(fault) else 0
         self._push(self._now() + self._latency() + extra, what, *args)
 
     def refuses(self, client: Client, node: int) -> bool:
-        return any(fault.kind == "refuse" and fault.hits(client.name, node) for fault in self.faults)
+        return any(fault.kind == "refuse" and fault.affects(client.name, node) for fault in self.faults)
 
     def heal(self, fault: Fault) -> None:
         """End a fault; what it held goes on."""
@@ -149,10 +151,10 @@ class Network:
                 for what, args in held:
                     self.send(wire, lane, what, *args)
 
-    def hit(self, fault: Fault) -> list[Wire]:
-        return [wire for wire in self.wires.values() if fault.hits(wire.client.name, wire.node)]
+    def wires_hit_by(self, fault: Fault) -> list[Wire]:
+        return [wire for wire in self.wires.values() if fault.affects(wire.client.name, wire.node)]
 
-    def _happens(self, fault: Fault) -> bool:
+    def _draw(self, fault: Fault) -> bool:
         return fault.chance >= 1 or self.random.random() < fault.chance
 
     def _latency(self) -> int:

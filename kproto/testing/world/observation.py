@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ...group.subscription import TopicPartition
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """One thing that an application saw or did. `at` is virtual ms, `turn` the world's turn.
 
     `what` and `detail` are
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
     turn: int
     at: int
-    who: str
-    what: str
+    source: str
+    kind: str
     partitions: tuple[TopicPartition, ...] = ()
     detail: Any = None

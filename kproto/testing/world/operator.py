@@ -54,16 +54,16 @@ class Operator:
         """Make a topic. Raises ConfigError when it can't be made."""
         world = self._world
         made = machine.CreateTopic(name, partitions, world.random_id(), configs or {})
-        world.step(self._up(), made)
+        world.step(self._first_broker_up(), made)
 
     @kept
     def grow(self, name: str, partitions: int) -> None:
         """Let a topic have `partitions` in all. Raises ConfigError when it has more."""
         world = self._world
         before = {tp for tp in self.partitions() if tp.topic == name}
-        world.step(self._up(), machine.GrowTopic(name, partitions))
+        world.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
         new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
-        world.saw("operator", "grown", new)
+        world.observe("operator", "grown", new)
 
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
@@ -82,10 +82,12 @@ class Operator:
         entry = PartitionProduceData(index=partition, records=data)
         topic_data = [TopicProduceData(name=topic, partition_data=[entry])]
         node = self._leader(TopicPartition(topic, partition))
-        answer = self._ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
+        answer = self._request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
         if isinstance(answer, ProduceResponse):
             [told] = answer.responses[0].partition_responses
-            _took(told.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", told.error_message)
+            _raise_rejection(
+                told.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", told.error_message
+            )
 
     @kept
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
@@ -96,9 +98,13 @@ class Operator:
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
         self._world.disturbed.add(TopicPartition(topic, partition))
         topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
-        answer = self._ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._up())
+        answer = self._request(
+            DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._first_broker_up()
+        )
         if isinstance(answer, DeleteRecordsResponse):
-            _took(answer.topics[0].partitions[0].error_code, "offset", f"{offset} of {topic}-{partition}")
+            _raise_rejection(
+                answer.topics[0].partitions[0].error_code, "offset", f"{offset} of {topic}-{partition}"
+            )
 
     @kept
     def delete_topic(self, name: str) -> None:
@@ -106,7 +112,7 @@ class Operator:
         if self._world.cluster.topics.named(name) is None:
             raise ConfigError("topic", name, "a topic that there is")
         self._world.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
-        self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._up())
+        self._request(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._first_broker_up())
 
     @kept
     def truncate(self, topic: str, partition: int, offset: int) -> None:
@@ -118,7 +124,7 @@ class Operator:
         self._world.step(node, machine.TruncateLog(topic, partition, offset))
 
     @kept
-    def spoil(self, topic: str, partition: int, *, batch: int) -> None:
+    def corrupt_batch(self, topic: str, partition: int, *, batch: int) -> None:
         """Break the last byte of a stored batch, as a bad disk would."""
         where = TopicPartition(topic, partition)
         log = self.log(where)
@@ -129,25 +135,25 @@ class Operator:
         log.corrupt(batch)
 
     @kept
-    def mark(self, topic: str, partition: int) -> None:
+    def write_marker(self, topic: str, partition: int) -> None:
         """Write what ends a transaction: an offset without a record."""
         world, where = self._world, TopicPartition(topic, partition)
         log = self.log(where)
         commit = Record(offset=0, timestamp=world.now, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
         made = encode_batch([commit], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
-        world.markers.add((where, log.end_offset))
+        world.marker_offsets.add((where, log.end_offset))
         log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
         if world.brokers:
             world.step(self._leader(where), machine.LogChanged(topic, partition))
 
     @checked
-    def operator(self, request: Message, version: int) -> None:
+    def send_as_operator(self, request: Message, version: int) -> None:
         """Send a request on a connection of its own, to its group's coordinator, or to the first broker that
         is up; no answer is looked at.
         """
         group = getattr(request, "group_id", None)
         here = None if group is None else self._world.cluster.group_coordinator_of(group)
-        self._ask(request, version, here if here in self._world.brokers else self._up())
+        self._request(request, version, here if here in self._world.brokers else self._first_broker_up())
 
     # ---- leaders, coordinators, brokers
 
@@ -169,8 +175,8 @@ class Operator:
         here = world.cluster.group_coordinator_of(group)
         if node is not None and node not in world.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
-        world.troubled = True
-        before = here if here in world.brokers else self._up()
+        world.had_fault = True
+        before = here if here in world.brokers else self._first_broker_up()
         world.step(before, machine.MoveCoordinator(group, before if node is None else node, loading_ms))
 
     @kept
@@ -179,47 +185,47 @@ class Operator:
         comes up.
         """
         world = self._world
-        self._node(node)
+        self._check_node(node)
         if world.brokers.pop(node, None) is None:
             raise IllegalState(f"broker {node} is down already")
-        world.troubled = True
+        world.had_fault = True
         for wire in [wire for wire in world.network.wires.values() if wire.node == node]:
-            world.hang_up(wire)
+            world.disconnect_broker(wire)
             world.cluster.connections.pop(wire.conn, None)
-            world.end(wire, "connection reset by peer")
-        world.planned[node] = None
+            world.disconnect_client(wire, "connection reset by peer")
+        world.planned_ticks[node] = None
         if world.brokers:
-            self._move_all_away_from(node)
+            self._move_leaders_and_groups_from(node)
 
     @kept
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
         """A broker comes back, with its logs and without its connections and fetch sessions."""
         world = self._world
-        self._node(node)
+        self._check_node(node)
         if node in world.brokers:
             raise IllegalState(f"broker {node} is up")
-        world.brokers[node] = world.made_broker(world.nodes[node])
-        for name in dict.fromkeys(self._nodes_first(node)):
+        world.brokers[node] = world.create_broker(world.nodes[node])
+        for name in dict.fromkeys(self._nodes_up_with(node)):
             world.cluster.nodes[name] = world.nodes[name]
         for other in [
             node for node in world.cluster.nodes if node not in world.brokers
         ]:  # the last that went
-            self._move_all_away_from(other)
+            self._move_leaders_and_groups_from(other)
         for group in list(world.cluster.classic_coordinator.groups):
             if world.cluster.group_coordinator_of(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
-        world.plan(node)
+        world.plan_tick(node)
 
-    def _node(self, node: int) -> None:
+    def _check_node(self, node: int) -> None:
         if node not in self._world.nodes:
             raise ConfigError(
                 "node", node, f"a broker of this world: {', '.join(map(str, self._world.nodes))}"
             )
 
-    def _nodes_first(self, node: int) -> list[int]:
+    def _nodes_up_with(self, node: int) -> list[int]:
         return [one for one in self._world.nodes if one in self._world.brokers or one == node]
 
-    def _move_all_away_from(self, node: int) -> None:
+    def _move_leaders_and_groups_from(self, node: int) -> None:
         world = self._world
         cluster = world.cluster
         led = [
@@ -284,25 +290,27 @@ class Operator:
         kept = found.offsets.get(partition.topic, {}).get(partition.partition) if found else None
         return None if kept is None else kept.offset
 
-    def coordinated(self, node: int, told: GroupCoordinatorStep) -> None:
+    def on_coordinator_step(self, node: int, told: GroupCoordinatorStep) -> None:
         """A coordinator did something: note which offsets it stored, whom it put out, and how it settled."""
         world = self._world
         event = told.event
         for action in told.actions:
             if isinstance(action, coordinator.RebalanceCompleted):
-                world.saw(action.group_id, "settled", detail=(action.generation, action.members))
+                world.observe(action.group_id, "settled", detail=(action.generation, action.members))
             elif not isinstance(action, coordinator.SendResponse):
-                world.note(f"broker {node}", "says", action)
+                world.add_entry(f"broker {node}", "says", action)
             elif isinstance(event, coordinator.RequestReceived) and action.token == event.token:
-                self._answered(event, action)
+                self._observe_response(event, action)
 
-    def _answered(self, event: coordinator.RequestReceived[Message], reply: coordinator.SendResponse) -> None:
+    def _observe_response(
+        self, event: coordinator.RequestReceived[Message], reply: coordinator.SendResponse
+    ) -> None:
         world = self._world
         request, response = event.request, reply.response
         if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
-            stored = _stored(world, request, response)
+            stored = _stored_offsets(world, request, response)
             if stored:
-                world.saw(request.group_id, "stored", tuple(stored), stored)
+                world.observe(request.group_id, "stored", tuple(stored), stored)
             codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
             said = (request.member_id, request.generation_id_or_member_epoch)
         elif isinstance(request, HeartbeatRequest | SyncGroupRequest):
@@ -313,42 +321,42 @@ class Operator:
         wire = world.network.wires.get(cast(int, reply.token))
         for code in codes & FENCES:
             if wire is not None:
-                world.network.send(wire, wire.down, world.fenced, wire, code, said)
+                world.network.send(wire, wire.down, world.observe_fencing, wire, code, said)
 
     def _leader(self, partition: TopicPartition) -> int:
         world = self._world
         found = self.partition(partition)
         leader = -1 if found is None else world.cluster.leader(found, partition.partition)
-        return leader if leader in world.brokers else self._up()
+        return leader if leader in world.brokers else self._first_broker_up()
 
-    def _up(self) -> int:
+    def _first_broker_up(self) -> int:
         for node in self._world.brokers:
             return node
         raise IllegalState("all brokers are down")
 
-    def _ask(self, request: Message, version: int, node: int) -> Message | None:
+    def _request(self, request: Message, version: int, node: int) -> Message | None:
         """Ask a broker; its answer, if it comes at once."""
         world = self._world
         conn = next(world.ids)
-        world.answers[conn] = None
+        world.operator_responses[conn] = None
         world.step(node, machine.ClientConnected(conn, "operator"))
         body = encode_request(request, version, 1, "operator")
         world.step(node, machine.FrameReceived(conn, body, world.random_id()))
         world.step(node, machine.ClientDisconnected(conn))
-        told = world.answers.pop(conn)
+        told = world.operator_responses.pop(conn)
         if told is None or request.__api_key__ is None:
             return None
         return decode_response(told, response_class(request.__api_key__), version)[1]
 
 
-def _took(code: int, option: str, value: str, why: str | None = None) -> None:
+def _raise_rejection(code: int, option: str, value: str, why: str | None = None) -> None:
     """Raises ConfigError for what a broker didn't take."""
     if code:
         said = ErrorCode(code).name + (f": {why}" if why else "")
         raise ConfigError(option, value, f"what the broker takes; it says {said}")
 
 
-def _stored(
+def _stored_offsets(
     world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
 ) -> dict[TopicPartition, int]:
     fine = {

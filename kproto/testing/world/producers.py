@@ -40,7 +40,7 @@ class Producer(EngineClient):
     def tick(self) -> None:
         self.do(ev.Tick())
 
-    def hears(self, event: Opened | Data | Broken) -> None:
+    def on_transport_event(self, event: Opened | Data | Broken) -> None:
         self.do(event)
 
     def do(self, event: Any) -> None:
@@ -48,9 +48,9 @@ class Producer(EngineClient):
         if not self.alive:
             return
         if not isinstance(event, WIRES):
-            self.world.note(self.name, "event", event)
+            self.world.add_entry(self.name, "event", event)
         for action in engine.step(self.engine, event, self.world.now):
-            if self.sends(action):
+            if self.perform_transport_action(action):
                 continue
             match action:
                 case ev.Report(change=change):

@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     data: Any
 
 
-class Asked(NamedTuple):
+class RequestEntry(NamedTuple):
     """A request as it came to a broker, over its connection `conn`."""
 
     node: int
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     conn: int
 
 
-class Told(NamedTuple):
+class ResponseEntry(NamedTuple):
     """An answer as it left a broker; `key` and `version` are those of the request."""
 
     node: int
@@ -64,7 +64,7 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
     names: dict[str, dict[UUID, str]] = {}
     for entry in entries:
         found: Exchange | None = None
-        if isinstance(entry.data, Asked):
+        if isinstance(entry.data, RequestEntry):
             asked = entry.data
             known = names.setdefault(entry.who, {})
             talk = talks.setdefault(
@@ -73,7 +73,7 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
             begun, over = talk.asked(asked.body, entry.at)
             begun.client = entry.who
             found = begun if over else None
-        elif isinstance(entry.data, Told):
+        elif isinstance(entry.data, ResponseEntry):
             found = talks[entry.data.conn].answered(entry.data.body, entry.at)
         if found is not None:
             yield found
@@ -88,7 +88,7 @@ def lines(entries: Iterable[Entry]) -> Iterator[str]:
     """The trace as JSON lines."""
     for number, entry in enumerate(entries):
         head = {"n": number, "turn": entry.turn, "at": entry.at, "who": entry.who, "what": entry.what}
-        yield one_line({**head, **_data(entry.data)})
+        yield one_line({**head, **_entry_fields(entry.data)})
 
 
 def digest(entries: Iterable[Entry]) -> str:
@@ -100,16 +100,16 @@ def digest(entries: Iterable[Entry]) -> str:
     return found.hexdigest()
 
 
-def _data(data: Any) -> dict[str, Any]:
+def _entry_fields(data: Any) -> dict[str, Any]:
     match data:
         case None:
             return {}
-        case Asked(node, body, _):
+        case RequestEntry(node, body, _):
             return {"to": node, **_request(body)}
-        case Told(node, key, version, body, _):
+        case ResponseEntry(node, key, version, body, _):
             return {"from": node, **_response(key, version, body)}
         case _:
-            plain: Any = plainly(data)
+            plain: Any = to_plain_json(data)
             return cast(Any, plain) if isinstance(plain, dict) else {"value": plain}
 
 
@@ -131,7 +131,7 @@ def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
     return {"api": API_NAMES[key], "version": version, "body": to_json(response, version)}
 
 
-def plainly(value: Any) -> Any:
+def to_plain_json(value: Any) -> Any:
     """Any object as what JSON has, without anything that differs from run to run."""
     several: Any = value
     match value:
@@ -146,24 +146,28 @@ def plainly(value: Any) -> Any:
         case BaseException():
             return {"error": type(value).__name__, "text": str(value)}
         case Message() | Struct():
-            return {type(value).__name__: {f.name: plainly(getattr(value, f.name)) for f in value.__fields__}}
+            return {
+                type(value).__name__: {
+                    f.name: to_plain_json(getattr(value, f.name)) for f in value.__fields__
+                }
+            }
         case dict():
-            return {str(key): plainly(one) for key, one in several.items()}
+            return {str(key): to_plain_json(one) for key, one in several.items()}
         case set() | frozenset():
-            return sorted((plainly(one) for one in several), key=str)
+            return sorted((to_plain_json(one) for one in several), key=str)
         case _:
-            return _object(value)
+            return _object_to_json(value)
 
 
-def _object(value: Any) -> Any:
+def _object_to_json(value: Any) -> Any:
     several: Any = value
     name = type(value).__name__
     if isinstance(value, tuple) and hasattr(several, "_fields"):
-        return {name: {key: plainly(one) for key, one in zip(several._fields, several, strict=True)}}
+        return {name: {key: to_plain_json(one) for key, one in zip(several._fields, several, strict=True)}}
     if isinstance(value, list | tuple):
-        return [plainly(one) for one in several]
+        return [to_plain_json(one) for one in several]
     if isinstance(value, msgspec.Struct):
-        return {name: {key: plainly(getattr(value, key)) for key in value.__struct_fields__}}
+        return {name: {key: to_plain_json(getattr(value, key)) for key in value.__struct_fields__}}
     if is_dataclass(several) and not isinstance(several, type):
-        return {name: {f.name: plainly(getattr(several, f.name)) for f in fields(several)}}
+        return {name: {f.name: to_plain_json(getattr(several, f.name)) for f in fields(several)}}
     return f"<{getattr(several, '__qualname__', name)}>"

@@ -11,7 +11,7 @@ from ...errors import ConfigError
 T = TypeVar("T")
 
 
-def ran(option: str, code: object, answer: T) -> T:
+def reject_awaitable(option: str, code: object, answer: T) -> T:
     """The answer of `code`. Raises ConfigError for one to be awaited: nothing of it has run."""
     if answer is None or not (inspect.isawaitable(answer) or inspect.isasyncgen(answer)):
         return answer
@@ -21,8 +21,8 @@ def ran(option: str, code: object, answer: T) -> T:
     raise ConfigError(option, code, "no coroutine function: nobody awaits what it returns")
 
 
-def looked(claim: Callable[[Any], object], world: object) -> None:
+def check_invariant(claim: Callable[[Any], object], world: object) -> None:
     """Look at a claim. Raises ConfigError for one that says by its answer whether it holds."""
-    if ran("invariant", claim, claim(world)) is False:
+    if reject_awaitable("invariant", claim, claim(world)) is False:
         allowed = "a function that raises where it doesn't hold; it returned False"
         raise ConfigError("invariant", claim, allowed)

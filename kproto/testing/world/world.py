@@ -41,11 +41,11 @@ from .consumers import Consumer
 from .exchange import Exchange
 from .journal import Knob, kept, knob
 from .members import Machine, Member
-from .network import Fault, Network, fault
-from .observation import Seen
+from .network import Fault, Network, create_fault
+from .observation import Observation
 from .operator import Operator
 from .producers import Producer
-from .user_code import looked, ran
+from .user_code import check_invariant, reject_awaitable
 
 START: Final = 1_000_000
 AT_ONE_MOMENT: Final = 200_000
@@ -93,7 +93,7 @@ class World(Operator, Exchange):
             raise ConfigError("brokers", brokers, f"1 to {MOST_BROKERS}")
         if not 0 <= latency[0] <= latency[1]:
             raise ConfigError("latency", latency, "the least and the most ms one way, such as (1, 5)")
-        self.made: Final[dict[str, Any]] = {
+        self.arguments: Final[dict[str, Any]] = {
             "topics": dict(topics or {}),
             "settings": dict(settings or {}),
             "seed": seed,
@@ -103,20 +103,20 @@ class World(Operator, Exchange):
             "highest": highest,
         }
         self.seed: Final = seed
-        self.copied = False  # by a world that plays it again: nothing may happen in this one
+        self.is_being_replayed = False  # by a world that plays it again: nothing may happen in this one
         self.now = START
         self.turns = 0
         self.journal: list[journals.Command] = []
         self.entries: list[traces.Entry] = []
-        self.seen: list[Seen] = []
+        self.observations: list[Observation] = []
         self.requests: list[tuple[Client, Message, int]] = []
         self.clients: dict[str, Client] = {}
-        self.watching: list[Invariant] = []
+        self.watched_invariants: list[Invariant] = []
         self.disturbed: set[TopicPartition] = set()
         """Partitions whose logs lost records: by retention, a cut, a bad disk, a deleted topic."""
-        self.markers: set[tuple[TopicPartition, int]] = set()
+        self.marker_offsets: set[tuple[TopicPartition, int]] = set()
         """Offsets that hold no record, see `mark`."""
-        self.troubled = False
+        self.had_fault = False
         """True once something broke: a fault, a death, a moved coordinator."""
         self.tracing = trace
         self._depth = 0
@@ -132,12 +132,12 @@ class World(Operator, Exchange):
         self.nodes: Final = {node.id: node for node in nodes}
         self.addresses: Final = [(node.host, node.port) for node in nodes]
         self.cluster: Final = Cluster(self.settings, nodes)
-        self.brokers: Final = {node.id: self.made_broker(node) for node in nodes}
-        self.planned: dict[int, int | None] = dict.fromkeys(self.nodes)
-        self.keys: dict[int, tuple[int, int]] = {}
-        self.answers: dict[int, bytes | None] = {}
+        self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
+        self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
+        self.pending_requests: dict[int, tuple[int, int]] = {}
+        self.operator_responses: dict[int, bytes | None] = {}
         """What the operator is answered, by connection."""
-        with self.inside():
+        with self.inside_call():
             for name, partitions in (topics or {}).items():
                 self.create(name, partitions)
 
@@ -177,7 +177,7 @@ class World(Operator, Exchange):
             made: Consumer | Member = Consumer(self, name, **options)
         else:
             made = Member(self, name, machine, **options)
-        self._enter(made)
+        self._add_client(made)
         if several:
             try:
                 made.subscribe(*several)
@@ -190,18 +190,18 @@ class World(Operator, Exchange):
     @kept
     def consumer(self, **options: Any) -> Consumer:
         """One of kproto's consumers, by the name of its client_id, or "consumer-1" and so on."""
-        return self._enter(Consumer(self, self._name("consumer", options), **options))
+        return self._add_client(Consumer(self, self._choose_name("consumer", options), **options))
 
     @kept
     def producer(self, **options: Any) -> Producer:
         """One of kproto's producers, by the name of its client_id, or "producer-1" and so on."""
-        return self._enter(Producer(self, self._name("producer", options), **options))
+        return self._add_client(Producer(self, self._choose_name("producer", options), **options))
 
     @kept
     def kill(self, client: Client | str) -> None:
         """The process dies: its sockets close, nothing is said."""
         dying = self.client(client)
-        self.troubled = True
+        self.had_fault = True
         dying.kill()
 
     def client(self, client: Client | str) -> Client:
@@ -213,16 +213,16 @@ class World(Operator, Exchange):
             raise ConfigError("client", name, f"allowed: {', '.join(self.clients)}")
         return self.clients[name]
 
-    def living(self, kind: type[C]) -> list[C]:
+    def alive_clients(self, kind: type[C]) -> list[C]:
         """The clients of a kind that are alive, in the order in which they came; `Client` is every kind."""
         return [client for client in self.clients.values() if client.alive and isinstance(client, kind)]
 
-    def _enter(self, client: C) -> C:
+    def _add_client(self, client: C) -> C:
         if client.name in self.clients:
             allowed = (
                 "a name that no other client of this world has or had: journal and claims tell them by it"
             )
-            free = repr(self._next(client.name))
+            free = repr(self._next_free_name(client.name))
             if not self.clients[client.name].alive:
                 free += f" with client_id={client.name!r}, for its next process"
             raise ConfigError("name", client.name, f"{allowed}; such as {free}")
@@ -230,13 +230,13 @@ class World(Operator, Exchange):
         client.plan()
         return client
 
-    def _name(self, kind: str, options: Mapping[str, Any]) -> str:
+    def _choose_name(self, kind: str, options: Mapping[str, Any]) -> str:
         given = options.get("client_id")
         if given is not None and given not in self.clients:
             return str(given)
-        return self._next(str(given or kind), 1)
+        return self._next_free_name(str(given or kind), 1)
 
-    def _next(self, name: str, first: int = 2) -> str:
+    def _next_free_name(self, name: str, first: int = 2) -> str:
         return next(one for n in count(first) if (one := f"{name}-{n}") not in self.clients)
 
     # ---- time
@@ -246,7 +246,7 @@ class World(Operator, Exchange):
         """Let time pass, at most `ms`; with `until`, stop when it holds. True when it held (or there is
         none).
         """
-        if not self.outside:
+        if not self.is_outside_run:
             return self._run(self.now + ms, until)
         number, turn, raised = len(self.journal), self.turns, ""
 
@@ -257,15 +257,15 @@ class World(Operator, Exchange):
         def holds() -> bool:
             """`until`, which may call what is kept: then that comes behind the turns so far."""
             nonlocal number, turn
-            with self._asking():
-                held = until is None or bool(ran("until", until, until()))
+            with self._outside_run():
+                held = until is None or bool(reject_awaitable("until", until, until()))
             if len(self.journal) > number:
                 kept_so_far(number)
                 number, turn = len(self.journal), self.turns
             return held
 
         try:
-            with self.inside():
+            with self.inside_call():
                 return self._run(self.now + ms, until and holds)
         except Exception as error:
             raised = type(error).__name__
@@ -307,25 +307,25 @@ class World(Operator, Exchange):
         heapq.heappush(self._queue, (at, next(self._order), what, args))
 
     @checked
-    def later(self, wait: int, what: Callable[[], object]) -> None:
+    def call_later(self, wait: int, what: Callable[[], object]) -> None:
         """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable, and
         code that uses this world or its clients can't be played again."""
-        journals.look_whose(self, "later() is called")
-        if self.outside:
-            self.journal.append(journals.Command(self.turns, "", "later", (wait, what)))
-        self.push(self.now + wait, lambda: ran("what", what, what()))
+        journals.reject_replayed_world(self, "call_later() is called")
+        if self.is_outside_run:
+            self.journal.append(journals.Command(self.turns, "", "call_later", (wait, what)))
+        self.push(self.now + wait, lambda: reject_awaitable("what", what, what()))
 
     def __repr__(self) -> str:
         who = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
         return f"<World with {who}; {self.now - START} ms have passed>"
 
     @property
-    def outside(self) -> bool:
+    def is_outside_run(self) -> bool:
         """True between runs and calls: what is called now is somebody's decision."""
         return self._depth == 0
 
     @contextlib.contextmanager
-    def _asking(self) -> Generator[None]:
+    def _outside_run(self) -> Generator[None]:
         """Between two turns of a run."""
         depth, self._depth = self._depth, 0
         try:
@@ -334,7 +334,7 @@ class World(Operator, Exchange):
             self._depth = depth
 
     @contextlib.contextmanager
-    def inside(self) -> Generator[None]:
+    def inside_call(self) -> Generator[None]:
         self._depth += 1
         try:
             yield
@@ -344,23 +344,23 @@ class World(Operator, Exchange):
     # ---- again, and backwards
 
     @checked
-    def again(self, turn: int | None = None) -> World:
+    def replay(self, turn: int | None = None) -> World:
         """The same world once more, from its beginning up to `turn` (None: as far as this one is). Raises
         IllegalState where code given to `later` uses this world, or a client of it: another one is played.
         """
         last = self.turns if turn is None else turn
         if last > self.turns:
             raise ConfigError("turn", turn, f"a turn that was: 0 to {self.turns}")
-        self.copied = True
+        self.is_being_replayed = True
         try:
-            return replayed(self.made, self.journal, last, self.now if turn is None else None)
+            return replay_commands(self.arguments, self.journal, last, self.now if turn is None else None)
         finally:
-            self.copied = False
+            self.is_being_replayed = False
 
     @checked
-    def back(self, turns: int = 1) -> World:
+    def rewind(self, turns: int = 1) -> World:
         """The world as it was some turns ago; as it began, if there were not so many."""
-        return self.again(max(0, self.turns - turns))
+        return self.replay(max(0, self.turns - turns))
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -368,7 +368,7 @@ class World(Operator, Exchange):
         assignors: these are kept by name. What applications do (`listener`, `worker`, `behaves`) is left out:
         in the world that is loaded they only read.
         """
-        text = "".join(f"{line}\n" for line in journals.save(self.made, self.journal))
+        text = "".join(f"{line}\n" for line in journals.save(self.arguments, self.journal))
         Path(path).write_text(text, encoding="utf-8")
 
     @classmethod
@@ -385,7 +385,7 @@ class World(Operator, Exchange):
         made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
         try:
             whole = sum(command.args[0] for command in commands if command.name == "replay_turns")
-            return replayed(made, commands, whole if turn is None else turn, None)
+            return replay_commands(made, commands, whole if turn is None else turn, None)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ConfigError("journal", os.fspath(path), f"what World.save wrote ({error})") from error
 
@@ -397,7 +397,7 @@ class World(Operator, Exchange):
         """The trace as one number: equal for runs that are equal bit for bit."""
         return traces.digest(self.entries)
 
-    def note(self, who: str, what: str, data: Any = None) -> None:
+    def add_entry(self, who: str, what: str, data: Any = None) -> None:
         """One line of the trace."""
         if self.tracing:
             self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
@@ -405,19 +405,19 @@ class World(Operator, Exchange):
     # ---- what is seen
 
     @property
-    def calm(self) -> bool:
+    def is_fault_free(self) -> bool:
         """True as long as nothing broke."""
-        return not self.troubled and self.tamper is None
+        return not self.had_fault and self.tamper is None
 
-    def saw(
+    def observe(
         self, who: Client | str, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
     ) -> None:
         """Write down what an application saw, and look at the invariants that are watched."""
         name = who if isinstance(who, str) else who.name
-        self.seen.append(Seen(self.turns, self.now, name, what, tuple(partitions), detail))
-        self.note(name, what, (tuple(partitions), detail))
-        for invariant in self.watching:
-            looked(invariant, self)
+        self.observations.append(Observation(self.turns, self.now, name, what, tuple(partitions), detail))
+        self.add_entry(name, what, (tuple(partitions), detail))
+        for invariant in self.watched_invariants:
+            check_invariant(invariant, self)
 
     @checked
     def watch(self, *invariants: Invariant) -> None:
@@ -425,10 +425,10 @@ class World(Operator, Exchange):
         for invariant in invariants:
             if not callable(invariant):
                 raise ConfigError("invariant", invariant, "a function of a World, which raises")
-        self.watching += invariants
+        self.watched_invariants += invariants
 
     @checked
-    def asked(self, client: Client | str, kind: type[Any]) -> list[Any]:
+    def requests_of(self, client: Client | str, kind: type[Any]) -> list[Any]:
         """The requests of one kind that a client sent so far."""
         asker = self.client(client)
         return [said for whose, said, _ in self.requests if whose is asker and isinstance(said, kind)]
@@ -438,7 +438,7 @@ class World(Operator, Exchange):
         found = self.cluster.classic_coordinator.groups.get(group)
         return found is not None and found.state is ClassicGroupState.STABLE
 
-    def token(self) -> int:
+    def next_token(self) -> int:
         return next(self._tokens)
 
     def random_id(self) -> UUID:
@@ -463,17 +463,17 @@ class World(Operator, Exchange):
         """
         name = None if client is None else self.client(client).name
         if node is not None:
-            self._node(node)
-        made = fault(kind, name, node, ms, chance)
-        self.troubled = True
+            self._check_node(node)
+        made = create_fault(kind, name, node, ms, chance)
+        self.had_fault = True
         if kind == "cut":
-            for wire in self.network.hit(made):
-                self.hang_up(wire)
-                self.end(wire, "connection reset by peer")
+            for wire in self.network.wires_hit_by(made):
+                self.disconnect_broker(wire)
+                self.disconnect_client(wire, "connection reset by peer")
         elif kind == "half_close":
-            for wire in self.network.hit(made):
+            for wire in self.network.wires_hit_by(made):
                 wire.up.lost = wire.down.lost = True
-                self.hang_up(wire)
+                self.disconnect_broker(wire)
         else:
             self.network.faults.append(made)
             if lasts is not None:
@@ -491,7 +491,7 @@ class World(Operator, Exchange):
         """Break all connections of a client."""
         self.fault("cut", client)
 
-    def made_broker(self, node: Node) -> Broker:
+    def create_broker(self, node: Node) -> Broker:
         return Broker(self.settings, node, self.apis, cluster=self.cluster)
 
     @property
@@ -502,7 +502,7 @@ class World(Operator, Exchange):
         raise IllegalState("all brokers are down")
 
 
-def replayed(
+def replay_commands(
     made: Mapping[str, Any], commands: Iterable[journals.Command], last: int, now: int | None
 ) -> World:
     """A world made anew, and its calls repeated up to turn `last`."""
@@ -514,7 +514,7 @@ def replayed(
         if command.name == "replay_turns":
             turns, end = command.args
             whole = command.turn + turns <= last
-            with world.inside(), _raising(command):
+            with world.inside_call(), _expect_error(command):
                 world.replay_turns(min(turns, last - command.turn), end if whole else world.now)
             world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
         elif command.name == journals.SET:
@@ -522,14 +522,14 @@ def replayed(
             on = world.client(command.on) if command.on else world
             if not isinstance(getattr(type(on), name, None), Knob):
                 raise ConfigError("set", name, "what a journal keeps")
-            setattr(on, name, _back(world, value))
+            setattr(on, name, _resolve_clients(world, value))
         else:
             call = getattr(world.client(command.on) if command.on else world, command.name, None)
-            if not hasattr(call, journals.KEPT) and call != world.later:
+            if not hasattr(call, journals.KEPT_MARK) and call != world.call_later:
                 raise ConfigError("call", command.name, "a call that a journal keeps")
-            args = [_back(world, argument) for argument in command.args]
-            kwargs = {key: _back(world, one) for key, one in command.kwargs.items()}
-            with _raising(command):
+            args = [_resolve_clients(world, argument) for argument in command.args]
+            kwargs = {key: _resolve_clients(world, one) for key, one in command.kwargs.items()}
+            with _expect_error(command):
                 cast("Any", call)(*args, **kwargs)
     if now is not None:
         world.now = max(world.now, now)
@@ -537,7 +537,7 @@ def replayed(
 
 
 @contextlib.contextmanager
-def _raising(command: journals.Command) -> Generator[None]:
+def _expect_error(command: journals.Command) -> Generator[None]:
     """What was raised the first time is raised again, and nothing else."""
     try:
         yield
@@ -546,5 +546,5 @@ def _raising(command: journals.Command) -> Generator[None]:
             raise
 
 
-def _back(world: World, value: Any) -> Any:
-    return world.clients[value.name] if isinstance(value, journals.Named) else value
+def _resolve_clients(world: World, value: Any) -> Any:
+    return world.clients[value.name] if isinstance(value, journals.ClientName) else value

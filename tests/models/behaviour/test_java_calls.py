@@ -90,7 +90,7 @@ def test_wakeup_between_polls_is_thrown_by_the_next_one_and_loses_no_record(rele
     a.poll_once(0, 10)
     assert [name for name, _ in a.errors] == ["WakeupException"]
     assert len(a.records) == before
-    a.go_on_polling()
+    a.resume_polling()
     world.run(500)
     assert a.values() == ["x", "y"]
 
@@ -130,7 +130,7 @@ def test_wakeup_while_it_commits_before_a_join_skips_revoked(release: ModuleType
     world.run(2_000)
     join_member(world, release, "b")
     a.poll_timeout_ms = 1_000
-    assert world.run(5_000, until=lambda: len(world.asked(a, OffsetCommitRequest)) == 1)
+    assert world.run(5_000, until=lambda: len(world.requests_of(a, OffsetCommitRequest)) == 1)
     a.wakeup()
     world.run(3_000)
     assert [name for name, _ in a.errors] == ["WakeupException"]
@@ -146,7 +146,7 @@ def test_wakeup_does_nothing_to_close() -> None:
     a.close()
     a.wakeup()
     assert world.run(2_000, until=lambda: a.closed)
-    assert len(world.asked(a, LeaveGroupRequest)) == 1
+    assert len(world.requests_of(a, LeaveGroupRequest)) == 1
 
 
 # ---- who may call
@@ -201,7 +201,7 @@ def test_poll_of_a_long_takes_no_longer_when_the_join_is_quick() -> None:
 def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
     a, begun = first_long_poll(world)
-    assigned = next(one.at for one in world.seen if one.what == "assigned")
+    assigned = next(one.at for one in world.observations if one.kind == "assigned")
     assert assigned - begun >= 2_900
     assert world.now - assigned < 100
     assert not a.records
@@ -217,10 +217,10 @@ def test_poll_of_a_duration_returns_in_time_and_the_join_goes_on_in_the_next_one
     a.poll_once(500)
     assert world.run(10_000, until=lambda: not a.polling)
     assert world.now - begun == 500
-    a.go_on_polling()
+    a.resume_polling()
     world.run(4_000)
     assert a.owned == {T0}
-    assert len([one for one in world.asked(a, JoinGroupRequest) if one.member_id]) == 1
+    assert len([one for one in world.requests_of(a, JoinGroupRequest) if one.member_id]) == 1
 
 
 # ---- a listener that raises
@@ -281,7 +281,7 @@ def test_revoked_that_raises_in_close_keeps_it_from_leaving(release: ModuleType)
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
     assert [(one.name, one.text) for one in a.reports] == [wrapped_exception("RuntimeException: no")]
-    assert world.asked(a, LeaveGroupRequest) == []
+    assert world.requests_of(a, LeaveGroupRequest) == []
 
 
 @BOTH
@@ -292,7 +292,7 @@ def test_revoked_that_raises_in_unsubscribe_leaves_it_subscribed(release: Module
     a.listener = raising_listener(revoked=RuntimeException("no"))
     a.unsubscribe()
     world.run(1_000)
-    assert world.asked(a, LeaveGroupRequest) == []
+    assert world.requests_of(a, LeaveGroupRequest) == []
     assert a.state.topics == {"t"}
 
 
@@ -326,7 +326,7 @@ def test_an_assignment_that_cannot_be_read_is_thrown_by_every_poll_of_a_member(
     assert len(a.errors) > 10
     assert {name.startswith(thrown) for name, _ in a.errors} == {True}
     assert a.calls == []
-    assert len(world.asked(a, HeartbeatRequest)) > 5
+    assert len(world.requests_of(a, HeartbeatRequest)) > 5
     assert a.state.group_metadata == a.state.generation
 
 
@@ -361,7 +361,7 @@ def test_an_assignor_that_nobody_offered_is_thrown_by_every_poll_of_a_follower(r
     assert set(a.errors) == {
         ("IllegalStateException", "Coordinator selected invalid assignment protocol: best")
     }
-    assert len(world.asked(a, JoinGroupRequest)) == 1
+    assert len(world.requests_of(a, JoinGroupRequest)) == 1
 
 
 @BOTH

@@ -109,10 +109,10 @@ def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_w
     a = world.join("a", librdkafka, topics=["t"], group_id="g", assignors=("range",), metadata_ms=1_000)
     a.callback_ms = 3_000
     assert world.run(10_000, until=lambda: bool(a.calls))
-    joins = len(world.asked(a, JoinGroupRequest))
+    joins = len(world.requests_of(a, JoinGroupRequest))
     world.grow("t", 4)
     world.run(2_000)
-    assert len(world.asked(a, JoinGroupRequest)) > joins
+    assert len(world.requests_of(a, JoinGroupRequest)) > joins
     assert [kind for kind, _ in a.calls] == ["assigned"]
 
 
@@ -605,9 +605,9 @@ def test_who_may_not_read_asks_ten_times_as_seldom_and_errors_of_the_leader_are_
     world.run(2_000)
     world.step(1, FailRequests(FetchRequest.__api_key__ or 0, code, 10**6))
     world.run(100)
-    before = len(world.asked(a, FetchRequest))
+    before = len(world.requests_of(a, FetchRequest))
     world.run(20_000)
-    assert most - 2 <= len(world.asked(a, FetchRequest)) - before <= most
+    assert most - 2 <= len(world.requests_of(a, FetchRequest)) - before <= most
     assert [one.name for one in a.reports if one.kind == "error"] == errors
 
 

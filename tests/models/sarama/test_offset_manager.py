@@ -255,4 +255,4 @@ def test_a_retention_is_said_where_the_request_has_the_field(hours: int, said: i
         extra={"Offsets.Retention": hours * 3_600_000},
     )
     world.run(3_000)
-    assert [one.retention_time_ms for one in world.asked(a, OffsetCommitRequest)] == [said]
+    assert [one.retention_time_ms for one in world.requests_of(a, OffsetCommitRequest)] == [said]

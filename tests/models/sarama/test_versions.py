@@ -55,7 +55,7 @@ def test_an_old_member_says_less_in_its_subscription_and_has_no_instance(text: s
     world = World({"t": 1})
     a = world.join("a", sarama, topics=["t"], group_id="g", instance="one", extra={"Version": text})
     world.run(3_000)
-    first = world.asked(a, JoinGroupRequest)[0]
+    first = world.requests_of(a, JoinGroupRequest)[0]
     assert int.from_bytes(first.protocols[0].metadata[:2], "big") == version
     assert Subscription.decode(first.protocols[0].metadata).topics == ("t",)
     assert first.group_instance_id == ("one" if version else None)

@@ -78,17 +78,17 @@ def test_a_wrong_argument_is_told_by_name(
 
 
 OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
-    ("batch", "0 is the first", lambda bad: World({"t": 1}).spoil("t", 0, batch=bad), [-1, 0, 7]),
+    ("batch", "0 is the first", lambda bad: World({"t": 1}).corrupt_batch("t", 0, batch=bad), [-1, 0, 7]),
     ("partition", "TopicPartition(", lambda bad: World({"t": 1}).log(bad), [None, "t", ("t",)]),
     ("partition", "TopicPartition(", lambda bad: World({"t": 1}).committed("g", bad), [None, "t"]),
     ("group", "a text", lambda bad: World({"t": 1}).committed(bad, NONE), [None, []]),
     ("client", "allowed", lambda bad: World({"t": 1}).client(bad), [None, [], "a"]),
     ("client", "its name", lambda bad: World({"t": 1}).cut(bad), [None, []]),
-    ("kind", "a class", lambda bad: World({"t": 1}).asked("a", bad), [None, "Fetch"]),
+    ("kind", "a class", lambda bad: World({"t": 1}).requests_of("a", bad), [None, "Fetch"]),
     ("until", "a function", lambda bad: World({"t": 1}).run(1, until=bad), [True, 1]),
     ("path", "a file's name", lambda bad: World({"t": 1}).save(bad), [None, "", b"x"]),
     ("machine", "kproto.models", lambda bad: World({"t": 1}).join("a", bad), [True, "java"]),
-    ("request", "a request", lambda bad: World({"t": 1}).operator(bad, 1), [None, "Fetch"]),
+    ("request", "a request", lambda bad: World({"t": 1}).send_as_operator(bad, 1), [None, "Fetch"]),
 ]  # fmt: skip
 
 

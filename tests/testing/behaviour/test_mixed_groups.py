@@ -42,7 +42,9 @@ def test_a_mixed_story_has_members_of_other_clients_that_work() -> None:
     world = play(FIRST + 3, others=model_names())
     others = {client for client in world.clients.values() if isinstance(client, Member)}
     assert others
-    assert any(seen.what == "delivered" and world.clients[seen.who] in others for seen in world.seen)
+    assert any(
+        seen.kind == "delivered" and world.clients[seen.source] in others for seen in world.observations
+    )
 
 
 @pytest.mark.thorough

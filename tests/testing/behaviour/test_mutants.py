@@ -205,7 +205,7 @@ def a_commit_that_fails_on_the_way_out() -> World:
     from kproto.broker.cluster import refused
     from kproto.error_codes import ErrorCode
 
-    world.tamper, world.troubled = tamper, True
+    world.tamper, world.had_fault = tamper, True
     a.commit()
     world.join("c", topics=["t"], **GROUP)
     world.run(10_000)

@@ -73,7 +73,7 @@ def test_a_page_counts_what_a_client_of_another_kind_raises_too() -> None:
     world = World({"t": 2})
     member = world.join("a", kproto.models.java, topics=["t"], group_id="g", assignors=("range",))
     for number in range(500):
-        world.saw(member, "raised", detail=("KafkaException", "the same"))
+        world.observe(member, "raised", detail=("KafkaException", "the same"))
         world.run(number % 3)
     assert re.search(r"\.\.\. 4\d\d more; poll raises", page(world))
 
@@ -116,9 +116,9 @@ def test_what_a_client_asked_is_found_by_its_name_too() -> None:
     world = World({"t": 1})
     a = world.join("a", topics=["t"], group_id="g")
     world.run()
-    assert world.asked("a", JoinGroupRequest) == world.asked(a, JoinGroupRequest) != []
+    assert world.requests_of("a", JoinGroupRequest) == world.requests_of(a, JoinGroupRequest) != []
     with pytest.raises(ConfigError, match="client='nobody'"):
-        world.asked("nobody", JoinGroupRequest)
+        world.requests_of("nobody", JoinGroupRequest)
 
 
 @pytest.mark.parametrize("whose", ["listener", "worker"])

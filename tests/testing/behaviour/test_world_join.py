@@ -71,4 +71,4 @@ def test_a_join_that_failed_leaves_its_name_free(topics: Any) -> None:
         world.join("a", topics=topics, group_id="g")
     member = world.join("a", topics=["t"], group_id="g")
     assert world.run(20_000, until=lambda: len(member.owned) == 2)
-    assert world.again().digest() == world.digest()
+    assert world.replay().digest() == world.digest()

@@ -21,7 +21,7 @@ def test_a_random_story_is_played_again_as_it_was(others: tuple[str, ...], tmp_p
     """Its members' callbacks and work took no time in the second world."""
     world = play(2, steps=20, trace=True, others=others)
     world.save(tmp_path / "story.jsonl")
-    assert world.again().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
+    assert world.replay().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
 
 
 def one_that_reads(**more: Any) -> tuple[World, Consumer]:
@@ -35,14 +35,14 @@ def test_how_an_application_polls_is_played_again() -> None:
     world, a = one_that_reads()
     a.limit, a.works_ms, a.poll_timeout_ms, a.callback_ms = 1, 300, 70, 20
     world.run(700)
-    again = world.again()
+    again = world.replay()
     assert again.digest() == world.digest()
     assert again.clients["a"].values() == a.values() == ["0", "1", "2"]  # type: ignore[attr-defined]
     world.run(5_000)
     a.works_ms = 2_000
     world.write("t", 0, "3")
     world.run(3_000)
-    assert world.again().digest() == world.digest()
+    assert world.replay().digest() == world.digest()
 
 
 def test_what_answers_for_the_brokers_is_played_again(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_answers_for_the_brokers_is_played_again(tmp_path: Path) -> None:
     world.run(2_000)
     world.tamper = None
     world.run(2_000)
-    assert world.again().digest() == world.digest()
+    assert world.replay().digest() == world.digest()
     with pytest.raises(ConfigError, match="JSON lines"):
         world.save(tmp_path / "run.jsonl")
 
@@ -63,8 +63,8 @@ def test_a_listener_that_holds_the_first_world_is_not_played_again() -> None:
     a.listener = lambda kind, partitions: kind == "assigned" and a.seek(partitions[0], 2)
     world.run(3_000)
     assert a.values() == ["2"]
-    with pytest.raises(IllegalState, match=r"seek\(\) is called on the first world .* behaves\(\) hand"):
-        world.again()
+    with pytest.raises(IllegalState, match=r"seek\(\) is called on the original world .* configure\(\) pass"):
+        world.replay()
 
 
 class Skips:
@@ -91,10 +91,10 @@ def test_an_application_is_made_again_with_the_other_client(tmp_path: Path) -> N
         made.append(consumer)
 
     world, a = one_that_reads(enable_auto_commit=False)
-    a.behaves(skips)
+    a.configure(skips)
     world.run(3_000)
     assert (a.values(), world.committed("g", tp("t", 0))) == (["2"], 3)
-    again = world.again()
+    again = world.replay()
     assert again.digest() == world.digest()
     assert made == [a, again.clients["a"]]
     world.save(tmp_path / "run.jsonl")
@@ -114,9 +114,9 @@ def test_a_group_goes_back_with_its_applications() -> None:
     state.begin(seed=0)
     state.write(0, 3)
     state.wait(3_000)
-    before, mine = state.world.again(), dict(state.applications)
-    told = [(one.who, one.what, one.partitions, one.detail) for one in state.world.seen]
-    assert [(one.who, one.what, one.partitions, one.detail) for one in before.seen] == told
+    before, mine = state.world.replay(), dict(state.applications)
+    told = [(one.source, one.kind, one.partitions, one.detail) for one in state.world.observations]
+    assert [(one.source, one.kind, one.partitions, one.detail) for one in before.observations] == told
     assert "stored" in {what for _, what, _, _ in told}
     assert state.applications == mine  # those of the first world
 
@@ -150,8 +150,8 @@ def test_what_until_does_is_played_again_where_it_was_done(tmp_path: Path) -> No
     world.run(1_000)
     assert world.committed("g", tp("t", 0)) == 4
     world.save(tmp_path / "run.jsonl")
-    assert world.again().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
-    halfway = world.again(world.turns - 20)
+    assert world.replay().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
+    halfway = world.replay(world.turns - 20)
     assert list(halfway.trace()) == list(world.trace())[: len(halfway.entries)]
 
 
@@ -167,4 +167,4 @@ def test_what_a_producer_delivers_is_played_again(tmp_path: Path) -> None:
     world.run(3_000)
     assert a.values()[-1] == "last"
     world.save(tmp_path / "run.jsonl")
-    assert world.again().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
+    assert world.replay().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()

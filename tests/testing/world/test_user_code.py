@@ -42,7 +42,7 @@ def tampered(world: World, _: Any) -> None:
 
 
 def later(world: World, _: Any) -> None:
-    world.later(5, waits)
+    world.call_later(5, waits)
     world.run(2_000)
 
 
@@ -52,10 +52,10 @@ def is_false(_: World) -> object:
 
 GIVEN: dict[str, tuple[Callable[[World, Any], object], str]] = {
     "until": (lambda world, _: world.run(2_000, until=waits), "until"),  # type: ignore[arg-type,return-value]
-    "later": (later, "what"),
+    "call_later": (later, "what"),
     "listener": (set_on("listener"), "listener"),
     "worker": (set_on("worker"), "worker"),
-    "behaves": (lambda _, member: member.behaves(waits), "how"),
+    "configure": (lambda _, member: member.configure(waits), "how"),
     "tamper": (tampered, "tamper"),
     "watch": (watched(waits), "invariant"),
     "check": (lambda world, _: check(world, waits), "invariant"),  # type: ignore[arg-type]

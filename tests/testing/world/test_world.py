@@ -112,7 +112,7 @@ def test_standing_still_is_an_error() -> None:
     def again() -> None:
         world.push(world.now, again)
 
-    world.later(5, again)
+    world.call_later(5, again)
     with pytest.raises(Stuck, match="turns at 1000005 ms"):
         world.run(10)
 
@@ -123,7 +123,7 @@ def test_an_error_says_where_it_was() -> None:
     def fail() -> None:
         raise ValueError("oh")
 
-    world.later(5, fail)
+    world.call_later(5, fail)
     with pytest.raises(ValueError, match="oh") as raised:
         world.run(10)
     assert raised.value.__notes__ == ["in turn 1 at 1000005 ms of World(seed=9)"]
@@ -134,34 +134,34 @@ def test_an_error_says_where_it_was() -> None:
 
 def test_a_world_can_be_played_again() -> None:
     world = a_day_in_the_life(1)
-    assert world.again().digest() == world.digest()
+    assert world.replay().digest() == world.digest()
 
 
 def test_code_that_holds_the_first_world_is_not_played_again() -> None:
     """The first world went on in the middle of the second one's run, which was another one."""
     world, a, _ = two_members()
-    world.later(50, a.rejoin)
+    world.call_later(50, a.rejoin)
     world.run(100)
     digest = world.digest()
-    with pytest.raises(IllegalState, match=r"rejoin\(\) is called on the first world while it is played"):
-        world.again()
+    with pytest.raises(IllegalState, match=r"rejoin\(\) is called on the original world during its replay"):
+        world.replay()
     assert world.digest() == digest
     world.run(100)
-    assert world.back(world.turns).turns == 0
+    assert world.rewind(world.turns).turns == 0
 
 
 def test_code_that_holds_nothing_of_a_world_is_played_again() -> None:
     world, _, _ = two_members()
     done: list[int] = []
-    world.later(50, lambda: done.append(1))
+    world.call_later(50, lambda: done.append(1))
     world.run(100)
-    assert world.again().digest() == world.digest()
+    assert world.replay().digest() == world.digest()
     assert done == [1, 1]
 
 
 def test_one_step_back_is_the_world_before_the_last_turn() -> None:
     world, _, _ = two_members()
-    before = world.back()
+    before = world.rewind()
     assert before.turns == world.turns - 1
     assert list(before.trace()) == list(world.trace())[: len(before.entries)]
     before.run(100)
@@ -171,7 +171,7 @@ def test_one_step_back_is_the_world_before_the_last_turn() -> None:
 def test_every_turn_can_be_gone_back_to() -> None:
     world, _, _ = two_members()
     for turn in range(0, world.turns, 17):
-        assert world.again(turn).turns == turn
+        assert world.replay(turn).turns == turn
 
 
 def test_a_saved_world_is_loaded_as_it_was(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_saved_world_is_loaded_as_it_was(tmp_path: Path) -> None:
 
 def test_code_in_a_journal_is_not_saved(tmp_path: Path) -> None:
     world = World()
-    world.later(1, lambda: None)
+    world.call_later(1, lambda: None)
     with pytest.raises(ConfigError, match="JSON lines"):
         world.save(tmp_path / "run.jsonl")
 
@@ -227,7 +227,7 @@ def test_a_call_that_was_refused_is_refused_again_and_the_rest_goes_on(tmp_path:
         world.grow("t", 1)
     world.run(1_000)
     world.save(tmp_path / "run.jsonl")
-    assert world.again().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
+    assert world.replay().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
 
 
 def test_one_goes_back_from_where_an_invariant_broke() -> None:
@@ -242,7 +242,7 @@ def test_one_goes_back_from_where_an_invariant_broke() -> None:
     world.write("t", 0, "x")
     with pytest.raises(AssertionError):
         world.run()
-    before = world.back()
+    before = world.rewind()
     assert before.turns == world.turns - 1 > 10
     assert list(before.trace()) == list(world.trace())[: len(before.entries)]
 
@@ -274,7 +274,7 @@ def test_a_short_stall_costs_nobody_anything() -> None:
     world, a, b = two_members()
     world.fault("stall", lasts=1_000)
     world.run(5_000)
-    assert not a.heard("lost") + b.heard("lost") + a.heard("unreachable")
+    assert not a.changes_of("lost") + b.changes_of("lost") + a.changes_of("unreachable")
 
 
 def test_a_stall_beyond_the_session_costs_the_partitions() -> None:
@@ -284,14 +284,14 @@ def test_a_stall_beyond_the_session_costs_the_partitions() -> None:
     assert b.owned == set(world.partitions())
     world.run(9_000)
     assert a.owned | b.owned == set(world.partitions())
-    assert a.heard("lost")
+    assert a.changes_of("lost")
 
 
 def test_dropped_bytes_are_told_by_a_timeout_only() -> None:
     world, a, _ = two_members()
     world.fault("drop", a, lasts=100)
     world.run(1_000)
-    assert not a.heard("unreachable")
+    assert not a.changes_of("unreachable")
     world.run(10_000)
     assert a.owned
 
@@ -336,10 +336,10 @@ def test_a_fault_that_is_none_is_refused(kind: str, options: dict[str, Any]) -> 
     [
         ("run", (-1,)),
         ("run", ("1s",)),
-        ("again", (-1,)),
-        ("again", (10**9,)),
-        ("back", (-1,)),
-        ("later", (-1, print)),
+        ("replay", (-1,)),
+        ("replay", (10**9,)),
+        ("rewind", (-1,)),
+        ("call_later", (-1, print)),
         ("watch", (5,)),
         ("join", (None,)),
         ("grow", ("t", "6")),
@@ -359,9 +359,9 @@ def test_what_a_world_cannot_do_is_refused_and_changes_nothing(call: str, given:
     with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
         getattr(world, call)(*given)
     world.run(1)
-    assert world.again().digest() == world.digest()
+    assert world.replay().digest() == world.digest()
     assert world.partitions() == [tp("t", 0), tp("t", 1), tp("t", 2)]
-    assert not world.troubled
+    assert not world.had_fault
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_a_moved_coordinator_is_found() -> None:
     world.move_coordinator("g", 3)
     world.run(5_000)
     assert world.is_stable("g")
-    assert not a.heard("lost") + b.heard("lost")
+    assert not a.changes_of("lost") + b.changes_of("lost")
 
 
 def test_a_stopped_broker_hands_over_what_it_led() -> None:
@@ -497,7 +497,7 @@ def test_a_machine_that_is_put_out_of_its_group_is_seen_as_fenced(kind: str) -> 
     assert world.run(until=lambda: a.generation == 1)
     assert a.member_id.startswith("a-")
     a.freeze(10_000)
-    assert world.run(20_000, until=lambda: any(one.what == "fenced" for one in world.seen))
+    assert world.run(20_000, until=lambda: any(one.kind == "fenced" for one in world.observations))
 
 
 def test_who_begins_at_the_end_has_lost_nothing() -> None:
@@ -527,5 +527,5 @@ def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPat
 def test_an_operators_request_for_a_group_goes_to_its_coordinator() -> None:
     world, groups = World({"t": 1}, brokers=3), ("a", "b", "c", "d")
     for group in groups:
-        world.operator(offset_commit_request(group, -1, "", None, {tp("t", 0): OffsetToCommit(5)}), 2)
+        world.send_as_operator(offset_commit_request(group, -1, "", None, {tp("t", 0): OffsetToCommit(5)}), 2)
     assert [world.committed(group, tp("t", 0)) for group in groups] == [5] * 4

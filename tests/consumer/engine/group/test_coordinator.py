@@ -44,7 +44,7 @@ def test_a_retriable_error_is_retried_after_a_backoff(code: ErrorCode) -> None:
     world = World({"t": 1})
     consumer = answer_lookups(world, code, times=3)
     assert world.run(until=lambda: bool(consumer.owns()))
-    assert len(world.asked(consumer, FindCoordinatorRequest)) == 4
+    assert len(world.requests_of(consumer, FindCoordinatorRequest)) == 4
     assert consumer.errors == []
 
 
