@@ -1,4 +1,4 @@
-"""A story that no change to its machine can spoil tells nothing: each of these does, and a claim says so."""
+"""Each mutant of a machine must break its scenario: one of the scenario's claims fails."""
 
 from __future__ import annotations
 

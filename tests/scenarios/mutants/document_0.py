@@ -55,7 +55,7 @@ MUTANTS: Table = {
     "S0-4": NO_OFFSETS,
     "S0-5": Mutant("an event that nobody answers", rdkafka, "answer_by_default", nothing),
     "S0-6": Mutant("a subscription that is known already", rdkafka, "subscribe", _not_again),
-    "S0-7": Mutant("no rebalance is ever under way", LibrdkafkaState, "rebalancing", False),
+    "S0-7": Mutant("no rebalance is ever under way", LibrdkafkaState, "is_rebalancing", False),
     "S0-8": SEEKS_AT_ONCE,
     "S0-9": Mutant("a seek to STORED that is taken", toppar, "STORED", -5),
     "S0-10": NO_FLAGS,

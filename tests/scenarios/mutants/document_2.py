@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from consumer import options
+from consumer.option_checks import whole
 from kproto.group.subscription import Assignment
 from kproto.models import contract as c
 from kproto.models import zookeeper
@@ -24,7 +25,7 @@ from kproto.models.java.kafka_consumer_metrics import KafkaConsumerMetrics
 from kproto.models.java.state import BlockedOn, Continuation, JavaState
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-_known = options._known
+_checked = options._checked
 _poll, _complete, _adopt, _told, _tell = (
     kafka_consumer.poll,
     consumer_coordinator.on_join_complete,
@@ -39,17 +40,17 @@ _fetch, _beat, _found = fetcher.send_fetches, heartbeat_thread.run, coordinator_
 
 
 def _without_the_group(*what: Any) -> Any:
-    return {name: value for name, value in _known(*what).items() if name != "group_id"}
+    return {name: value for name, value in _checked(*what).items() if name != "group_id"}
 
 
 def _without_what_was_said(*what: Any) -> Any:
-    values = _known(*what)
+    values = _checked(*what)
     values.pop("enable_auto_commit", None)
     return values
 
 
 def _always_in_a_group(*what: Any) -> Any:
-    return {"group_id": "everybody", **_known(*what)}
+    return {"group_id": "everybody", **_checked(*what)}
 
 
 def _always_in_a_group_and_committing(*what: Any) -> Any:
@@ -204,13 +205,16 @@ ALL_GIVEN_BACK = Mutant(
 )
 
 MUTANTS: Table = {
-    "S2-1": Mutant("a group that isn't seen", options, "_known", _without_the_group),
-    "S2-2": Mutant("a false that isn't heard", options, "_known", _without_what_was_said),
-    "S2-3": Mutant("a group for all", options, "_known", _always_in_a_group),
-    "S2-4": Mutant("a group for all", options, "_known", _always_in_a_group),
-    "S2-5": Mutant("commits for all", options, "_known", _always_in_a_group_and_committing),
+    "S2-1": Mutant("a group that isn't seen", options, "_checked", _without_the_group),
+    "S2-2": Mutant("a false that isn't heard", options, "_checked", _without_what_was_said),
+    "S2-3": Mutant("a group for all", options, "_checked", _always_in_a_group),
+    "S2-4": Mutant("a group for all", options, "_checked", _always_in_a_group),
+    "S2-5": Mutant("commits for all", options, "_checked", _always_in_a_group_and_committing),
     "S2-6": Mutant(
-        "an interval below 0", options._CONSUMER_CHECKS, "auto_commit_interval_ms", options._number(-1)
+        "an interval below 0",
+        options.CONSUMER,
+        "auto_commit_interval_ms",
+        options.CONSUMER["auto_commit_interval_ms"]._replace(check=whole(-1)),
     ),
     "S2-7": Mutant("a poll for any thread", kafka_consumer, "poll", _for_any_thread),
     "S2-8": Mutant("a poll of nothing", kafka_consumer, "poll", _of_nothing),
