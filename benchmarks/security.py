@@ -111,7 +111,7 @@ from random import Random
 from typing import Any
 
 from consumer import Cluster
-from tests.conformance.secured import USERS, real_kafka
+from tests.conformance.secured_kafka import USERS, real_kafka
 
 from .bare import bare_reads
 from .cpus import Cpus, add_option, halves, started_on

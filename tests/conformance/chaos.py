@@ -15,7 +15,7 @@ from consumer import AsyncConsumer, Cluster, Consumer, Producer, RebalanceListen
 from kproto.errors import KprotoError
 from kproto.testing.faults import Proxy
 from tests.conformance import judges
-from tests.conformance.killable import Killable
+from tests.conformance.killable_kafka import Killable
 
 PARTITIONS = 6
 SESSION_MS = 6_000

@@ -10,7 +10,7 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.group.subscription import TopicPartition
 from tests.conformance import java_bridge, judges
-from tests.conformance.tap import Tap
+from tests.conformance.recording_proxy import Tap
 
 
 @pytest.fixture(scope="session")

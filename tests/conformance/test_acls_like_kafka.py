@@ -100,7 +100,7 @@ from kproto.messages.txn_offset_commit import (
 from kproto.wire.message import Message, Struct
 from tests.broker.stage import batch_of
 
-secured = pytest.importorskip("tests.conformance.secured")
+secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.java,

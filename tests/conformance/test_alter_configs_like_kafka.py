@@ -15,7 +15,7 @@ from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
-from tests.conformance.programs import eventually
+from tests.conformance.document_programs import eventually
 
 pytestmark = pytest.mark.kafka
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kproto.group.subscription import StickyUserData, Subscription, TopicPartition, sticky_user_data
 from kproto.models.java.release import JAVA_2_6
-from tests.conformance import originals
+from tests.conformance import original_clients
 from tests.group.assignors.stage import Plan, assignor_inputs
 
 pytestmark = pytest.mark.originals
@@ -33,7 +33,7 @@ class Ask(Protocol):
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Ask]:
-    words = originals.with_java("Assignors26", "java-2.6")
+    words = original_clients.with_java("Assignors26", "java-2.6")
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         stdin, stdout = process.stdin, process.stdout
         assert stdin is not None

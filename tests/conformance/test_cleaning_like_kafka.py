@@ -30,7 +30,7 @@ from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicP
 from kproto.records import Record, batches, encode_batch
 from tests.broker.stage import Socket, fetch_request, fetch_topic
 from tests.conformance import judges
-from tests.conformance.plays import SEED
+from tests.conformance.client_scenarios import SEED
 
 pytestmark = pytest.mark.kafka
 

@@ -20,14 +20,14 @@ import pytest
 
 from consumer import Cluster, Producer
 from kproto.models.index import model_names
-from tests.conformance import originals
-from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage, only_some
-from tests.conformance.tap import Tap, told
+from tests.conformance import original_clients
+from tests.conformance.client_scenarios import LACKS, PLAYS, Member, Play, Stage, only_some
+from tests.conformance.recording_proxy import Tap, told
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
 RUNS = count(1)
-CLIENTS = [name for name in model_names() if name in originals.NAMES]
+CLIENTS = [name for name in model_names() if name in original_clients.NAMES]
 CASES = [(name, play) for name in CLIENTS for play, (_, needs) in PLAYS.items() if needs not in LACKS[name]]
 
 
@@ -111,7 +111,7 @@ def test_a_machine_says_and_tells_what_its_original_does(
     client: str, play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
     only_some((client, play), CASES)
-    original = originals.program(client)
+    original = original_clients.program(client)
     machine = [sys.executable, "-m", "kproto", "member", "--as", client]
     for tries in range(1, TRIES + 1):
         TRIED[client, play] = tries

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 import pytest
 
 from consumer import Cluster, Producer
-from tests.conformance import originals
-from tests.conformance.plays import PLAYS, only_some
-from tests.conformance.plays_of_java import PLAYS_OF_JAVA
-from tests.conformance.plays_of_refusals import PLAYS_OF_REFUSALS
-from tests.conformance.tap import Heard, Tap, looked_up
+from tests.conformance import original_clients
+from tests.conformance.client_scenarios import PLAYS, only_some
+from tests.conformance.error_scenarios import PLAYS_OF_REFUSALS
+from tests.conformance.java_scenarios import PLAYS_OF_JAVA
+from tests.conformance.recording_proxy import Heard, Tap, looked_up
 from tests.conformance.test_clients_like_originals import TRIES, keep, played
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
@@ -33,7 +33,7 @@ def test_a_consumer_as_java_says_what_java_says(
 ) -> None:
     only_some(play, PLAYS)
     for _ in range(TRIES):
-        theirs = played("java", originals.program("java"), play, tapped, operators)
+        theirs = played("java", original_clients.program("java"), play, tapped, operators)
         ours = played("java", OURS, play, tapped, operators)
         keep("consumer", play, theirs=theirs, ours=ours)
         if said(ours) == said(theirs):
@@ -49,7 +49,7 @@ def test_an_application_of_a_consumer_as_java_is_told_what_java_tells(
     acts = OF_APPLICATIONS[play]
     for _ in range(TRIES):
         start = len(tapped.all)
-        theirs = played("java", originals.program("java"), play, tapped, operators, acts)
+        theirs = played("java", original_clients.program("java"), play, tapped, operators, acts)
         middle = len(tapped.all)
         ours = played("java", OURS, play, tapped, operators, acts)
         keep("consumer", play, theirs=theirs, ours=ours)

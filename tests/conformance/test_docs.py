@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import judges
-from tests.conformance.originals import SOURCES
+from tests.conformance.original_clients import SOURCES
 from tests.documents import DOCS, PAGES, Block, blocks, run_python, with_kproto
-from tests.test_examples import SAYS
+from tests.test_examples import OUTPUTS
 
 NEEDED = [block for page in PAGES for block in blocks(page) if block.kind == "python" and block.needs]
 
@@ -50,13 +50,13 @@ def test_an_example_with_spark_runs(block: Block) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_a_program_runs_on_a_real_kafka_and_does_so_again(name: str, real_kafka: judges.RealKafka) -> None:
     order = [sys.executable, str(DOCS.parent / "examples" / name), "--bootstrap", real_kafka.bootstrap]
     env = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
     runs = [subprocess.run(order, env=env, capture_output=True, text=True, timeout=100) for _ in range(2)]
     assert [(run.returncode, run.stderr) for run in runs] == [(0, "")] * 2
-    assert SAYS[name] in runs[0].stdout
+    assert OUTPUTS[name] in runs[0].stdout
 
 
 FILES = [block for page in PAGES for block in blocks(page) if block.file]

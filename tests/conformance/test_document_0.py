@@ -23,7 +23,7 @@ from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from kproto.scenarios.offset_minus_1000 import COMMITTED, END
 from kproto.scenarios.race import PROGRAMS, Program, played
-from tests.conformance import judges, originals
+from tests.conformance import judges, original_clients
 
 pytestmark = pytest.mark.originals
 
@@ -78,7 +78,13 @@ def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed]
             "waits_ms": program.waits,
             "polls": program.polls,
         }
-        words = [originals.with_modules("offset_minus_1000"), bootstrap, name, name, json.dumps(schedule)]
+        words = [
+            original_clients.with_modules("offset_minus_1000"),
+            bootstrap,
+            name,
+            name,
+            json.dumps(schedule),
+        ]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-1_000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -103,7 +109,7 @@ def brokers(request: pytest.FixtureRequest) -> Iterator[dict[int, str]]:
 
 
 def test_the_documents_program_prints_what_its_scenarios_say(brokers: dict[int, str]) -> None:
-    originals.with_modules("offset_minus_1000")  # built once, before they all want it
+    original_clients.with_modules("offset_minus_1000")  # built once, before they all want it
     schedules = _schedules()
     numbers = count()
 

@@ -21,8 +21,8 @@ import pytest
 
 from consumer import Cluster, Producer
 from kproto.broker.server import running
-from tests.conformance import judges, originals
-from tests.conformance.programs import LAST, of_sarama
+from tests.conformance import judges, original_clients
+from tests.conformance.document_programs import LAST, of_sarama
 
 pytestmark = pytest.mark.originals
 
@@ -55,7 +55,7 @@ def _words(client: str, bootstrap: str, topic: str, sasl: bool) -> list[str]:
     if client in MAIN:
         conf = MAIN[client] | ({"user": USER, "password": PASSWORD} if sasl else {})
         return [of_sarama("sarama_main", LAST), bootstrap, topic, topic, json.dumps(conf)]
-    words = [originals.with_modules("new_partitions"), client, bootstrap, topic, topic]
+    words = [original_clients.with_modules("new_partitions"), client, bootstrap, topic, topic]
     return [*words, USER, PASSWORD] if sasl else words
 
 

@@ -22,8 +22,8 @@ from kproto.messages.fetch import FetchableTopicResponse, FetchResponse, Partiti
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.scenarios import find
 from kproto.scenarios.sarama_new_session import refusal
-from tests.conformance import judges, originals
-from tests.conformance.programs import (
+from tests.conformance import judges, original_clients
+from tests.conformance.document_programs import (
     LAST,
     OURS,
     RUNS,
@@ -46,8 +46,8 @@ HOUR_MS = 3_600_000  # With a retention 1.38.1's commits are of a version that b
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     for release in MAINS:
         of_sarama("sarama_main", release)  # built once, before they all want it
-    originals.with_modules("sarama_cluster_main")
-    originals.with_modules("new_partitions")
+    original_clients.with_modules("sarama_cluster_main")
+    original_clients.with_modules("new_partitions")
     yield from tapped(request.param)
 
 
@@ -235,7 +235,12 @@ class Clustered(Program):
     def __init__(self, place: Place, topics: Sequence[str], group: str = "", **conf: Any) -> None:
         name = f"cluster-{next(RUNS)}"
         group = group or f"g-{name}"
-        words = [originals.with_modules("sarama_cluster_main"), place.bootstrap, group, ",".join(topics)]
+        words = [
+            original_clients.with_modules("sarama_cluster_main"),
+            place.bootstrap,
+            group,
+            ",".join(topics),
+        ]
         said = json.dumps({"client_id": name, "refresh_ms": 1_000, **conf})
         super().__init__(place, name, topics[0], group, [*words, said])
 
@@ -398,7 +403,7 @@ class Reading(Program):
     """ReadMessage(1 s) in the document's loop."""
 
     def __init__(self, place: Place, client: str, topic: str, group: str) -> None:
-        words = [originals.with_modules("new_partitions"), client, place.bootstrap, group, topic]
+        words = [original_clients.with_modules("new_partitions"), client, place.bootstrap, group, topic]
         super().__init__(place, group, topic, group, words)
 
     @property

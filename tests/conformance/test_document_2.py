@@ -19,9 +19,9 @@ from kproto.messages.heartbeat import HeartbeatResponse
 from kproto.messages.sync_group import SyncGroupResponse
 from kproto.scenarios import find
 from kproto.scenarios.java_join_complete import ONE_PARTITION, chose_best
-from tests.conformance import judges, originals
-from tests.conformance.plays import Member
-from tests.conformance.programs import RUNS, Place, eventually, tapped
+from tests.conformance import judges, original_clients
+from tests.conformance.client_scenarios import Member
+from tests.conformance.document_programs import RUNS, Place, eventually, tapped
 
 pytestmark = pytest.mark.originals
 
@@ -46,7 +46,7 @@ def said(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
     with Cluster(broker) as cluster:
         cluster.create_topics(topics)
-    words = [*originals.with_java("Document2", request.param), broker, *topics]
+    words = [*original_clients.with_java("Document2", request.param), broker, *topics]
     done = subprocess.run(words, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-1_000:]
     lines = [line.partition(" | ") for line in done.stdout.splitlines()]
@@ -119,7 +119,7 @@ def test_an_assignor_that_nobody_has_is_thrown_by_each_poll_of_a_member_that_loo
         return sum(one.api == api for one in place.tap.heard(name))
 
     conf = json.dumps({"assignors": ["range"], "session_ms": 4_000, "heartbeat_ms": 200})
-    member = Member(name, [*originals.program(release), place.bootstrap, name, name, conf])
+    member = Member(name, [*original_clients.program(release), place.bootstrap, name, name, conf])
     try:
         member.say(f"subscribe {name}")
         member.until("error", 4)

@@ -23,7 +23,7 @@ from kproto.scenarios import find
 from kproto.scenarios.sarama_new_session import Branch, refusal
 from kproto.scenarios.scenario import Parameters, ScenarioRun
 from kproto.wire.message import Message
-from tests.conformance.programs import (
+from tests.conformance.document_programs import (
     OURS,
     PATIENCE,
     RELEASES,
@@ -33,7 +33,7 @@ from tests.conformance.programs import (
     at_once,
     walked,
 )
-from tests.conformance.tap import Heard
+from tests.conformance.recording_proxy import Heard
 
 pytestmark = pytest.mark.originals
 

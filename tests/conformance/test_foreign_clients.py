@@ -1,6 +1,6 @@
 """Clients that others wrote, against the embedded broker: no record is lost, whatever happens to the group.
 
-Each client is a process of its own (foreign_members.py), so that one can be killed without a word.
+Each client is a process of its own (foreign_clients.py), so that one can be killed without a word.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.conformance import judges
 
 pytestmark = pytest.mark.clients
 
-PROGRAM = Path(__file__).with_name("foreign_members.py")
+PROGRAM = Path(__file__).with_name("foreign_clients.py")
 MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 PARTITIONS = 6
 SESSION_MS = 2000

@@ -17,8 +17,8 @@ from kproto.broker.server import running
 from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
-from tests.conformance import judges, originals
-from tests.conformance.secured_members import Member, java_properties, one_of_each
+from tests.conformance import judges, original_clients
+from tests.conformance.secured_clients import Member, java_properties, one_of_each
 from tests.test_broker_command import started
 
 pytestmark = pytest.mark.clients
@@ -185,7 +185,7 @@ def test_java_comes_in_by_the_file_that_it_has(
 
 def go(library: str, place: str, files: Certificates, mechanism: str, *words: str) -> list[str]:
     secret = token() if mechanism == "OAUTHBEARER" else PASSWORD
-    return [originals.secured(), library, place, files.ca, mechanism, USER, secret, *words]
+    return [original_clients.secured(), library, place, files.ca, mechanism, USER, secret, *words]
 
 
 @pytest.mark.originals
@@ -207,7 +207,7 @@ def test_go_clients_write_and_read(place: str, files: Certificates, library: str
 def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_end(
     files: Certificates, tmp_path: Path
 ) -> None:
-    """Seven clients by three mechanisms. Who renews its session: test_sessions_like_kafka, test_renewals."""
+    """Log in with seven clients by three mechanisms; other tests cover session renewal."""
     for client in ("confluent_kafka", "kafka", "aiokafka"):
         pytest.importorskip(client)
     session_ms = 6_000
@@ -309,6 +309,6 @@ func main() {{
 }}
 """)
     done = subprocess.run(
-        [originals.built(program, tmp_path / "main")], capture_output=True, text=True, timeout=120
+        [original_clients.built(program, tmp_path / "main")], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.splitlines() == ["franz-go <nil>", "sarama <nil>"], done.stderr

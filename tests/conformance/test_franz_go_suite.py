@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from kproto.broker.server import running
-from tests.conformance import judges, originals
-from tests.conformance.plays import SEED
+from tests.conformance import judges, original_clients
+from tests.conformance.client_scenarios import SEED
 
 pytestmark = pytest.mark.originals
 
@@ -42,7 +42,7 @@ ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
 def suite() -> tuple[Path, Path]:
     """franz-go's tests as a program, and the folder that they want to run in."""
     compiler = shutil.which("go") or judges.missing("go")
-    return originals.own_tests(compiler, "github.com/twmb/franz-go", "pkg/kgo")
+    return original_clients.own_tests(compiler, "github.com/twmb/franz-go", "pkg/kgo")
 
 
 def test_franz_gos_own_tests_pass_on_the_embedded_broker() -> None:

@@ -12,9 +12,9 @@ import pytest
 from consumer import Cluster, ConsumerGroup, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
-from tests.conformance import originals
+from tests.conformance import original_clients
 
-PROGRAM = originals.SOURCES / "handlers" / "main.go"
+PROGRAM = original_clients.SOURCES / "handlers" / "main.go"
 T0 = TopicPartition("t", 0)
 
 
@@ -99,7 +99,7 @@ def ours(bootstrap: str) -> list[Any]:
 
 @pytest.mark.originals
 def test_what_handlers_do_ends_as_with_sarama(tmp_path: Path) -> None:
-    program = originals.built(PROGRAM, tmp_path / "handlers")
+    program = original_clients.built(PROGRAM, tmp_path / "handlers")
     with running(topics={"t": 2}) as server:
         with Producer(server.bootstrap) as producer:
             for number in range(10):

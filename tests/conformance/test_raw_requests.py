@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import judges
-from tests.conformance.play import Company, Line, Listening, Play, Seen, Virtual, fits, new_group, read
+from tests.conformance.raw_requests import (
+    Company,
+    Line,
+    Listening,
+    Play,
+    Seen,
+    Virtual,
+    fits,
+    new_group,
+    read,
+)
 
 PLAYS = read(Path(__file__).with_name("raw_requests.txt").read_text("utf-8"))
 

@@ -56,7 +56,7 @@ from tests.conformance.test_acls_like_kafka import (
     codes,
     requests,
 )
-from tests.conformance.test_logins_like_kafka import exchanged
+from tests.conformance.test_sasl_like_kafka import exchanged
 from tests.seeds import seeds
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]

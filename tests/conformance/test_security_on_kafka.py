@@ -26,7 +26,7 @@ from kproto.wire.frame import frame
 from tests.conformance import judges
 from tests.testing.test_driver import Member
 
-secured = pytest.importorskip("tests.conformance.secured")
+secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 
@@ -106,7 +106,7 @@ def java_properties(kafka: Any, listener: str, mechanism: str) -> str:
     if mechanism:
         said["sasl.mechanism"] = mechanism
     if mechanism == "OAUTHBEARER":
-        said["sasl.oauth.token.provider"] = "tests.conformance.secured:token"
+        said["sasl.oauth.token.provider"] = "tests.conformance.secured_kafka:token"
     elif mechanism:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         login = f'username="alice" password="{secured.USERS["alice"]}"'

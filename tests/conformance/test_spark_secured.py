@@ -20,7 +20,7 @@ from kproto.testing.certificates import certificates
 from kproto.testing.issuer import Issuer, issuing
 from tests.conformance.spark_session import spark, started
 
-secured = pytest.importorskip("tests.conformance.secured")
+secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = pytest.mark.spark
 __all__ = ["spark"]
 PASSWORD = secured.USERS["alice"]

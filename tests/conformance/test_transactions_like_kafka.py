@@ -17,7 +17,7 @@ from kproto.broker.server import Server, running
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from tests.conformance import judges
-from tests.conformance.transaction_side import Side
+from tests.conformance.transaction_client import Side
 
 pytestmark = pytest.mark.kafka
 

@@ -19,10 +19,10 @@ from random import Random
 import pytest
 
 from consumer import Cluster, Producer
-from tests.conformance import originals
+from tests.conformance import original_clients
+from tests.conformance.client_scenarios import SEED
 from tests.conformance.judges import RealKafka
-from tests.conformance.plays import SEED
-from tests.conformance.tap import GROUP, Tap
+from tests.conformance.recording_proxy import GROUP, Tap
 from tests.conformance.test_clients_like_originals import TRIES, played
 from tests.conformance.test_foreign_clients import need
 
@@ -140,18 +140,18 @@ def last_rounds(lines: list[str], one: str, other: str) -> list[str]:
     return found
 
 
-DRAWN = Random(SEED).sample(originals.ALL, 3)
+DRAWN = Random(SEED).sample(original_clients.ALL, 3)
 
 
 @pytest.mark.originals
-@pytest.mark.parametrize("client", originals.ALL)
+@pytest.mark.parametrize("client", original_clients.ALL)
 def test_a_group_says_and_hears_behind_it_what_it_does_without(
     client: str, tapped: Tap, operators: tuple[Cluster, Producer], tmp_path: Path
 ) -> None:
     """Two members that read and commit, of which one comes later and leaves first."""
     if client not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays all")
-    order = originals.program(client)
+    order = original_clients.program(client)
     for tries in range(1, TRIES + 1):
         alone = settled(client, played(client, order, "second", tapped, operators))
         heard = len(tapped.all)

@@ -1,4 +1,7 @@
-"""Requests that no sane client sends, answered as Kafka answers them: see conformance/test_odd_requests."""
+"""Requests that no client sends, answered as Kafka answers them.
+
+`tests/conformance/test_boundary_requests_like_kafka.py` compares more of them with a real Kafka.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAAS lines, as Java reads them: `tests/conformance/test_jaas_like_java.py` asks Java itself."""
+"""JAAS lines, as Java reads them: `tests/conformance/test_properties_like_java.py` asks Java itself."""
 
 from __future__ import annotations
 

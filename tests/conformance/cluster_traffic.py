@@ -16,10 +16,10 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from tests.conformance.fleet import Fleet, until
-from tests.conformance.fleet_clients import Asker, Ledger, Readers
-from tests.conformance.fleet_threads import CLOSE_S, at_hand
-from tests.conformance.fleet_writers import Mover, Writer
+from tests.conformance.cluster_readers import Asker, Ledger, Readers
+from tests.conformance.cluster_workers import CLOSE_S, at_hand
+from tests.conformance.cluster_writers import Mover, Writer
+from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
 # A broker may take half a minute to start on a machine that does other work, too; 45 s is the default.

@@ -1,6 +1,6 @@
 """Sessions that end (KIP-368), over TLS on our broker: each client renews them by each mechanism, and reads.
 
-How it is on a real broker, and who is cut: test_sessions_like_kafka. Here the broker itself says who did.
+test_reauthentication_like_kafka compares with a real broker. Here the embedded broker reports renewals.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import pytest
 from kproto.testing.certificates import certificates
 from kproto.testing.secured import SecuredKafka, secured
 from tests.conformance import judges
-from tests.conformance.secured_members import ALL, Member, members, order
+from tests.conformance.secured_clients import ALL, Member, members, order
 
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-NEVER = {"aiokafka"}  # Comes back on another connection when it was cut, see test_sessions_like_kafka.
+# Opens a new connection after the broker closes the old one, see test_reauthentication_like_kafka.
+NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")
 SESSION_MS = 3_000

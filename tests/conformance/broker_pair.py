@@ -36,7 +36,7 @@ from kproto.transactions.state import OFFSETS_TOPIC
 from kproto.wire.fields import REQUIRED
 from kproto.wire.message import Message
 from tests.broker.stage import Socket
-from tests.conformance.odd_requests import NO_ID, NOW, SOME_ID, Scene, drawn
+from tests.conformance.boundary_requests import NO_ID, NOW, SOME_ID, Scene, drawn
 
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0

@@ -25,7 +25,7 @@ from consumer import Cluster, Producer
 from consumer.spark.options import parse
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
 from kproto.errors import KprotoError
-from tests.conformance.once_task import run
+from tests.conformance.sink_task import run
 from tests.conformance.test_transactions_on_kafka import Place, bootstrap_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -102,7 +102,7 @@ def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Plac
     print(f"KPROTO_SEED={seed}")
     random, writer = Random(seed), sink(KprotoStreamWriter, place)
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["consumer.spark.writer", "tests.conformance.once_task"])
+    processes.set_forkserver_preload(["consumer.spark.writer", "tests.conformance.sink_task"])
     stopped: list[Any] = []
     killed, batch, took = 0, 0, 5.0
 

@@ -1,9 +1,9 @@
 """Other clients as programs, each run in a process of its own: what test_foreign_clients.py starts.
 
-    python foreign_members.py CLIENT create BOOTSTRAP TOPIC PARTITIONS
-    python foreign_members.py CLIENT produce BOOTSTRAP TOPIC FIRST COUNT COMPRESSION IDEMPOTENT
-    python foreign_members.py CLIENT member BOOTSTRAP TOPIC GROUP STRATEGY SESSION_MS
-    python foreign_members.py CLIENT committed BOOTSTRAP TOPIC GROUP PARTITIONS
+    python foreign_clients.py CLIENT create BOOTSTRAP TOPIC PARTITIONS
+    python foreign_clients.py CLIENT produce BOOTSTRAP TOPIC FIRST COUNT COMPRESSION IDEMPOTENT
+    python foreign_clients.py CLIENT member BOOTSTRAP TOPIC GROUP STRATEGY SESSION_MS
+    python foreign_clients.py CLIENT committed BOOTSTRAP TOPIC GROUP PARTITIONS
 
 CLIENT is kafka-python, aiokafka or confluent. A member writes JSON lines: {"assigned": [0, 3]} whenever what
 it owns has changed, {"read": [[partition, offset, number], ...]} before it commits these offsets, and

@@ -10,9 +10,9 @@ import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
 from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
-from tests.conformance.refusals import CASES, Case, options
+from tests.conformance.security_errors import CASES, Case, options
 
-secured = pytest.importorskip("tests.conformance.secured")
+secured = pytest.importorskip("tests.conformance.secured_kafka")
 SECRETS = ("wr0ng-secret", *secured.USERS.values())
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
-from tests.conformance import judges, odd_scenes
-from tests.conformance.odd_scenes import Pair, pair
-from tests.conformance.plays import SEED
+from tests.conformance import broker_pair, judges
+from tests.conformance.broker_pair import Pair, pair
+from tests.conformance.client_scenarios import SEED
 
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
@@ -125,7 +125,7 @@ def test_a_wrong_answer_is_noticed() -> None:
 
 
 def test_what_became_of_a_scene_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(odd_scenes, "PATIENCE", 3.0)  # nothing is done behind an answer here
+    monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)  # nothing is done behind an answer here
     with (
         running(settings=SETTINGS) as one,
         running(settings=SETTINGS) as other,

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 from kproto.security.oauthbearer import unsecured_token
-from tests.conformance import judges, originals
+from tests.conformance import judges, original_clients
 
 SECURITY = "org.apache.kafka.common.security."
 
@@ -186,7 +186,7 @@ def order(
         return [sys.executable, "-c", BEGIN + PYTHON[client], place, ca, mechanism, user, password, group]
     if mechanism == "OAUTHBEARER":
         password = unsecured_token(user, int(time.time() * 1000), 600_000)
-    return [originals.secured(), client, place, ca, mechanism, user, password, "read", group]
+    return [original_clients.secured(), client, place, ca, mechanism, user, password, "read", group]
 
 
 @contextmanager

@@ -33,8 +33,8 @@ from kproto.messages.txn_offset_commit import (
 from kproto.records import Record, encode_batch
 from tests.broker.stage import Socket
 from tests.conformance import judges
-from tests.conformance.plays import SEED
-from tests.conformance.test_odd_requests import ALL, SETTINGS
+from tests.conformance.client_scenarios import SEED
+from tests.conformance.test_boundary_requests_like_kafka import ALL, SETTINGS
 
 pytestmark = pytest.mark.kafka
 

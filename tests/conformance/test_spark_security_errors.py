@@ -16,11 +16,11 @@ import pytest
 
 from consumer import Cluster
 from consumer.security import SecurityConfig
-from tests.conformance.plays import SEED
+from tests.conformance.client_scenarios import SEED
 from tests.conformance.spark_session import spark, started
 
-secured = pytest.importorskip("tests.conformance.secured")
-from tests.conformance.refusals import CASES, Case  # noqa: E402
+secured = pytest.importorskip("tests.conformance.secured_kafka")
+from tests.conformance.security_errors import CASES, Case  # noqa: E402
 
 pytestmark = pytest.mark.spark
 __all__ = ["spark"]

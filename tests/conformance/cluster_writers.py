@@ -15,7 +15,7 @@ from typing import Any
 
 from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto.errors import BrokerError, KprotoError
-from tests.conformance.fleet_threads import InThread
+from tests.conformance.cluster_workers import InThread
 
 
 class Writer(InThread):

@@ -1,7 +1,7 @@
 """Who is not let in is told why, once, and soon: each case at each door, on a real Kafka and on ours.
 
 A run draws some of them by KPROTO_SEED, KPROTO_ALL_PLAYS=1 takes all (tox -e soak). What Spark's users see is
-in `test_spark_refusals`.
+in `test_spark_security_errors`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from kproto.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
-from tests.conformance.plays import SEED
+from tests.conformance.client_scenarios import SEED
 
-secured = pytest.importorskip("tests.conformance.secured")
-from tests.conformance.refusals import CASES, Case  # noqa: E402
-from tests.conformance.refused_doors import COMMANDS, DOORS, WAIT, concerns  # noqa: E402
-from tests.conformance.test_refusals_like_kafka import SECRETS, kafka  # noqa: E402
+secured = pytest.importorskip("tests.conformance.secured_kafka")
+from tests.conformance.entry_points import COMMANDS, DOORS, WAIT, concerns  # noqa: E402
+from tests.conformance.security_errors import CASES, Case  # noqa: E402
+from tests.conformance.test_security_errors_like_kafka import SECRETS, kafka  # noqa: E402
 
 __all__ = ["kafka"]
 

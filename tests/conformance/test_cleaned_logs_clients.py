@@ -21,7 +21,7 @@ from kproto.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from tests.conformance import judges
-from tests.conformance.plays import SEED
+from tests.conformance.client_scenarios import SEED
 
 Row = tuple[int, str, str | None]
 NAME = "compacted"

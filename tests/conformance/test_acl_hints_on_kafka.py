@@ -15,8 +15,8 @@ from kproto.errors import KprotoError, NotAuthorized
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
-secured = pytest.importorskip("tests.conformance.secured")
-from tests.conformance.refused_doors import message  # noqa: E402
+secured = pytest.importorskip("tests.conformance.secured_kafka")
+from tests.conformance.entry_points import message  # noqa: E402
 
 TOPIC, GROUP, ID = "flights", "readers", "billing-1"
 T0 = TopicPartition(TOPIC, 0)

@@ -1,4 +1,4 @@
-"""A task of the sink in a process of its own, which may be killed: for test_spark_once.py."""
+"""A task of the sink in a process of its own, which may be killed: for test_spark_exactly_once.py."""
 
 from __future__ import annotations
 

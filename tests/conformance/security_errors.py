@@ -9,12 +9,12 @@ from typing import Any
 
 from consumer.security import Token
 from kproto.security.oauthbearer import unsecured_token
-from tests.conformance import secured
+from tests.conformance import secured_kafka
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
     """What gets in at a listener, and then what a test changes; None: without it."""
-    protocol = {"PLAINTEXT": "PLAINTEXT", **secured.LISTENERS}[listener]
+    protocol = {"PLAINTEXT": "PLAINTEXT", **secured_kafka.LISTENERS}[listener]
     protocol = changes.pop("security_protocol", protocol)
     given: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
@@ -22,7 +22,7 @@ def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> d
     if protocol.startswith("SASL"):
         given["sasl_mechanism"] = mechanism or "PLAIN"
         if mechanism != "OAUTHBEARER":
-            given |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
+            given |= {"sasl_username": "alice", "sasl_password": secured_kafka.USERS["alice"]}
     given |= {
         name: value(kafka) if callable(value) and name.startswith("ssl") else value
         for name, value in changes.items()

@@ -31,7 +31,7 @@ from kproto.security.scram import ScramClient
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
 
-secured = pytest.importorskip("tests.conformance.secured")
+secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 CLOSED = "closed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tests.conformance.plays import Play, Stage
-from tests.conformance.plays_of_java import BY_HAND, ask, by_hand, polled
+from tests.conformance.client_scenarios import Play, Stage
+from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, polled
 
 
 def refused_commits(stage: Stage, *codes: int) -> None:

@@ -34,11 +34,11 @@ from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kproto.messages.unregister_broker import UnregisterBrokerRequest
 from kproto.testing.faults import Proxy
 from tests.conformance import judges
-from tests.conformance.fleet import Fleet, until
-from tests.conformance.fleet_clients import Ledger, Readers
-from tests.conformance.fleet_closing import AtWork
-from tests.conformance.fleet_traffic import LOOPS, PARTITIONS, SESSION, left, ours, topic, traffic, whole
-from tests.conformance.plays import SEED
+from tests.conformance.client_scenarios import SEED
+from tests.conformance.cluster_close import AtWork
+from tests.conformance.cluster_readers import Ledger, Readers
+from tests.conformance.cluster_traffic import LOOPS, PARTITIONS, SESSION, left, ours, topic, traffic, whole
+from tests.conformance.kafka_cluster import Fleet, until
 
 pytestmark = pytest.mark.kafka
 

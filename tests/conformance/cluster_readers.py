@@ -29,7 +29,7 @@ from consumer import (
     RebalanceListener,
 )
 from kproto.errors import ConnectionFailed, KprotoError
-from tests.conformance.fleet_threads import CLOSE_S, Closes, InThread
+from tests.conformance.cluster_workers import CLOSE_S, Closes, InThread
 
 # A handler commits what it marked after so many records.
 MARKED = 50

@@ -14,7 +14,7 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.scenarios import find
 from kproto.scenarios.consumer_group_command import COLUMNS
-from tests.conformance.programs import (
+from tests.conformance.document_programs import (
     OURS,
     RELEASES,
     RUNS,
@@ -25,7 +25,7 @@ from tests.conformance.programs import (
     only_one_broker,
     walked,
 )
-from tests.conformance.tap import Heard
+from tests.conformance.recording_proxy import Heard
 from tests.conformance.test_kafka_tools import tool
 
 pytestmark = pytest.mark.originals

@@ -13,7 +13,7 @@ from kproto.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.conformance.plays import Member, Play, Stage
+from tests.conformance.client_scenarios import Member, Play, Stage
 
 # Nothing may be over before a slow machine has come to the end of the play.
 LONG = {"session_ms": 30_000, "max_poll_ms": 120_000}

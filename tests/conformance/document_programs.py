@@ -19,9 +19,9 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
-from tests.conformance import judges, originals
-from tests.conformance.plays import SEED
-from tests.conformance.tap import Heard, Tap
+from tests.conformance import judges, original_clients
+from tests.conformance.client_scenarios import SEED
+from tests.conformance.recording_proxy import Heard, Tap
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
 # sarama's: whose source document 003 reads, the last one of its old name, and the one our machine is.
@@ -34,7 +34,7 @@ RUNS = count(1)
 def of_sarama(folder: str, release: str) -> str:
     """A program around sarama, made with a release."""
     owner, _, version = release.partition(" ")
-    return originals.with_modules(folder, module=f"github.com/{owner}/sarama v{version}")
+    return original_clients.with_modules(folder, module=f"github.com/{owner}/sarama v{version}")
 
 
 class Place(NamedTuple):

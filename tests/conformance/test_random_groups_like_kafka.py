@@ -17,10 +17,10 @@ import pytest
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from tests.conformance import judges
-from tests.conformance.odd_scenes import RANDOM
-from tests.conformance.play import FOREVER, Actor, Company, Listening, Seen
-from tests.conformance.plays import SEED
-from tests.conformance.test_odd_requests import ALL, SETTINGS
+from tests.conformance.broker_pair import RANDOM
+from tests.conformance.client_scenarios import SEED
+from tests.conformance.raw_requests import FOREVER, Actor, Company, Listening, Seen
+from tests.conformance.test_boundary_requests_like_kafka import ALL, SETTINGS
 
 TALKS: Final = 120 if ALL else 6
 LINES: Final = 30

@@ -26,7 +26,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
 from tests.conformance import chaos
-from tests.conformance.killable import Killable
+from tests.conformance.killable_kafka import Killable
 from tests.seeds import repeatable, seeds
 
 RUNS = int(os.environ.get("KPROTO_CHAOS", "0"))

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from consumer import Cluster, Producer
-from tests.conformance.tap import Tap
+from tests.conformance.recording_proxy import Tap
 
 PATIENCE = 40.0
 SEED = int(os.environ.get("KPROTO_SEED") or Random().randrange(10**6))

@@ -25,9 +25,9 @@ from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
 from kproto.testing.proxy import Proxy
 from tests.broker.stage import Socket, connected
-from tests.conformance.secured_members import ALL, one_of_each
+from tests.conformance.secured_clients import ALL, one_of_each
 
-secured = pytest.importorskip("tests.conformance.secured")
+secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = pytest.mark.java
 # Knows nothing of KIP-368: the broker cuts its connections, and it comes back on others.
 NEVER = {"aiokafka"}
