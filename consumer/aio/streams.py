@@ -1,7 +1,7 @@
-"""asyncio I/O for the engines: sockets as protocols, nothing that knows Kafka but its frames.
+"""asyncio I/O for the engines: sockets as protocols. Of Kafka they know only the frames.
 
-The owner gives `Streams` a function that is told every `NetworkEvent`; it calls `perform` for every
-action. All of it runs in one event loop; the rules are those of `sockets`.
+The owner passes a function that gets every `NetworkEvent`, and calls `perform` for every action. All of it
+runs in one event loop; the rules are those of `blocking.sockets`.
 """
 
 from __future__ import annotations
@@ -31,36 +31,33 @@ from ..engine.network.transport import (
     Shut,
     Write,
 )
-from ..resolver import PATIENCE, Failures, Found, Place, Resolver, reason
+from ..resolver import PATIENCE_S, Address, AddressFailures, Resolved, Resolver, describe_error
 from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-TLS_ROOM = 256 * 1024
-"""Bytes of TLS that are read at once, whatever the connection: they are opened before the next are read."""
-
-MOST_READS = 16
-"""Reads of one connection before others have their turn."""
-
+# Bytes of TLS that are read at once, for all connections: they are decrypted before the next read.
+TLS_BUFFER_BYTES = 256 * 1024
+# Reads of one connection before the others are read.
+MAX_READS = 16
+# Without this flag (on Windows) the transport may have a read in progress.
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
-"""Where there is no such thing the transport may have a read under way."""
-
+# What opening a connection may raise: no file descriptor, an invalid address or port.
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
-"""What opening a connection may raise: no file, an address or port that is none."""
 
 
-class _Way:
-    """To one host: the address that is tried, and those that are left."""
+class _Route:
+    """The addresses of a host that are left to try, and the current one."""
 
-    __slots__ = ("host", "place", "places", "tls")
+    __slots__ = ("address", "addresses", "host", "tls")
 
-    def __init__(self, host: tuple[str, int], tls: Tls | None, places: list[Place]) -> None:
+    def __init__(self, host: tuple[str, int], tls: Tls | None, addresses: list[Address]) -> None:
         self.host = host
         self.tls = tls
-        self.places = places
-        self.place: Place | None = None
+        self.addresses = addresses
+        self.address: Address | None = None
 
 
 class _Protocol(asyncio.BufferedProtocol):
@@ -68,41 +65,42 @@ class _Protocol(asyncio.BufferedProtocol):
         self.key = key
         self.tell = tell
         self.silent = False
-        self.heard = False  # an answer came
-        self.way: _Way | None = None
-        self.said = float("inf")  # when it was said that a long answer is coming, or began to
+        self.responded = False  # a response arrived
+        self.route: _Route | None = None
+        self.arriving_since = float("inf")  # since the last report that a long response arrives
         self.receive_buffer = ReceiveBuffer()
         self.pipe: Pipe | None = None
-        self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
+        self._room: memoryview | None = None  # For TLS: its bytes are read before their meaning is known.
         self.transport: asyncio.Transport | None = None
-        self.sock: socket.socket | None = None  # what the transport reads
+        self.sock: socket.socket | None = None  # The socket that the transport reads.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no children of it
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports don't inherit from it
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            with contextlib.suppress(OSError):  # dead already: connection_lost comes next
+            with contextlib.suppress(OSError):  # The socket is dead, and connection_lost comes next.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, pipe: Pipe, room: memoryview) -> None:
-        """Shakes hands; `Opened` is told when that is over."""
+        """Start the TLS handshake; `Opened` is reported at its end."""
         self.pipe = pipe
         self._room = room
         assert self.transport is not None
         self.transport.write(pipe.begin())
 
     def write(self, data: bytes) -> None:
+        """Send bytes, through TLS if the connection uses it."""
         assert self.transport is not None
         if self.pipe is not None:
             try:
                 data = self.pipe.seal(data)
             except TlsFailed as error:
-                self._broke(str(error))
+                self._on_broken(str(error))
                 return
         self.transport.write(data)
 
     def close(self) -> None:
-        """Ends in good order, without another word to the owner."""
+        """Close in order, and report nothing more."""
         self.silent = True
         if self.transport is not None:
             if self.pipe is not None and not self.transport.is_closing():
@@ -115,17 +113,16 @@ class _Protocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.pipe is not None and self._room is not None:
             try:
-                self._through(self.pipe, self._room[:nbytes])
+                self._decrypt(self.pipe, self._room[:nbytes])
             except TlsFailed as error:
-                self._broke(str(error), denied=error.final)
+                self._on_broken(str(error), denied=error.final)
         else:
-            self._took(nbytes)
-            self._read_on()
+            self._on_bytes(nbytes)
+            self._read_rest()
 
-    def _read_on(self) -> None:
-        """Reads what else is there of a large answer: a round of the loop for each read costs more than the
-        read."""
-        for _ in range(MOST_READS if NOW and self.sock is not None else 0):
+    def _read_rest(self) -> None:
+        """Read the rest of a large response: a round of the loop for each read costs more than the read."""
+        for _ in range(MAX_READS if NOW and self.sock is not None else 0):
             if not self.receive_buffer.expects_more or self.silent or self.transport is None:
                 return
             try:
@@ -134,17 +131,17 @@ class _Protocol(asyncio.BufferedProtocol):
             except BlockingIOError:
                 return
             except OSError as error:
-                self._broke(reason(error))
+                self._on_broken(describe_error(error))
                 return
-            if not size:  # the end, which the transport sees, too
+            if not size:  # The end: the transport sees it as well.
                 return
-            self._took(size)
+            self._on_bytes(size)
 
-    def _through(self, pipe: Pipe, data: memoryview) -> None:
+    def _decrypt(self, pipe: Pipe, data: memoryview) -> None:
         was_secured = pipe.secured
         try:
             pipe.feed(data)
-        finally:  # also the alert that says why
+        finally:  # The alert that says why is sent as well.
             out = pipe.outgoing()
             if out and self.transport is not None:
                 self.transport.write(out)
@@ -155,40 +152,40 @@ class _Protocol(asyncio.BufferedProtocol):
                 size = pipe.read_into(room)
             if not size:
                 return
-            self._took(size)
+            self._on_bytes(size)
 
-    def _took(self, nbytes: int) -> None:
+    def _on_bytes(self, nbytes: int) -> None:
         try:
             bodies = self.receive_buffer.received(nbytes)
         except FrameError as error:
             broken = Broken.no_frames(self.key, error)
-            self._broke(broken.why, denied=broken.denied)
+            self._on_broken(broken.why, denied=broken.denied)
             return
         if bodies:
-            self.heard = True
+            self.responded = True
         for body in bodies:
             if not self.silent:
                 self.tell(Answer(self.key, body))
         if bodies:
-            self.said = float("inf")
+            self.arriving_since = float("inf")
         elif not self.silent:
             at = time.monotonic()
-            if at >= self.said + COMING_S:
+            if at >= self.arriving_since + COMING_S:
                 self.tell(Data(self.key, b""))
-                self.said = at
-            self.said = min(self.said, at)
+                self.arriving_since = at
+            self.arriving_since = min(self.arriving_since, at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         end = CLOSED if self.pipe is None else self.pipe.end()
-        self._broke(end if exc is None else reason(exc))
+        self._on_broken(end if exc is None else describe_error(exc))
 
-    def _broke(self, why: str, *, denied: bool = False) -> None:
+    def _on_broken(self, why: str, *, denied: bool = False) -> None:
         if not self.silent:
             self.silent = True
             self.tell(Broken(self.key, why, denied))
         if self.transport is not None:
             if denied:
-                self.transport.close()  # the alert is still to be sent
+                self.transport.close()  # The alert is still to be sent.
             else:
                 self.transport.abort()
 
@@ -200,16 +197,17 @@ class Streams:
         self._tell = tell
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
-        self._early: dict[int, str] = {}  # why a connection broke before this knew that it was made
-        self._failures = Failures()
-        self._resolver = Resolver(self._found_more)
-        self._asked: dict[int, asyncio.Future[Found]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None  # since it was first asked
+        self._early: dict[int, str] = {}  # Why a connection broke before it was registered here.
+        self._failures = AddressFailures()
+        self._resolver = Resolver(self._on_resolved)
+        self._resolving: dict[int, asyncio.Future[Resolved]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # Known since the first connection.
         self._room: memoryview | None = None
-        # What asks for a token, for all connections that want one.
-        self._asking: asyncio.Task[Token] | None = None
+        # Requests a token, for all connections that need one.
+        self._token_task: asyncio.Task[Token] | None = None
 
     def perform(self, action: NetworkAction) -> None:
+        """Perform an action of the network client."""
         match action:
             case Open(key=key, host=host, port=port, tls=tls):
                 self._opening[key] = asyncio.get_running_loop().create_task(self._open(key, host, port, tls))
@@ -223,11 +221,11 @@ class Streams:
 
     async def _get_token(self, key: int, source: TokenSource) -> None:
         event: NetworkEvent
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().create_task(source.awaited())
-            self._asking.add_done_callback(_heard)
+        if self._token_task is None or self._token_task.done():
+            self._token_task = asyncio.get_running_loop().create_task(source.awaited())
+            self._token_task.add_done_callback(_retrieve_error)
         try:
-            event = GotToken(key, await asyncio.shield(self._asking))
+            event = GotToken(key, await asyncio.shield(self._token_task))
         except NoToken as error:
             event = Broken(key, str(error), error.final)
         self._opening.pop(key, None)
@@ -235,53 +233,58 @@ class Streams:
 
     async def _open(self, key: int, host: str, port: int, tls: Tls | None) -> None:
         self._loop = asyncio.get_running_loop()
-        found = self._resolver.ask(key, host, port)
-        if found is None:
-            self._asked[key] = self._loop.create_future()
+        resolved = self._resolver.resolve(key, host, port)
+        if resolved is None:
+            self._resolving[key] = self._loop.create_future()
             try:
-                found = await self._asked[key]
+                resolved = await self._resolving[key]
             finally:
-                del self._asked[key]
-        way = _Way((host, port), tls, self._failures.last((host, port), found.places))
-        await self._go(key, way, found.why or "the name has no address")
+                del self._resolving[key]
+        route = _Route((host, port), tls, self._failures.sort((host, port), resolved.addresses))
+        await self._try_addresses(key, route, resolved.error or "the name has no address")
 
-    async def _go(self, key: int, way: _Way, why: str, broke: str = "") -> None:
-        """Tries the addresses that are left, until one takes the connection. `broke`: how that of another one
-        ended, which tells more."""
-        while way.places:
-            place = way.place = way.places.pop(0)
+    async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
+        """Try the remaining addresses until one accepts the connection.
+
+        `broke`: the error of an address that had accepted it, which tells more than later ones.
+        """
+        while route.addresses:
+            address = route.address = route.addresses.pop(0)
             try:
-                opened = await self._connect(key, place, PATIENCE if way.places else None)
+                opened = await self._connect(key, address, PATIENCE_S if route.addresses else None)
             except TimeoutError:
-                why = f"no answer within {PATIENCE:g} s"
+                why = f"no answer within {PATIENCE_S:g} s"
             except _ERRORS as error:
-                why = reason(error)
+                why = describe_error(error)
             except asyncio.CancelledError:
-                self._failures.failed(way.host, place)
+                self._failures.add(route.host, address)
                 raise
             else:
                 early = self._early.pop(key, None)
                 if early is None:
                     self._opening.pop(key, None)
-                    opened[1].way = way
+                    opened[1].route = route
                     self._transports[key] = opened
-                    self._begin(key, way.host[0], opened[1], way.tls)
+                    self._begin(key, route.host[0], opened[1], route.tls)
                     return
                 broke = broke or early
-            self._failures.failed(way.host, place)
+            self._failures.add(route.host, address)
         self._failed(key, broke or why)
 
-    def _found_more(self) -> None:
-        """In the resolver's thread; the loop's own threads end with the main thread, and it may go on."""
-        assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # it is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._hand_found)
+    def _on_resolved(self) -> None:
+        """Runs in the resolver's thread.
 
-    def _hand_found(self) -> None:
-        for found in self._resolver.take():
-            waiter = self._asked.get(found.key)
-            if waiter is not None and not waiter.done():  # else it was shut meanwhile
-                waiter.set_result(found)
+        The loop's own threads end with the main thread, this one may not.
+        """
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # The loop is closed: no task waits.
+            self._loop.call_soon_threadsafe(self._complete_resolved)
+
+    def _complete_resolved(self) -> None:
+        for resolved in self._resolver.take():
+            waiter = self._resolving.get(resolved.key)
+            if waiter is not None and not waiter.done():  # Else the connection was shut meanwhile.
+                waiter.set_result(resolved)
 
     def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
         if tls is None:
@@ -292,48 +295,48 @@ class Streams:
             return
         try:
             if self._room is None:
-                self._room = memoryview(bytearray(TLS_ROOM))
+                self._room = memoryview(bytearray(TLS_BUFFER_BYTES))
             protocol.begin(tls.pipe(host), self._room)
         except TlsFailed as error:
             self._shut(key)
             self._tell(Broken(key, str(error), True))
 
     async def _connect(
-        self, key: int, place: Place, patience: float | None
+        self, key: int, address: Address, patience: float | None
     ) -> tuple[asyncio.Transport, _Protocol]:
         loop = asyncio.get_running_loop()
-        sock = socket.socket(place[0], socket.SOCK_STREAM)
+        sock = socket.socket(address[0], socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            # Python 3.11's wait_for forgets a cancellation where what it waits for has just ended.
+            # Python 3.11's wait_for loses a cancellation if the task that it waits for has just ended.
             async with asyncio.timeout(patience):
-                await loop.sock_connect(sock, place[1])
-            opened = await loop.create_connection(lambda: _Protocol(key, self._forward), sock=sock)
+                await loop.sock_connect(sock, address[1])
+            opened = await loop.create_connection(lambda: _Protocol(key, self._on_event), sock=sock)
             opened[1].sock = sock
             return opened
         except BaseException:
             sock.close()
             raise
 
-    def _forward(self, event: NetworkEvent) -> None:
+    def _on_event(self, event: NetworkEvent) -> None:
         if isinstance(event, Broken):
             known = self._transports.pop(event.key, None)
             if known is None:
                 if event.key in self._opening:
                     self._early[event.key] = event.why
                 return
-            protocol, way = known[1], known[1].way
-            self._ended(protocol)
-            if way is not None and way.places and not (protocol.heard or event.denied):
-                going = self._go(event.key, way, "", event.why)
-                self._opening[event.key] = asyncio.get_running_loop().create_task(going)
+            protocol, route = known[1], known[1].route
+            self._on_ended(protocol)
+            if route is not None and route.addresses and not (protocol.responded or event.denied):
+                attempt = self._try_addresses(event.key, route, "", event.why)
+                self._opening[event.key] = asyncio.get_running_loop().create_task(attempt)
                 return
         self._tell(event)
 
-    def _ended(self, protocol: _Protocol) -> None:
-        way = protocol.way
-        if way is not None and way.place is not None and not protocol.heard:
-            self._failures.failed(way.host, way.place)
+    def _on_ended(self, protocol: _Protocol) -> None:
+        route = protocol.route
+        if route is not None and route.address is not None and not protocol.responded:
+            self._failures.add(route.host, route.address)
 
     def _failed(self, key: int, why: str) -> None:
         self._opening.pop(key, None)
@@ -346,13 +349,13 @@ class Streams:
         self._early.pop(key, None)
         known = self._transports.pop(key, None)
         if known is not None:
-            self._ended(known[1])
+            self._on_ended(known[1])
             known[1].close()
 
     def close(self, *, abort: bool = False) -> None:
-        """Closes everything; with `abort` without sending what is still to be sent."""
-        if self._asking is not None:
-            self._asking.cancel()
+        """Close all connections; with `abort`, without sending what is pending."""
+        if self._token_task is not None:
+            self._token_task.cancel()
         for key in [*self._opening, *self._transports]:
             if abort and key in self._transports:
                 transport, protocol = self._transports.pop(key)
@@ -362,7 +365,7 @@ class Streams:
                 self._shut(key)
 
 
-def _heard(task: asyncio.Task[Token]) -> None:
-    """An error is no news any more: who wanted the token was told, or doesn't want it any longer."""
+def _retrieve_error(task: asyncio.Task[Token]) -> None:
+    """Retrieve the error of a token request: the connections have got it, or don't need it any more."""
     if not task.cancelled():
         task.exception()

@@ -74,7 +74,7 @@ class BlockingRuntime(Runtime):
                     owner.acquire()
                 else:
                     del runtime
-                    sockets.look(seconds)
+                    sockets.poll(seconds)
         except BaseException as error:  # without this the client would stand still without a message
             if (runtime := ref()) is not None:
                 runtime._fail(error)
@@ -150,7 +150,7 @@ class BlockingRuntime(Runtime):
         Requests are written here if there is nothing else to do: the engine's thread would wake for these
         alone.
         """
-        if self._open and self.sockets.sealed and self.exclusive:
+        if self._open and self.sockets.uses_tls and self.exclusive:
             self.owner.recall()  # a thread that waits for a future does not read
         wakes_at = self.wakes_at
         if wakes_at == 0:
@@ -174,7 +174,7 @@ class BlockingRuntime(Runtime):
 
     def _read(self, seen: int, timeout: float) -> bool:
         """Read the sockets in the thread that waits, as over TLS; False if another thread reads them."""
-        if not (self.sockets.sealed and self.exclusive):
+        if not (self.sockets.uses_tls and self.exclusive):
             return False
         try:
             with Held(self.sockets.wake, EVERY):
@@ -185,7 +185,7 @@ class BlockingRuntime(Runtime):
                 try:
                     seconds = self.flush()
                     if self.changes == seen and not self.stopped:
-                        self.sockets.look(timeout if seconds is None else min(seconds, timeout))
+                        self.sockets.poll(timeout if seconds is None else min(seconds, timeout))
                     if not self.stopped:
                         self.turn(self.sockets.take())
                         self.flush()

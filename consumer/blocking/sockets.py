@@ -1,22 +1,21 @@
-"""Blocking I/O for the engines: sockets and a selector, nothing that knows Kafka but its frames.
+"""Blocking I/O for the engines: sockets and a selector. Of Kafka it knows only the frames.
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
     for event in sockets.wait(timeout): network.handle(event, sockets.now())
 
-Rules that hold here:
+Rules:
 
-* Whatever goes wrong with a connection is `Broken(key, why)`, once, and never an exception: also no free file
-  descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
-* Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`). A
-  connection is `Opened` again where another one is tried after it was.
-* Bytes are received where they stay (`ReceiveBuffer`), so the engine sees whole answers, and once a second
-  that a long one is coming (`Data` without bytes).
+* Every failure of a connection is one `Broken(key, why)`, never an exception: no free file descriptor, no
+  buffers, no local port, a socket that died between two calls, an invalid name.
+* Names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). A connection is
+  `Opened` a second time if another address is tried after the first one had accepted it.
+* Bytes are received into their final place (`ReceiveBuffer`), so the engine gets whole responses. While a
+  long response arrives, it gets `Data` without bytes once a second.
+* With TLS a connection is first `Reached`, and `Opened` when the broker's certificate was verified. Tokens
+  are requested in a thread of their own: one at a time, for all connections that need one.
 
-* Through TLS a connection is `Reached` first, and `Opened` when the broker has shown its certificate. Tokens
-  are asked for in a thread of their own: one at a time, for all connections that want one.
-
-`wake` may be called from any thread, and `write_at_once` beside a thread that is in `wait`; everything else
+`wake` may be called from any thread, and `write_at_once` while another thread is in `wait`; everything else
 belongs to one thread at a time.
 """
 
@@ -54,7 +53,7 @@ from ..engine.network.transport import (
     Shut,
     Write,
 )
-from ..resolver import PATIENCE, Failures, Found, Place, Resolver, reason
+from ..resolver import PATIENCE_S, Address, AddressFailures, Resolved, Resolver, describe_error
 from ..security.failures import CLOSED, NoToken, TlsFailed
 from .socket_reads import NOW, prepare, receive
 
@@ -62,14 +61,12 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-TLS_ROOM = 256 * 1024
-"""Bytes of TLS that are read at once."""
-
-MOST_READS = 16
-"""Reads of one connection before the others have their turn."""
-
-LONGEST_S = 86_400.0
-"""Seconds of one look: a selector counts milliseconds in 32 bits, and a session may last for months."""
+# Bytes of TLS that are read at once.
+TLS_BUFFER_BYTES = 256 * 1024
+# Reads of one connection before the others are read.
+MAX_READS = 16
+# Seconds of one select: a selector counts milliseconds in 32 bits, and a session may last for months.
+MAX_SELECT_S = 86_400.0
 
 _DATA = attrgetter("data")
 _NEVER = float("inf")
@@ -81,32 +78,34 @@ class _Socket(msgspec.Struct, eq=False):
     pipe: Pipe | None = None
     sock: socket.socket | None = None
     connected: bool = False
-    heard: bool = False  # an answer came
+    responded: bool = False  # a response arrived
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
-    full: bool = False  # it takes no more, and is watched for when it does
+    full: bool = False  # The kernel's buffer is full; the selector reports when it is not.
     receive_buffer: ReceiveBuffer = msgspec.field(default_factory=ReceiveBuffer)
-    places: deque[Place] = msgspec.field(default_factory=deque[Place])
-    tried: Place | None = None
-    said: float = _NEVER  # when it was said that a long answer is coming, or began to
-    until: float = _NEVER  # when the next address is tried
-    why: str = ""
-    broke: str = ""  # the same, of an address that had taken the connection: it tells more
+    addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
+    address: Address | None = None
+    arriving_since: float = _NEVER  # since the last report that a long response arrives
+    next_address_at: float = _NEVER  # when the next address is tried
+    error: str = ""
+    # The error of an address that had accepted the connection: it tells more than later ones.
+    accepted_error: str = ""
 
 
 class Sockets:
-    """The sockets of one engine. Raises OSError where not even these few files can be had."""
+    """The sockets of one engine. Raises OSError if the system has no file descriptors for them."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
-        self._events: list[NetworkEvent] = []  # that nobody has taken
-        self._tokens: deque[Token | NoToken] = deque()  # from the threads that ask for them
-        self._wants: list[int] = []  # the connections that one is being asked for
-        self._asking = False
-        # Some are read through TLS: opening it takes the interpreter's time, and a CPU's.
-        self.sealed = False
-        self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
-        self._failures = Failures()
-        # Held while a socket is closed, or written to by another thread: its number is soon another's.
+        self._events: list[NetworkEvent] = []  # Not taken yet.
+        self._tokens: deque[Token | NoToken] = deque()  # From the threads that request them.
+        self._token_keys: list[int] = []  # The connections that need one.
+        self._requesting_token = False
+        # Some connections use TLS: decrypting takes CPU time, and the GIL.
+        self.uses_tls = False
+        self._room: memoryview | None = None  # For TLS: its bytes are read before their meaning is known.
+        self._failures = AddressFailures()
+        # Held while a socket is closed, or written to by another thread: its descriptor may be reused at
+        # once.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._selector = selectors.DefaultSelector()
@@ -122,32 +121,36 @@ class Sockets:
 
     @staticmethod
     def now() -> int:
-        """Milliseconds of a clock that never goes back."""
+        """Return milliseconds of a clock that never goes back."""
         return clock.now()
 
     def wake(self) -> None:
-        """Makes `wait` return; from any thread."""
+        """Make `wait` return; from any thread."""
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
     def perform(self, action: NetworkAction) -> None:
+        """Perform an action of the network client."""
         match action:
             case Open(key=key, host=host, port=port, tls=tls):
                 self._sockets[key] = _Socket((host, port), tls)
-                self.sealed = self.sealed or tls is not None
-                found = self._resolver.ask(key, host, port)
-                if found is not None:
-                    self._found(found, self._events)
+                self.uses_tls = self.uses_tls or tls is not None
+                resolved = self._resolver.resolve(key, host, port)
+                if resolved is not None:
+                    self._on_resolved(resolved, self._events)
             case Write(key=key, data=data):
                 self._write(key, data)
             case Shut(key=key):
                 self._shut(key)
             case GetToken(key=key, source=source):
-                self._get_token(key, source)
+                self._request_token(key, source)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
-        """Writes what is first in `todo` here and now, while another thread is in `wait`. False: it, or what
-        is left of it, has to come through `perform`, as its connection isn't ready, or it is no `Write`."""
+        """Write the first action of `todo` in this thread, while another thread is in `wait`.
+
+        False: the action, or the rest of it, has to go through `perform`, because its connection is not
+        ready, or because it is not a `Write`.
+        """
         action = todo[0]
         if not isinstance(action, Write):
             return False
@@ -159,11 +162,11 @@ class Sockets:
                 return False
             sent: list[int] = []
             try:
-                # One call, which Ctrl-C can't divide: what was written is not there to be written again.
+                # One call, which Ctrl-C can't divide: an action that was written is not in `todo` any more.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )
-            except OSError:  # it comes again, and is told then
+            except OSError:  # `perform` gets the same error, and reports it
                 todo.appendleft(action)
                 return False
         if sent[0] < len(action.data):
@@ -172,32 +175,34 @@ class Sockets:
         return True
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
-        """What happened, after at most `timeout` seconds (None: until something does). Parts of answers are
-        nothing that happened; a `wake` ends the wait."""
-        self.look(timeout)
+        """Return what happened, after at most `timeout` seconds (None: when something happens).
+
+        Parts of responses are not reported; `wake` ends the wait.
+        """
+        self.poll(timeout)
         return self.take()
 
     def take(self) -> list[NetworkEvent]:
-        """What happened since it was asked last."""
+        """Return what happened since the last call."""
         events, self._events = self._events, []
         return events
 
-    def look(self, timeout: float | None) -> None:
-        """What `wait` does before it takes."""
+    def poll(self, timeout: float | None) -> None:
+        """Wait as `wait` does, without returning the events."""
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._look(0 if self._events else timeout) and not self._events:
+        while not self._select(0 if self._events else timeout) and not self._events:
             timeout = None if end is None else end - time.monotonic()
             if timeout is not None and timeout <= 0:
                 break
 
-    def _look(self, timeout: float | None) -> bool:
-        """Looks once, and says whether somebody called `wake`."""
+    def _select(self, timeout: float | None) -> bool:
+        """Select once, and return whether `wake` was called."""
         events, woken = self._events, False
-        until = min([known.until for known in self._sockets.values()], default=_NEVER)
+        until = min([known.next_address_at for known in self._sockets.values()], default=_NEVER)
         if until != _NEVER:
             left = max(0.0, until - time.monotonic())
             timeout = left if timeout is None else min(timeout, left)
-        for ready, mask in self._selector.select(None if timeout is None else min(timeout, LONGEST_S)):
+        for ready, mask in self._selector.select(None if timeout is None else min(timeout, MAX_SELECT_S)):
             key = ready.data
             if key is None:
                 woken = True
@@ -214,16 +219,16 @@ class Sockets:
                 self._flush(key, known, known.sock, events)
             if mask & selectors.EVENT_READ and key in self._sockets:
                 self._read(key, known, known.sock, events)
-        for found in self._resolver.take():
-            self._found(found, events)
+        for resolved in self._resolver.take():
+            self._on_resolved(resolved, events)
         while self._tokens:
-            self._got_token(self._tokens.popleft(), events)
+            self._on_token(self._tokens.popleft(), events)
         if until != _NEVER:
-            self._next_places(events)
+            self._try_next_addresses(events)
         return woken
 
     def close(self) -> None:
-        """Closes everything, without a word to anybody."""
+        """Close all connections."""
         if self._closed:
             return
         self._closed = True
@@ -234,7 +239,7 @@ class Sockets:
         self._woken.close()
 
     def abandon(self) -> None:
-        """In the child of a fork: lets go of everything, and leaves the parent's as it is."""
+        """Close the child's copies after a fork, without a message to the brokers."""
         self._closed = True
         for known in self._sockets.values():
             if known.sock is not None:
@@ -246,18 +251,18 @@ class Sockets:
 
     # ---- connecting
 
-    def _found(self, found: Found, events: list[NetworkEvent]) -> None:
-        known = self._sockets.get(found.key)
+    def _on_resolved(self, resolved: Resolved, events: list[NetworkEvent]) -> None:
+        known = self._sockets.get(resolved.key)
         if known is None:
-            return  # given up meanwhile
-        known.places.extend(self._failures.last(known.host, found.places))
-        known.why = found.why
-        self._connect(found.key, known, events)
+            return  # it was shut meanwhile
+        known.addresses.extend(self._failures.sort(known.host, resolved.addresses))
+        known.error = resolved.error
+        self._connect(resolved.key, known, events)
 
     def _connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Tries the next address, and the ones behind it as long as each fails at once."""
-        while known.places:
-            family, address = known.tried = known.places.popleft()
+        """Try the next address, and the ones after it while each fails at once."""
+        while known.addresses:
+            family, address = known.address = known.addresses.popleft()
             try:
                 known.sock = sock = socket.socket(family, socket.SOCK_STREAM)
                 sock.setblocking(False)
@@ -267,25 +272,25 @@ class Sockets:
                 with contextlib.suppress(BlockingIOError):
                     sock.connect(address)
             except (OSError, ValueError, OverflowError) as error:
-                self._failed(known, reason(error))
+                self._on_address_failed(known, describe_error(error))
                 continue
-            known.until = time.monotonic() + PATIENCE if known.places else _NEVER
+            known.next_address_at = time.monotonic() + PATIENCE_S if known.addresses else _NEVER
             return
-        self._broke(key, known.broke or known.why or "the name has no address", events)
+        self._on_broken(key, known.accepted_error or known.error or "the name has no address", events)
 
-    def _failed(self, known: _Socket, why: str) -> None:
-        """One address doesn't work."""
-        known.why = why
-        known.until = _NEVER
-        self._let_go(known)
-        if known.tried is not None:
-            self._failures.failed(known.host, known.tried)
+    def _on_address_failed(self, known: _Socket, why: str) -> None:
+        """Note that an address failed."""
+        known.error = why
+        known.next_address_at = _NEVER
+        self._close_socket(known)
+        if known.address is not None:
+            self._failures.add(known.host, known.address)
 
-    def _next_places(self, events: list[NetworkEvent]) -> None:
+    def _try_next_addresses(self, events: list[NetworkEvent]) -> None:
         at = time.monotonic()
-        late = [pair for pair in self._sockets.items() if pair[1].until <= at]
+        late = [pair for pair in self._sockets.items() if pair[1].next_address_at <= at]
         for key, known in late:
-            self._failed(known, f"no answer within {PATIENCE:g} s")
+            self._on_address_failed(known, f"no answer within {PATIENCE_S:g} s")
             self._connect(key, known, events)
 
     def _finish_connect(
@@ -298,11 +303,11 @@ class Sockets:
             self._selector.modify(sock, selectors.EVENT_READ, key)
             prepare(sock)
         except OSError as error:
-            self._failed(known, reason(error))
+            self._on_address_failed(known, describe_error(error))
             self._connect(key, known, events)
             return
         known.connected = True
-        known.until = _NEVER
+        known.next_address_at = _NEVER
         if known.tls is None:
             events.append(Opened(key))
             return
@@ -311,18 +316,18 @@ class Sockets:
             known.pipe = known.tls.pipe(known.host[0])
             first = known.pipe.begin()
         except TlsFailed as error:
-            self._broke(key, str(error), events, denied=True)
+            self._on_broken(key, str(error), events, denied=True)
             return
         self._send(key, known, sock, first, events)
 
     # ---- tokens
 
-    def _get_token(self, key: int, source: TokenSource) -> None:
-        self._wants = [*(one for one in self._wants if one in self._sockets), key]
-        if self._asking:
+    def _request_token(self, key: int, source: TokenSource) -> None:
+        self._token_keys = [*(waiting for waiting in self._token_keys if waiting in self._sockets), key]
+        if self._requesting_token:
             return
 
-        def ask() -> None:
+        def request() -> None:
             try:
                 self._tokens.append(source.blocking())
             except NoToken as error:
@@ -330,15 +335,15 @@ class Sockets:
             self.wake()
 
         try:
-            threading.Thread(target=ask, name="kproto-token", daemon=True).start()
-        except RuntimeError as error:  # no more threads
-            self._got_token(NoToken(f"no token: {error}", final=False), self._events)
+            threading.Thread(target=request, name="kproto-token", daemon=True).start()
+        except RuntimeError as error:  # the system has no more threads
+            self._on_token(NoToken(f"no token: {error}", final=False), self._events)
         else:
-            self._asking = True
+            self._requesting_token = True
 
-    def _got_token(self, token: Token | NoToken, events: list[NetworkEvent]) -> None:
-        wants, self._wants, self._asking = self._wants, [], False
-        for key in wants:
+    def _on_token(self, token: Token | NoToken, events: list[NetworkEvent]) -> None:
+        keys, self._token_keys, self._requesting_token = self._token_keys, [], False
+        for key in keys:
             if isinstance(token, NoToken):
                 events.append(Broken(key, str(token), token.final))
             else:
@@ -354,7 +359,7 @@ class Sockets:
             try:
                 data = known.pipe.seal(data)
             except TlsFailed as error:
-                self._broke(key, str(error), self._events)
+                self._on_broken(key, str(error), self._events)
                 return
         self._send(key, known, known.sock, data, self._events)
 
@@ -366,7 +371,7 @@ class Sockets:
             self._flush(key, known, sock, events)
 
     def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
-        """Writes what is pending; what the socket doesn't take is not copied."""
+        """Write what is pending, as much as the socket accepts, without copies."""
         pending = known.pending
         try:
             while pending:
@@ -378,7 +383,7 @@ class Sockets:
         except BlockingIOError:
             pass
         except OSError as error:
-            self._broke(key, reason(error), events)
+            self._on_broken(key, describe_error(error), events)
             return
         if known.full != bool(pending):
             known.full = bool(pending)
@@ -389,7 +394,7 @@ class Sockets:
         try:
             self._selector.modify(sock, mask, key)
         except (OSError, ValueError, KeyError) as error:
-            self._broke(key, reason(error), events)
+            self._on_broken(key, describe_error(error), events)
 
     def _read(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
         if known.pipe is not None:
@@ -397,14 +402,14 @@ class Sockets:
             return
         receive_buffer, before, size = known.receive_buffer, len(events), 0
         try:
-            for _ in range(MOST_READS):
+            for _ in range(MAX_READS):
                 with receive_buffer.writable() as room:
                     size, more = receive(sock, room)
                 if not size:
-                    self._broke(key, CLOSED, events)
+                    self._on_broken(key, CLOSED, events)
                     return
                 if bodies := receive_buffer.received(size):
-                    known.heard = True
+                    known.responded = True
                     events.extend(Answer(key, body) for body in bodies)
                 if not more:
                     break
@@ -412,37 +417,37 @@ class Sockets:
             pass
         except FrameError as error:
             broken = Broken.no_frames(key, error)
-            self._broke(key, broken.why, events, denied=broken.denied)
+            self._on_broken(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
-            self._broke(key, reason(error), events)
+            self._on_broken(key, describe_error(error), events)
         if len(events) > before:
-            known.said = _NEVER
+            known.arriving_since = _NEVER
         elif size:
-            self._coming(key, known, events)
+            self._report_arriving(key, known, events)
 
-    def _coming(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Part of an answer came, and no whole one."""
+    def _report_arriving(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+        """Report once a second that a part of a response arrived."""
         at = time.monotonic()
-        if at >= known.said + COMING_S:
+        if at >= known.arriving_since + COMING_S:
             events.append(Data(key, b""))
-            known.said = at
-        known.said = min(known.said, at)
+            known.arriving_since = at
+        known.arriving_since = min(known.arriving_since, at)
 
     def _read_tls(
         self, key: int, known: _Socket, pipe: Pipe, sock: socket.socket, events: list[NetworkEvent]
     ) -> None:
         if self._room is None:
-            self._room = memoryview(bytearray(TLS_ROOM))
+            self._room = memoryview(bytearray(TLS_BUFFER_BYTES))
         before = len(events)
         try:
             size = sock.recv_into(self._room, 0, NOW)
             if not size:
-                self._broke(key, pipe.end(), events)
+                self._on_broken(key, pipe.end(), events)
                 return
             was_secured = pipe.secured
             try:
                 pipe.feed(self._room[:size])
-            finally:  # also the alert that says why
+            finally:  # The alert that says why is sent as well.
                 if (out := pipe.outgoing()) and key in self._sockets:
                     self._send(key, known, sock, out, events)
             if pipe.secured and not was_secured:
@@ -453,31 +458,31 @@ class Sockets:
                 if not size:
                     break
                 if bodies := known.receive_buffer.received(size):
-                    known.heard = True
+                    known.responded = True
                     events.extend(Answer(key, body) for body in bodies)
         except BlockingIOError:
             return
         except TlsFailed as error:
             if key in self._sockets:
-                self._broke(key, str(error), events, denied=error.final)
+                self._on_broken(key, str(error), events, denied=error.final)
         except FrameError as error:
             broken = Broken.no_frames(key, error)
-            self._broke(key, broken.why, events, denied=broken.denied)
+            self._on_broken(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
             if key in self._sockets:
-                self._broke(key, reason(error), events)
+                self._on_broken(key, describe_error(error), events)
         if len(events) > before:
-            known.said = _NEVER
+            known.arriving_since = _NEVER
         elif pipe.secured:
-            self._coming(key, known, events)
+            self._report_arriving(key, known, events)
 
     # ---- the end
 
-    def _broke(self, key: int, why: str, events: list[NetworkEvent], *, denied: bool = False) -> None:
+    def _on_broken(self, key: int, why: str, events: list[NetworkEvent], *, denied: bool = False) -> None:
         known = self._sockets.get(key)
-        if known is not None and known.connected and known.places and not (known.heard or denied):
-            self._failed(known, why)
-            known.broke, known.connected, known.full, known.pipe = why, False, False, None
+        if known is not None and known.connected and known.addresses and not (known.responded or denied):
+            self._on_address_failed(known, why)
+            known.accepted_error, known.connected, known.full, known.pipe = why, False, False, None
             known.pending.clear()
             known.receive_buffer = ReceiveBuffer()
             self._connect(key, known, events)
@@ -492,11 +497,11 @@ class Sockets:
         if known.sock is not None and known.pipe is not None and not known.pending:
             with contextlib.suppress(OSError):
                 known.sock.send(known.pipe.close(), NOW)
-        if known.sock is not None and not known.heard:
-            self._failed(known, "")  # the next try begins with another address
-        self._let_go(known)
+        if known.sock is not None and not known.responded:
+            self._on_address_failed(known, "")  # The next attempt starts with another address.
+        self._close_socket(known)
 
-    def _let_go(self, known: _Socket) -> None:
+    def _close_socket(self, known: _Socket) -> None:
         with self._closing:
             sock, known.sock = known.sock, None
         if sock is not None:

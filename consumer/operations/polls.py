@@ -180,8 +180,7 @@ class PollOperations:
         if not take.columns:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
-                    if self.driver.pending_callbacks:
-                        self.run_event_callbacks()
+                    self.run_event_callbacks()
                     return action
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:

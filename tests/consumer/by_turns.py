@@ -43,7 +43,7 @@ class Thread(EngineClient):
         super().__init__(world, name)
         self.runtime: Any = None
         self.stopped = False
-        self.sealed = False  # the application's thread looks itself
+        self.uses_tls = False  # the application's thread looks itself
         self.looked_at = self.woken = False
         self.happened: list[NetworkEvent] = []
 
@@ -63,7 +63,7 @@ class Thread(EngineClient):
         happened, self.happened = self.happened, []
         return happened
 
-    def look(self, timeout: float) -> None:
+    def poll(self, timeout: float) -> None:
         """By the application, where it reads itself."""
         self.looked_at = True
         try:
@@ -135,12 +135,12 @@ def untraced() -> Iterator[None]:
 
 
 class ByTurns(BlockingRuntime):
-    """Its thread runs while the application waits; or the application has its turns then (`sealed`)."""
+    """Its thread runs while the application waits; or the application has its turns then (`uses_tls`)."""
 
     there: Thread
 
     async def wait(self, seen: int, deadline: int) -> bool:
-        if not self.there.sealed:
+        if not self.there.uses_tls:
             return self._others(seen, deadline)
         found = await super().wait(seen, deadline)
         self.there.plan()
@@ -201,13 +201,13 @@ class CtrlC:
 
 
 @contextmanager
-def by_turns(world: World, name: str, *, sealed: bool = False, **options: Any) -> Iterator[Consumer]:
+def by_turns(world: World, name: str, *, uses_tls: bool = False, **options: Any) -> Iterator[Consumer]:
     with pytest.MonkeyPatch.context() as patch:
         for module in CLOCKS:
             patch.setattr(f"consumer.{module}.now", lambda: world.now)
         there = Thread(world, name)
         world.clients[name] = there
-        there.sealed = sealed
+        there.uses_tls = uses_tls
         owner = FreeOwner()
         owner.there = there
         patch.setattr("consumer.blocking.runtime.Sockets", lambda: there)

@@ -85,13 +85,13 @@ def written(seed: int = 1) -> World:
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.parametrize("sealed", [False, True], ids=["its thread reads", "it reads itself"])
+@pytest.mark.parametrize("uses_tls", [False, True], ids=["its thread reads", "it reads itself"])
 @pytest.mark.parametrize("how", HOW)
 @given(at=st.integers(1, 6_000))
-def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, sealed: bool, at: int) -> None:
+def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, uses_tls: bool, at: int) -> None:
     world = written()
     ctrl_c = CtrlC(at)
-    with by_turns(world, "c", sealed=sealed, **GROUP) as consumer:
+    with by_turns(world, "c", uses_tls=uses_tls, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
         application.sure("subscribe", ["t"])
         application.read_all(how)
@@ -107,9 +107,9 @@ def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, seal
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.parametrize("sealed", [False, True], ids=["its thread reads", "it reads itself"])
+@pytest.mark.parametrize("uses_tls", [False, True], ids=["its thread reads", "it reads itself"])
 @given(at=st.integers(1, 12_000))
-def test_while_another_member_comes_and_goes_every_record_is_read_once(sealed: bool, at: int) -> None:
+def test_while_another_member_comes_and_goes_every_record_is_read_once(uses_tls: bool, at: int) -> None:
     world = written()
     ctrl_c = CtrlC(at)
     told: list[tuple[str, int]] = []
@@ -127,7 +127,7 @@ def test_while_another_member_comes_and_goes_every_record_is_read_once(sealed: b
         world.call_later(6_000, other.close)
 
     world.call_later(200, come)
-    with by_turns(world, "c", sealed=sealed, **GROUP) as consumer:
+    with by_turns(world, "c", uses_tls=uses_tls, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
         application.sure("subscribe", ["t"], Listener())
         while world.now < 1_030_000:

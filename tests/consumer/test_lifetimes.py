@@ -400,7 +400,7 @@ def test_futures_end_whatever_a_handler_of_logs_raises(broker: str) -> None:
     try:
         with Consumer(broker, **GROUP, partition_assignment_strategy=Assignor("mine", undivided)) as consumer:
             consumer.assign([P0])
-            consumer._runtime.sockets.look = undivided  # type: ignore[method-assign]
+            consumer._runtime.sockets.poll = undivided  # type: ignore[method-assign]
             with pytest.raises(IllegalState, match="not divided"):
                 consumer.committed(timeout=20)
     finally:

@@ -164,13 +164,13 @@ def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
 def looks(reader: Consumer) -> list[int]:
     """The threads that look at its sockets, from now on."""
     seen: list[int] = []
-    look = reader._runtime.sockets.look
+    look = reader._runtime.sockets.poll
 
     def told(timeout: float | None) -> None:
         seen.append(ME())
         look(timeout)
 
-    reader._runtime.sockets.look = told  # type: ignore[method-assign]
+    reader._runtime.sockets.poll = told  # type: ignore[method-assign]
     return seen
 
 

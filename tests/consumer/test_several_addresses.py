@@ -13,7 +13,7 @@ import pytest
 from consumer import AsyncCluster, Cluster
 from consumer.blocking.sockets import Sockets
 from consumer.engine.network.transport import Open, Opened, Shut
-from consumer.resolver import Failures
+from consumer.resolver import AddressFailures
 from kproto.broker.server import running
 from kproto.errors import ConnectionFailed
 
@@ -96,8 +96,8 @@ def test_why_one_closed_is_told_and_not_that_nobody_listens_on_the_other(
 
 
 def test_addresses_that_a_name_has_no_more_are_forgotten() -> None:
-    failures, host = Failures(), ("broker.test", 9)
+    failures, host = AddressFailures(), ("broker.test", 9)
     old, new = [(socket.AF_INET, (f"127.0.0.{last}", 9)) for last in (1, 2)]
-    failures.failed(host, old)
-    assert failures.last(host, [new]) == [new]
-    assert failures.last(host, [old, new]) == [old, new]
+    failures.add(host, old)
+    assert failures.sort(host, [new]) == [new]
+    assert failures.sort(host, [old, new]) == [old, new]

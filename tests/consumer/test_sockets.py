@@ -37,7 +37,7 @@ from consumer.engine.network.transport import (
     Shut,
     Write,
 )
-from consumer.resolver import in_order
+from consumer.resolver import sort_addresses
 from consumer.security.tls import Tls, context
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
@@ -297,7 +297,7 @@ def test_the_address_that_was_given_up_is_tried_last_the_next_time(monkeypatch: 
 def test_a_look_may_be_for_longer_than_a_selector_counts() -> None:
     sockets = Sockets()
     sockets.wake()
-    sockets.look(60 * 86_400)  # a session with a token of two months is renewed so late
+    sockets.poll(60 * 86_400)  # a session with a token of two months is renewed so late
     sockets.close()
 
 
@@ -306,7 +306,7 @@ def test_ipv4_comes_first() -> None:
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9, 0, 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9)),
     ]
-    assert [address for _, address in in_order(answer)] == [("127.0.0.1", 9), ("::1", 9, 0, 0)]
+    assert [address for _, address in sort_addresses(answer)] == [("127.0.0.1", 9), ("::1", 9, 0, 0)]
 
 
 def test_a_slow_name_server_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
