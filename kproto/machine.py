@@ -86,11 +86,17 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
 
 
 def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:
-    """Yield the edges that a cell takes from `state`: directly, or through another state of its `to`."""
-    for before in dict.fromkeys((state, *cell.to)):
-        for after in cell.to:
-            if after in edges[before]:
-                yield before, after
+    """Yield the edges on the shortest ways from `state` to the states of a cell's `to`.
+
+    The ways lead only through states of `to`.
+    """
+    reached, remaining = [state], dict.fromkeys(cell.to)
+    while reached:
+        steps = [(before, after) for before in reached for after in remaining if after in edges[before]]
+        yield from steps
+        reached = list(dict.fromkeys(after for _, after in steps))
+        for after in reached:
+            del remaining[after]
 
 
 class Stateful(Protocol[StateT]):

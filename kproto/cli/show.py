@@ -1,4 +1,4 @@
-"""`kproto show`: what a message holds, version by version; as HTML, the whole guide to the protocol."""
+"""`kproto show`: the fields of a message by version, the tables of state machines, and the HTML guide."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def add(commands: Commands) -> None:
         nargs="?",
         type=_message,
         metavar="MESSAGE",
-        help="an API (JoinGroup, or its key 11), or one message of Kafka's (JoinGroupRequest, "
-        "ConsumerProtocolSubscription)",
+        help="an API (JoinGroup, or its key 11), one message of Kafka's (JoinGroupRequest, "
+        "ConsumerProtocolSubscription), or a state machine (coordinator, member, transaction)",
     )
     show.add_argument("--version", type=int, metavar="N", help="only what stands in this version")
     show.add_argument(
@@ -34,20 +34,22 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="a group's life as a picture (SVG): members come, one dies, the topic grows",
     )
+    show.add_argument("--svg", type=Path, metavar="FILE", help="draw a state machine into this file (SVG)")
     show.set_defaults(run=functools.partial(_show, show))
 
 
 def _message(text: str) -> str:
-    """An API in any spelling that `api` takes, or the exact name of a message."""
+    """Return the name of an API, of a message, or of a state machine."""
+    from ..inspect.machines import MACHINES
     from ..messages.index import names
 
     exact = {name.lower(): name for name in names()}
-    return exact.get(text.lower()) or api(text)
+    return text if text in MACHINES else exact.get(text.lower()) or api(text)
 
 
 def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from ..errors import ConfigError
-    from ..inspect import guide
+    from ..inspect import guide, machines
 
     for word, path in (("--html", options.html), ("--life", options.life)):
         if path is not None and (options.message or options.version is not None):
@@ -58,6 +60,14 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         from ..scenarios.group_life import drawn
 
         return _written("--life", options.life, {options.life.name: drawn()})
+    if options.svg is not None:
+        if options.message not in machines.MACHINES:
+            names = ", ".join(machines.MACHINES)
+            raise ConfigError("--svg", str(options.svg), f"it draws a state machine; name one of {names}")
+        return _written("--svg", options.svg, {options.svg.name: machines.picture(options.message)})
+    if options.message in machines.MACHINES:
+        print(machines.text(options.message, shutil.get_terminal_size((110, 24)).columns), end="")
+        return 0
     if options.message is None:
         parser.error(
             "name a MESSAGE, such as JoinGroup or JoinGroupRequest (`kproto versions` lists the APIs), "
