@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from kproto.group.classic import coordinator as broker
 from kproto.group.classic.member import (
-    Close,
+    CloseRequested,
     CoordinatorFound,
     FindCoordinator,
     Left,
@@ -31,13 +31,13 @@ from kproto.group.classic.member import (
     MemberConfig,
     MemberEvent,
     MemberState,
-    Metadata,
-    PollBegan,
-    PollEnded,
+    MetadataUpdated,
+    PollEntered,
+    PollLeft,
     Received,
     Released,
     Send,
-    Subscribe,
+    SubscriptionChanged,
     Tick,
     WantMetadata,
     next_deadline,
@@ -81,12 +81,12 @@ class Group:
         number = len(self.members)
         config = MemberConfig(group_id="g", client_id=f"c{number}", assignors=(self._strategy,))
         self.members[number] = Member(config)
-        self._events.append((number, Metadata(self.topics)))
-        self._events.append((number, Subscribe(frozenset(self.topics))))
+        self._events.append((number, MetadataUpdated(self.topics)))
+        self._events.append((number, SubscriptionChanged(frozenset(self.topics))))
         return number
 
     def leave(self, number: int) -> None:
-        self._events.append((number, Close()))
+        self._events.append((number, CloseRequested()))
 
     def _tell(self, number: int, event: MemberEvent) -> None:
         member = self.members[number]
@@ -97,14 +97,14 @@ class Group:
                 case FindCoordinator():
                     self._events.append((number, CoordinatorFound("node")))
                 case WantMetadata(topics):
-                    self._events.append((number, Metadata(self.topics, asked=topics)))
+                    self._events.append((number, MetadataUpdated(self.topics, asked=topics)))
                 case Left():
                     del self.members[number]
                     return
                 case _:
                     pass
         if member.unreleased is not None:
-            self._events.extend([(number, PollBegan()), (number, PollEnded()), (number, Released())])
+            self._events.extend([(number, PollEntered()), (number, PollLeft()), (number, Released())])
         at = next_deadline(member)
         if at is not None and at != self._due.get(number):
             self._due[number] = at
@@ -148,7 +148,7 @@ class Group:
         if self._due.get(number) == at and number in self.members:
             del self._due[number]
             self.now = max(self.now, at)
-            self._events.extend([(number, PollBegan()), (number, PollEnded()), (number, Tick())])
+            self._events.extend([(number, PollEntered()), (number, PollLeft()), (number, Tick())])
 
     def _settled(self) -> bool:
         members = self.members.values()

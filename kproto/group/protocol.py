@@ -78,22 +78,22 @@ class Identity(msgspec.Struct, frozen=True):
 # -- client: events ---------------------------------------------------------------------------------------
 
 
-class Subscribe(msgspec.Struct, frozen=True):
+class SubscriptionChanged(msgspec.Struct, frozen=True):
     """The application subscribed. With `pattern`, `topics` are its matches among the topics known now."""
 
     topics: frozenset[str]
     pattern: str | None = None
 
 
-class Unsubscribe(msgspec.Struct, frozen=True):
+class Unsubscribed(msgspec.Struct, frozen=True):
     """The application unsubscribed: the member revokes its partitions, leaves, and stays idle."""
 
 
-class PollBegan(msgspec.Struct, frozen=True):
-    """The application entered poll. It counts as alive until `PollEnded`, however long the poll waits."""
+class PollEntered(msgspec.Struct, frozen=True):
+    """The application entered poll. It counts as alive until `PollLeft`, however long the poll waits."""
 
 
-class PollEnded(msgspec.Struct, frozen=True):
+class PollLeft(msgspec.Struct, frozen=True):
     """The application left poll, or runs a callback inside it. max.poll.interval.ms starts now."""
 
 
@@ -116,14 +116,14 @@ class Received(msgspec.Struct, frozen=True):
     response: Message
 
 
-class Failed(msgspec.Struct, frozen=True):
+class SendFailed(msgspec.Struct, frozen=True):
     """A `Send` got no response: the connection was lost, or the request timed out."""
 
     request: Message
     why: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class SendRefused(msgspec.Struct, frozen=True):
     """A `Send` cannot be sent, and a retry would not help.
 
     For example, no version that the broker supports has the request's fields: a static member needs
@@ -138,7 +138,7 @@ class Released(msgspec.Struct, frozen=True):
     """The application has released the partitions of the last `Revoke` or `Lose`."""
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class MetadataUpdated(msgspec.Struct, frozen=True):
     """The known topics of the cluster. Topics that do not exist are left out."""
 
     # Topic -> number of partitions.
@@ -164,13 +164,13 @@ class CommitAnswered(msgspec.Struct, frozen=True):
     member_id: str
 
 
-class RequestRejoin(msgspec.Struct, frozen=True):
+class RejoinRequested(msgspec.Struct, frozen=True):
     """Rejoin as soon as possible. Java's `enforceRebalance`; the coordinator receives `reason` (KIP-800)."""
 
     reason: str
 
 
-class Close(msgspec.Struct, frozen=True):
+class CloseRequested(msgspec.Struct, frozen=True):
     """Close the member: revoke, leave the group if `leave`, and return `Left` within `timeout_ms`."""
 
     leave: bool = True
@@ -178,20 +178,20 @@ class Close(msgspec.Struct, frozen=True):
 
 
 MemberEvent = (
-    Subscribe
-    | Unsubscribe
-    | PollBegan
-    | PollEnded
+    SubscriptionChanged
+    | Unsubscribed
+    | PollEntered
+    | PollLeft
     | CoordinatorFound
     | CoordinatorLost
     | Received
-    | Failed
-    | Refused
+    | SendFailed
+    | SendRefused
     | Released
-    | Metadata
+    | MetadataUpdated
     | CommitAnswered
-    | RequestRejoin
-    | Close
+    | RejoinRequested
+    | CloseRequested
     | Tick
 )
 
@@ -222,7 +222,7 @@ class Purpose(Enum):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send `request` to the coordinator. Answer with `Received`, `Failed` or `Refused`.
+    """Send `request` to the coordinator. Answer with `Received`, `SendFailed` or `SendRefused`.
 
     `request` has the form of the newest version; `ClientMember.in_version` returns the form of an older one.
     """
@@ -260,7 +260,7 @@ class Lose(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Assign(msgspec.Struct, frozen=True):
+class AdoptAssignment(msgspec.Struct, frozen=True):
     """Own exactly the partitions `owned` from now on, and run the assigned callback.
 
     The callback receives `added`, even if it is empty.
@@ -281,7 +281,7 @@ class Assign(msgspec.Struct, frozen=True):
 
 
 class WantMetadata(msgspec.Struct, frozen=True):
-    """Send `Metadata` of these topics, now and after every change, for the leader."""
+    """Send `MetadataUpdated` of these topics, now and after every change, for the leader."""
 
     topics: frozenset[str]
 
@@ -295,7 +295,7 @@ class Rejoining(msgspec.Struct, frozen=True):
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """Raise `error` to the application. Unless `final`, the next `PollBegan` tries again."""
+    """Raise `error` to the application. Unless `final`, the next `PollEntered` tries again."""
 
     error: KprotoError
     # The member will never join again.
@@ -306,7 +306,9 @@ class Left(msgspec.Struct, frozen=True):
     """The member is closed and returns no more actions. Drop requests that are still in flight."""
 
 
-MemberAction = FindCoordinator | Send | Revoke | Lose | Assign | WantMetadata | Rejoining | Fatal | Left
+MemberAction = (
+    FindCoordinator | Send | Revoke | Lose | AdoptAssignment | WantMetadata | Rejoining | Fatal | Left
+)
 
 # -- client: the member -----------------------------------------------------------------------------------
 
@@ -340,7 +342,7 @@ class ClientMember(Protocol):
     def identity(self) -> Identity | None:
         """What a commit has to carry now, or None while the member must not commit.
 
-        It is valid during `Revoke` and gone after `Lose`. It is new before `Revoke` and `Assign` are
+        It is valid during `Revoke` and gone after `Lose`. It is new before `Revoke` and `AdoptAssignment` are
         returned, so that callbacks commit with it.
         """
 
@@ -385,7 +387,7 @@ class ClientMember(Protocol):
 
     @property
     def is_unsubscribing(self) -> bool:
-        """Whether the member waits for `Released` after `Unsubscribe`."""
+        """Whether the member waits for `Released` after `Unsubscribed`."""
 
     @property
     def is_rejoining_repeatedly(self) -> bool:

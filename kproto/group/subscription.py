@@ -199,14 +199,14 @@ class StickyUserDataTopic(Struct):
     partitions: list[Int32]
 
 
-class Claim(NamedTuple):
+class ReportedOwnership(NamedTuple):
     """The partitions that a member reports to own, and their generation, None if not reported."""
 
     owned: tuple[TopicPartition, ...]
     generation: int | None
 
 
-NO_CLAIM = Claim((), None)
+NO_CLAIM = ReportedOwnership((), None)
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
@@ -216,7 +216,7 @@ def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
-def read_sticky_user_data(data: bytes | None) -> Claim:
+def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
     """Decode the sticky assignor's user data, in any of its forms; NO_CLAIM if that fails."""
     if not data:
         return NO_CLAIM
@@ -230,7 +230,7 @@ def read_sticky_user_data(data: bytes | None) -> Claim:
             for entry in body.previous_assignment
             for index in entry.partitions
         )
-        return Claim(owned, None if body.generation < 0 else body.generation)
+        return ReportedOwnership(owned, None if body.generation < 0 else body.generation)
     return NO_CLAIM
 
 

@@ -13,7 +13,7 @@ from kproto.errors import DecodeError, EncodeError, UnsupportedVersion
 from kproto.group.subscription import (
     NO_CLAIM,
     Assignment,
-    Claim,
+    ReportedOwnership,
     Subscription,
     TopicPartition,
     cooperative_user_data,
@@ -163,21 +163,23 @@ def test_one_byte_is_not_an_assignment() -> None:
 def test_sticky_user_data_is_decoded_as_it_was_encoded(
     some: tuple[TopicPartition, ...], generation: int
 ) -> None:
-    assert read_sticky_user_data(sticky_user_data(some, generation)) == Claim(some, generation)
+    assert read_sticky_user_data(sticky_user_data(some, generation)) == ReportedOwnership(some, generation)
 
 
 @rule("R211")
 @given(partitions)
 def test_sticky_user_data_without_a_generation_is_decoded(some: tuple[TopicPartition, ...]) -> None:
     """StickyAssignorTest.testSchemaBackwardCompatibility."""
-    assert read_sticky_user_data(sticky_user_data(some, 1)[:-4]) == Claim(some, None)
+    assert read_sticky_user_data(sticky_user_data(some, 1)[:-4]) == ReportedOwnership(some, None)
 
 
 @given(partitions.filter(bool), st.integers(0, 99))
 def test_sticky_user_data_with_kafka_pythons_version_is_decoded(
     some: tuple[TopicPartition, ...], generation: int
 ) -> None:
-    assert read_sticky_user_data(b"\0\1" + sticky_user_data(some, generation)) == Claim(some, generation)
+    assert read_sticky_user_data(b"\0\1" + sticky_user_data(some, generation)) == ReportedOwnership(
+        some, generation
+    )
 
 
 @rule("R211")
@@ -188,7 +190,7 @@ def test_unreadable_sticky_user_data_reports_no_partitions(data: bytes | None) -
 
 @given(st.binary(max_size=40))
 def test_any_sticky_user_data_is_decoded_without_an_error(data: bytes) -> None:
-    assert isinstance(read_sticky_user_data(data), Claim)
+    assert isinstance(read_sticky_user_data(data), ReportedOwnership)
 
 
 @rule("R214")

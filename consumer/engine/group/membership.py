@@ -104,7 +104,7 @@ class Membership:
             if self._coordinator.node is not None:
                 self.apply_event(protocol.CoordinatorFound(self._coordinator.node))
             if self._has_unsubscribed:
-                self.apply_event(protocol.Unsubscribe())
+                self.apply_event(protocol.Unsubscribed())
         self._status.source = AssignmentSource.GROUP
         self.subscription.replace(topics, pattern)
         self._committer.auto_commit.start()
@@ -141,7 +141,7 @@ class Membership:
         """Start to release all partitions and to leave; `is_settled` says when that is finished."""
 
         def leave() -> None:
-            self.apply_event(protocol.Unsubscribe())
+            self.apply_event(protocol.Unsubscribed())
             if self.subscription.is_active:  # subscribed again meanwhile
                 self.subscription.update_member()
 
@@ -163,7 +163,7 @@ class Membership:
         """Start to release all partitions and, if `leave`, to leave the group; then call `on_left`."""
         ends_at = self._core.now + timeout_ms
         self._commit_before_leaving(
-            lambda: self.apply_event(protocol.Close(leave, max(1, ends_at - self._core.now))),
+            lambda: self.apply_event(protocol.CloseRequested(leave, max(1, ends_at - self._core.now))),
             min(timeout_ms // 2, FIRST_RESPONSE_TIMEOUT_MS),
         )
 
@@ -203,7 +203,7 @@ class Membership:
 
     def request_rejoin(self, reason: str) -> None:
         """Start a rebalance for the application."""
-        self.apply_event(protocol.RequestRejoin(reason))
+        self.apply_event(protocol.RejoinRequested(reason))
 
     def on_poll_began(self) -> None:
         """Stop max.poll.interval.ms."""
@@ -231,7 +231,7 @@ class Membership:
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
         has_ended = is_unreported or self._status.final_error is not None
         waits = self._in_poll and self._callbacks.running is None and not has_ended
-        self.apply_event(protocol.PollBegan() if waits else protocol.PollEnded())
+        self.apply_event(protocol.PollEntered() if waits else protocol.PollLeft())
 
     @property
     def may_assign(self) -> bool:
@@ -416,7 +416,7 @@ class Membership:
                 self._revoke(action)
             case protocol.Lose():
                 self._lose(action)
-            case protocol.Assign():
+            case protocol.AdoptAssignment():
                 self._assign(action)
             case protocol.WantMetadata():
                 self.subscription.track_topics()
@@ -436,7 +436,7 @@ class Membership:
                 core.report("left")
                 self._on_left()
 
-    def _assign(self, action: protocol.Assign) -> None:
+    def _assign(self, action: protocol.AdoptAssignment) -> None:
         """Own the assigned partitions; retained ones keep their state (M88)."""
         core = self._core
         assert self.member is not None
@@ -485,7 +485,7 @@ class Membership:
         assert member is not None
         node = self._coordinator.node
         if node is None:
-            self.apply_event(protocol.Failed(request, "the coordinator is not known"))
+            self.apply_event(protocol.SendFailed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
             # Open the connection on which the committed offsets of the assignment will be looked up.
@@ -503,13 +503,13 @@ class Membership:
         if call.response is not None:
             self.apply_event(protocol.Received(action.request, call.response))
         elif call.outcome is Outcome.NO_RESPONSE or call.error is None:
-            self.apply_event(protocol.Failed(action.request, str(call.error)))
+            self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         elif action.purpose is Purpose.HEARTBEAT:
             # The membership continues: the next heartbeat may be answered.
             self._core.queue_error(call.error)
-            self.apply_event(protocol.Failed(action.request, str(call.error)))
+            self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         else:
-            self.apply_event(protocol.Refused(action.request, call.error))
+            self.apply_event(protocol.SendRefused(action.request, call.error))
 
     def _report_failure(self, action: protocol.Send, call: Call) -> None:
         """Report a request after which the member only tries again, or note that it has succeeded."""

@@ -47,7 +47,7 @@ class TopicSubscription:
     def update_member(self) -> None:
         """Pass the subscription to the member."""
         if self.pattern is None:
-            self._apply_event(protocol.Subscribe(self.topics))
+            self._apply_event(protocol.SubscriptionChanged(self.topics))
             self.track_topics()
         else:
             self._metadata.watch(frozenset(), everything=True)
@@ -71,7 +71,7 @@ class TopicSubscription:
             racks = {name: self._racks(name) for name in names if name in known}
         self._match_pattern()
         self._apply_event(
-            protocol.Metadata(
+            protocol.MetadataUpdated(
                 core.view.counts(names),
                 asked=requested,
                 complete=requested is None,
@@ -108,4 +108,4 @@ class TopicSubscription:
         assert member is not None
         if (topics, self.pattern) != (self.topics, member.pattern):
             self.topics = topics
-            self._apply_event(protocol.Subscribe(topics, self.pattern))
+            self._apply_event(protocol.SubscriptionChanged(topics, self.pattern))

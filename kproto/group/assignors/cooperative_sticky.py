@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..subscription import Claim, Subscription, TopicPartition, read_cooperative_generation
+from ..subscription import ReportedOwnership, Subscription, TopicPartition, read_cooperative_generation
 from .members import Racks
 from .sticky import assign_sticky
 
@@ -47,8 +47,8 @@ def assign(
     }
 
 
-def _claim(subscription: Subscription) -> Claim:
+def _claim(subscription: Subscription) -> ReportedOwnership:
     """Return what a member reports to own: with the generation of the subscription, or of the user data."""
     if subscription.generation is not None:
-        return Claim(subscription.owned, subscription.generation)
-    return Claim(subscription.owned, read_cooperative_generation(subscription.user_data))
+        return ReportedOwnership(subscription.owned, subscription.generation)
+    return ReportedOwnership(subscription.owned, read_cooperative_generation(subscription.user_data))

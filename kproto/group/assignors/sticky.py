@@ -26,7 +26,7 @@ from heapq import heapify, heapreplace
 from itertools import groupby
 from typing import NamedTuple
 
-from ..subscription import Claim, Subscription, TopicPartition, read_sticky_user_data
+from ..subscription import ReportedOwnership, Subscription, TopicPartition, read_sticky_user_data
 from .members import Racks, partition_racks, racks_matter
 
 Assigned = dict[str, list[TopicPartition]]
@@ -52,7 +52,7 @@ def assign_sticky(
     partitions: Mapping[str, int],
     members: Mapping[str, Subscription],
     racks: Racks,
-    claim: Callable[[Subscription], Claim],
+    claim: Callable[[Subscription], ReportedOwnership],
     *,
     one_by_one: bool = False,
 ) -> StickyAssignment:
@@ -90,7 +90,7 @@ class _Owners:
         partitions: Mapping[str, int],
         members: Mapping[str, Subscription],
         topics_by_member: Mapping[str, frozenset[str]],
-        claim: Callable[[Subscription], Claim],
+        claim: Callable[[Subscription], ReportedOwnership],
     ) -> None:
         self.owners: dict[TopicPartition, str] = {}
         # The owner of an older generation, to which a partition moves back first.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import cast
 
 from ...group.classic.member import leadership
-from ...group.protocol import Metadata
+from ...group.protocol import MetadataUpdated
 from ...messages.metadata import MetadataResponse
 from ..common import metadata_request
 from . import offset_fetcher
@@ -81,6 +81,6 @@ def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]
     return dict(leadership.take_snapshot(topics, known_metadata(state, topics), bool(state.config.rack)))
 
 
-def known_metadata(state: JavaState, topics: frozenset[str]) -> Metadata:
+def known_metadata(state: JavaState, topics: frozenset[str]) -> MetadataUpdated:
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
-    return Metadata(state.cluster.partition_counts(topics), racks=racks)
+    return MetadataUpdated(state.cluster.partition_counts(topics), racks=racks)

@@ -20,7 +20,7 @@ from ...error_codes import ErrorCode as E
 from ...errors import KprotoError
 from ...group.assignors import Assignor
 from ...group.classic.member import leadership
-from ...group.protocol import Metadata
+from ...group.protocol import MetadataUpdated
 from ...group.subscription import Assignment, Subscription, sticky_user_data
 from ...messages.heartbeat import HeartbeatRequest
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -180,7 +180,7 @@ def assignor_run(state: LibrdkafkaState, out: Out) -> None:
         return
     topics = leadership.topics_of(state.group_members)
     racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
-    metadata_of_topics = Metadata(state.cluster.partition_counts(topics), racks=racks)
+    metadata_of_topics = MetadataUpdated(state.cluster.partition_counts(topics), racks=racks)
     try:
         assignments = leadership.assign(state.assignor, state.group_members, metadata_of_topics, {})
     except KprotoError:

@@ -51,15 +51,15 @@ class SoloMember:
 
     def step(self, event: protocol.MemberEvent, now: int) -> list[protocol.MemberAction]:
         match event:
-            case protocol.Subscribe(topics=topics):
+            case protocol.SubscriptionChanged(topics=topics):
                 self.topics = topics
                 return self._assign()
-            case protocol.Metadata(partitions=partitions):
+            case protocol.MetadataUpdated(partitions=partitions):
                 self.partitions |= partitions
                 return self._assign()
-            case protocol.Unsubscribe() | protocol.Close():
+            case protocol.Unsubscribed() | protocol.CloseRequested():
                 self.topics, self.is_unsubscribing = frozenset(), True
-                self.is_closing = isinstance(event, protocol.Close)
+                self.is_closing = isinstance(event, protocol.CloseRequested)
                 return [protocol.Revoke(self.owned, "the consumer stops", precedes_join_or_close=True)]
             case protocol.Released():
                 self.owned, self.is_unsubscribing = (), False
@@ -77,7 +77,7 @@ class SoloMember:
             return []
         added = tuple(partition for partition in owned if partition not in self.owned)
         self.owned = owned
-        return [protocol.Assign(added, owned, -1)]
+        return [protocol.AdoptAssignment(added, owned, -1)]
 
     def next_deadline(self) -> int | None:
         return None
@@ -100,7 +100,7 @@ class SoloMember:
 
 def test_a_toy_protocol_is_a_client_member() -> None:
     member: ClientMember = SoloMember(MemberConfig(group_id="g"))
-    assert member.step(protocol.Subscribe(frozenset({"t"})), 0) == []
+    assert member.step(protocol.SubscriptionChanged(frozenset({"t"})), 0) == []
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, KprotoError
 from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from ...protocol import Assign, Metadata, Purpose, Received, Released, Send
+from ...protocol import AdoptAssignment, MetadataUpdated, Purpose, Received, Released, Send
 from ...subscription import Assignment
 from . import leadership
 from .membership import assignor_failed, broker_error, fail, fence, join_later, lose_coordinator, reset
@@ -32,14 +32,14 @@ from .state import (
 # The leader
 
 
-def on_metadata(member: Member, event: Metadata, now: int, out: Actions) -> None:
+def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
     """Keep the metadata; partial metadata replaces only the requested topics."""
     if event.asked is None:
         member.metadata = event
         return
     old = member.metadata
     kept = {topic: count for topic, count in old.partitions.items() if topic not in event.asked}
-    member.metadata = Metadata(
+    member.metadata = MetadataUpdated(
         {**kept, **event.partitions},
         complete=event.complete,
         ids={**old.ids, **event.ids},
@@ -47,7 +47,7 @@ def on_metadata(member: Member, event: Metadata, now: int, out: Actions) -> None
     )
 
 
-def on_metadata_assigning(member: Member, event: Metadata, now: int, out: Actions) -> None:
+def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
     """Assign as soon as the metadata of all members' topics is known (M80)."""
     on_metadata(member, event, now, out)
     topics = leadership.topics_of(member.subscriptions)
@@ -207,5 +207,7 @@ def adopt(member: Member, assignment: Assignment, out: Actions) -> None:
     member.last_assigned, member.last_generation = owned, member.generation
     move(member, S.STABLE)
     out.append(
-        Assign(added, owned, member.generation, member.generation == 1, new, dict(member.initial_counts))
+        AdoptAssignment(
+            added, owned, member.generation, member.generation == 1, new, dict(member.initial_counts)
+        )
     )

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ....messages.describe_groups import DescribeGroupsRequest
-from ...protocol import CoordinatorFound, CoordinatorLost, Failed, FindCoordinator, MemberEvent, Refused
+from ...protocol import (
+    CoordinatorFound,
+    CoordinatorLost,
+    FindCoordinator,
+    MemberEvent,
+    SendFailed,
+    SendRefused,
+)
 from .leave import close_now
 from .membership import fail, lose_coordinator
 from .reasons import METADATA_CHANGED
@@ -42,7 +49,7 @@ def on_coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int
     close_now(member, out)
 
 
-def on_failed(member: Member, event: Failed, now: int, out: Actions) -> None:
+def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
     """Look the coordinator up again after a request without a response (M26).
 
     A Heartbeat that failed while JoinGroup is in flight used another connection: JoinGroup still waits.
@@ -57,14 +64,14 @@ def on_failed(member: Member, event: Failed, now: int, out: Actions) -> None:
         lose_coordinator(member, now)
 
 
-def on_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
     """Report that JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None
         fail(member, event.error, type(event.error).__name__, out)
 
 
-def on_describe_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
     """Rejoin if DescribeGroups cannot check the inherited assignment."""
     if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
         request_rejoin(member, METADATA_CHANGED)

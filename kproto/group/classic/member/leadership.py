@@ -23,7 +23,7 @@ from ....messages.sync_group import SyncGroupRequestAssignment
 from ....wire.message import Message, Struct
 from ....wire.types import Int32, String
 from ...assignors import Assignor
-from ...protocol import Metadata
+from ...protocol import MetadataUpdated
 from ...subscription import Assignment, Subscription, TopicPartition, read_subscription
 
 # The name and version of kproto's user data.
@@ -84,7 +84,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
     return frozenset[str]().union(*{subscription.topics for subscription in subscriptions.values()})
 
 
-def take_snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -> Snapshot:
+def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
     """Return what the group has to rebalance for when it changes. Missing topics are left out."""
     snapshot: Snapshot = {}
     for topic in topics:
@@ -95,7 +95,7 @@ def take_snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -
     return snapshot
 
 
-def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: Metadata) -> bool:
+def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
     """Return whether the members own together exactly the existing partitions of `topics`.
 
     False also if the response does not say so, such as after an error.
@@ -118,8 +118,8 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 def update_initial_counts(
     initial_counts: Mapping[str, int],
     topics: Iterable[str],
-    metadata: Metadata,
-    previous: Metadata | None,
+    metadata: MetadataUpdated,
+    previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
     """Return `initial_counts` with what this assignment makes certain.
@@ -157,7 +157,7 @@ def find_new_partitions(
 def assign(
     assignor: Assignor,
     subscriptions: Mapping[str, Subscription],
-    metadata: Metadata,
+    metadata: MetadataUpdated,
     initial_counts: Mapping[str, int],
     encode: Callable[[Assignment], bytes] = Assignment.encode,
 ) -> list[SyncGroupRequestAssignment]:

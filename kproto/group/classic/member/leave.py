@@ -1,11 +1,11 @@
-"""Leaving the group: by `Unsubscribe`, by `Close`, and because the application does not poll."""
+"""Leaving the group: after `unsubscribe`, after `close`, and because the application does not poll."""
 
 from __future__ import annotations
 
 from ....messages.join_group import JoinGroupResponse
 from ....messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ....wire.message import Message
-from ...protocol import Close, Failed, Left, Received, Refused, Released, Send, Unsubscribe
+from ...protocol import CloseRequested, Left, Received, Released, Send, SendFailed, SendRefused, Unsubscribed
 from .membership import forget_membership
 from .reasons import BEING_CLOSED, LEFT_BY_ITSELF, MAX_REASON, UNSUBSCRIBED
 from .revocation import finish_release, lose, revoke
@@ -77,19 +77,19 @@ def on_released(member: Member, event: Released, now: int, out: Actions) -> None
 # Unsubscribe
 
 
-def on_unsubscribe(member: Member, event: Unsubscribe, now: int, out: Actions) -> None:
+def on_unsubscribe(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
     """Have all partitions released, then leave the group (M17, M99)."""
     member.topics, member.pattern = frozenset(), None
     _release_then_leave(member, S.UNSUBSCRIBING, UNSUBSCRIBED, now, out)
 
 
-def on_unsubscribe_idle(member: Member, event: Unsubscribe, now: int, out: Actions) -> None:
+def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
     """Stay idle; the first JoinGroup says, as Java's, that it follows a leave."""
     member.rejoin_reason = LEFT_BY_ITSELF
 
 
-def on_unsubscribe_again(member: Member, event: Unsubscribe, now: int, out: Actions) -> None:
-    """Forget the topics that were subscribed since the last `Unsubscribe`."""
+def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
+    """Forget the topics that were subscribed since the last `Unsubscribed`."""
     member.topics, member.pattern = frozenset(), None
 
 
@@ -102,7 +102,7 @@ def _leave_unsubscribed(member: Member, now: int, out: Actions) -> None:
 # Close
 
 
-def on_close(member: Member, event: Close, now: int, out: Actions) -> None:
+def on_close(member: Member, event: CloseRequested, now: int, out: Actions) -> None:
     """Have all partitions released, leave the group if wanted, and close within the timeout (M98)."""
     member.close_ends_at = now + event.timeout_ms
     member.leaves_on_close = event.leave
@@ -110,7 +110,7 @@ def on_close(member: Member, event: Close, now: int, out: Actions) -> None:
     _release_then_leave(member, S.CLOSING, BEING_CLOSED, now, out)
 
 
-def on_close_again(member: Member, event: Close, now: int, out: Actions) -> None:
+def on_close_again(member: Member, event: CloseRequested, now: int, out: Actions) -> None:
     """Close by the earlier of the two deadlines."""
     assert member.close_ends_at is not None
     member.close_ends_at = min(member.close_ends_at, now + event.timeout_ms)
@@ -141,13 +141,13 @@ def on_leave_response(member: Member, event: Received, now: int, out: Actions) -
         close_now(member, out)
 
 
-def on_leave_failed(member: Member, event: Failed, now: int, out: Actions) -> None:
+def on_leave_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
     """Close without the response."""
     if event.request is member.leave_request:
         close_now(member, out)
 
 
-def on_leave_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+def on_leave_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
     """Close without LeaveGroup."""
     if event.request is member.leave_request:
         close_now(member, out)
@@ -167,7 +167,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
         member.rebalance_request = None
 
 
-def on_refused(member: Member, event: Refused, now: int, out: Actions) -> None:
+def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
     """Ignore that JoinGroup or SyncGroup could not be sent."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None

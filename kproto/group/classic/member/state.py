@@ -15,7 +15,7 @@ from ....errors import ConfigError
 from ....patterns import compiled
 from ....wire.message import Message
 from ...assignors import is_cooperative, resolve_assignors
-from ...protocol import Identity, MemberAction, MemberConfig, Metadata
+from ...protocol import Identity, MemberAction, MemberConfig, MetadataUpdated
 from ...subscription import Assignment, Subscription, TopicPartition
 from . import leadership
 from .policy import JAVA, Policy
@@ -53,9 +53,9 @@ class MemberState(Enum):
     FENCED = "fenced"
     # Waits for the application to release partitions, then leaves the group.
     UNSUBSCRIBING = "unsubscribing"
-    # The same, after `Close`.
+    # The same, after `CloseRequested`.
     CLOSING = "closing"
-    # LeaveGroup is in flight, after `Close`.
+    # LeaveGroup is in flight, after `CloseRequested`.
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -152,7 +152,7 @@ class Member:
         # The application has released what cannot be kept over the next join (Java's needsJoinPrepare,
         # negated).
         self.is_prepared = False
-        # The JoinGroup or SyncGroup in flight, the Heartbeat, and the LeaveGroup of `Close`.
+        # The JoinGroup or SyncGroup in flight, the Heartbeat, and the LeaveGroup of `CloseRequested`.
         self.rebalance_request: Message | None = None
         self.heartbeat_request: Message | None = None
         self.leave_request: Message | None = None
@@ -183,9 +183,9 @@ class Member:
         # The leader keeps an assignment of the process that it replaces, and does not know whether it is
         # complete.
         self.inherits_assignment = False
-        self.metadata = Metadata({})
+        self.metadata = MetadataUpdated({})
         # The metadata with which the current assignment was made, and what is compared with it (M92).
-        self.assignment_metadata: Metadata | None = None
+        self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
         # Topic -> number of partitions at the group's first assignment.
         self.initial_counts: dict[str, int] = {}
@@ -195,7 +195,7 @@ class Member:
         """What a commit carries now; None while there is no generation, during a rebalance and after a loss.
 
         It is valid while the application releases partitions after `Revoke`, and gone after `Lose`. It is new
-        before `Revoke` and `Assign` are returned, so that callbacks commit with it (M4).
+        before `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None

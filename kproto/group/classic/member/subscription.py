@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...protocol import RequestRejoin, Subscribe
+from ...protocol import RejoinRequested, SubscriptionChanged
 from .reasons import METADATA_CHANGED
 from .state import Actions, Member, S, move, request_rejoin
 
 
-def on_subscribe(member: Member, event: Subscribe, now: int, out: Actions) -> None:
+def on_subscribe(member: Member, event: SubscriptionChanged, now: int, out: Actions) -> None:
     """Replace the subscription; a change makes a stable member rejoin (M92, M100)."""
     is_same_pattern = event.pattern is not None and event.pattern == member.pattern
     matches_changed = is_same_pattern and event.topics != member.topics
@@ -19,6 +19,6 @@ def on_subscribe(member: Member, event: Subscribe, now: int, out: Actions) -> No
         move(member, S.UNJOINED)
 
 
-def on_request_rejoin(member: Member, event: RequestRejoin, now: int, out: Actions) -> None:
+def on_request_rejoin(member: Member, event: RejoinRequested, now: int, out: Actions) -> None:
     """Rejoin for the application's reason."""
     request_rejoin(member, event.reason)

@@ -46,23 +46,23 @@ from ....messages.leave_group import LeaveGroupRequest
 from ....messages.sync_group import SyncGroupRequest
 from ....wire.message import Message
 from ...protocol import (
-    Close,
+    CloseRequested,
     CommitAnswered,
     CoordinatorFound,
     CoordinatorLost,
-    Failed,
     MemberAction,
     MemberEvent,
-    Metadata,
-    PollBegan,
-    PollEnded,
+    MetadataUpdated,
+    PollEntered,
+    PollLeft,
     Received,
-    Refused,
+    RejoinRequested,
     Released,
-    RequestRejoin,
-    Subscribe,
+    SendFailed,
+    SendRefused,
+    SubscriptionChanged,
     Tick,
-    Unsubscribe,
+    Unsubscribed,
 )
 from . import assignment, coordinator, heartbeat, join, leave, revocation, subscription, timers
 from .state import EDGES, Actions, Member, MemberState, S
@@ -100,19 +100,19 @@ class MemberEventKind(Enum):
 K = MemberEventKind
 
 KINDS: Final[dict[type[MemberEvent], MemberEventKind]] = {
-    Subscribe: K.SUBSCRIBE,
-    Unsubscribe: K.UNSUBSCRIBE,
-    RequestRejoin: K.REQUEST_REJOIN,
-    PollBegan: K.POLL_BEGAN,
-    PollEnded: K.POLL_ENDED,
+    SubscriptionChanged: K.SUBSCRIBE,
+    Unsubscribed: K.UNSUBSCRIBE,
+    RejoinRequested: K.REQUEST_REJOIN,
+    PollEntered: K.POLL_BEGAN,
+    PollLeft: K.POLL_ENDED,
     Released: K.RELEASED,
     CoordinatorFound: K.COORDINATOR_FOUND,
     CoordinatorLost: K.COORDINATOR_LOST,
-    Failed: K.FAILED,
-    Refused: K.REFUSED,
+    SendFailed: K.FAILED,
+    SendRefused: K.REFUSED,
     CommitAnswered: K.COMMIT_ANSWERED,
-    Metadata: K.METADATA,
-    Close: K.CLOSE,
+    MetadataUpdated: K.METADATA,
+    CloseRequested: K.CLOSE,
     Tick: K.TICK,
 }
 RESPONSE_KINDS: Final[dict[type[Message], MemberEventKind]] = {
@@ -149,7 +149,7 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
     if kind is None:
         kinds = ", ".join(kind.__name__ for kind in get_args(MemberEvent))
         raise TypeError(f"event={event!r} is not an event of a member, which are {kinds}")
-    if isinstance(event, Subscribe):
+    if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
         if isinstance(topics, str):  # otherwise each letter would be a topic
             raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")

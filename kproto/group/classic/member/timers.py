@@ -1,8 +1,8 @@
-"""Deadlines: heartbeats, the session timeout, max.poll.interval.ms, backoffs and the end of `Close`."""
+"""Deadlines: heartbeats, session timeout, max.poll.interval.ms, backoffs, and the end of close."""
 
 from __future__ import annotations
 
-from ...protocol import POLL_TIMEOUT, PollBegan, PollEnded, Tick
+from ...protocol import POLL_TIMEOUT, PollEntered, PollLeft, Tick
 from .heartbeat import on_session_timeout, send_heartbeat
 from .leave import close_now, send_leave
 from .membership import forget_membership
@@ -89,19 +89,19 @@ def _expire(member: Member, out: Actions) -> None:
     move(member, S.EXPIRED)
 
 
-def on_poll_began(member: Member, event: PollBegan, now: int, out: Actions) -> None:
+def on_poll_began(member: Member, event: PollEntered, now: int, out: Actions) -> None:
     """Stop max.poll.interval.ms: the application is alive, however long the poll waits (M112)."""
     member.is_polling = True
     restart_poll_interval(member, now)
 
 
-def on_poll_ended(member: Member, event: PollEnded, now: int, out: Actions) -> None:
+def on_poll_ended(member: Member, event: PollLeft, now: int, out: Actions) -> None:
     """Start max.poll.interval.ms."""
     member.is_polling = False
     restart_poll_interval(member, now)
 
 
-def on_poll_began_again(member: Member, event: PollBegan, now: int, out: Actions) -> None:
+def on_poll_began_again(member: Member, event: PollEntered, now: int, out: Actions) -> None:
     """Join again: the application polls, or has seen the error of `Fatal` (M110)."""
     member.is_polling = True
     move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)

@@ -14,8 +14,8 @@ from typing import Any
 
 from kproto.group.classic import coordinator as broker
 from kproto.group.classic.member import (
-    Assign,
-    Close,
+    AdoptAssignment,
+    CloseRequested,
     CoordinatorFound,
     FindCoordinator,
     Lose,
@@ -24,14 +24,14 @@ from kproto.group.classic.member import (
     MemberConfig,
     MemberEvent,
     MemberState,
-    Metadata,
-    PollBegan,
-    PollEnded,
+    MetadataUpdated,
+    PollEntered,
+    PollLeft,
     Received,
     Rejoining,
     Released,
     Send,
-    Subscribe,
+    SubscriptionChanged,
     Tick,
     WantMetadata,
     next_deadline,
@@ -101,8 +101,8 @@ class GroupStage:
     def add(self, name: str, topics: Iterable[str] = ("t",), **options: Any) -> Actor:
         config = MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options})
         actor = self.actors[name] = Actor(name, Member(config))
-        self.apply(actor, Metadata(dict(self.topics)))
-        self.apply(actor, Subscribe(frozenset(topics)))
+        self.apply(actor, MetadataUpdated(dict(self.topics)))
+        self.apply(actor, SubscriptionChanged(frozenset(topics)))
         return actor
 
     def kill(self, name: str) -> None:
@@ -112,13 +112,13 @@ class GroupStage:
         actor.in_use.clear()
 
     def close(self, name: str) -> None:
-        self.apply(self.actors[name], Close())
+        self.apply(self.actors[name], CloseRequested())
 
     def grow(self, topic: str, count: int) -> None:
         """Add partitions to the topic. The next metadata of each member contains them."""
         self.topics[topic] = count
         for actor in self.actors.values():
-            actor.events.append(Metadata(dict(self.topics)))
+            actor.events.append(MetadataUpdated(dict(self.topics)))
 
     # Steps
 
@@ -139,8 +139,8 @@ class GroupStage:
                 (actor.urgent if urgent else actor.normal).unread.append(request)
             case WantMetadata(topics):
                 known = {topic: n for topic, n in self.topics.items() if topic in topics}
-                actor.events.append(Metadata(known, asked=topics))
-            case Assign(_, owned):
+                actor.events.append(MetadataUpdated(known, asked=topics))
+            case AdoptAssignment(_, owned):
                 actor.in_use = set(owned)
             case Lose(partitions):
                 actor.in_use.difference_update(partitions)
@@ -156,8 +156,8 @@ class GroupStage:
             self.apply(actor, Released())
 
     def poll(self, actor: Actor) -> None:
-        self.apply(actor, PollBegan())
-        self.apply(actor, PollEnded())
+        self.apply(actor, PollEntered())
+        self.apply(actor, PollLeft())
 
     def deliver_request(self, actor: Actor) -> bool:
         """Let the coordinator read the next request that it can read; return whether there is one."""

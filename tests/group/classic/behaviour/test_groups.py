@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kproto.group.classic.member import CoordinatorLost, RequestRejoin, Subscribe
+from kproto.group.classic.member import CoordinatorLost, RejoinRequested, SubscriptionChanged
 from tests.group.classic.behaviour.stage import Actor, GroupStage, no_partition_has_two_owners
-from tests.group.classic.member.stage import Assign, Fatal, Lose, MemberState, Revoke, parts
+from tests.group.classic.member.stage import AdoptAssignment, Fatal, Lose, MemberState, Revoke, parts
 
 COOPERATIVE = ("cooperative-sticky",)
 EAGER = ("range",)
@@ -79,7 +79,7 @@ def test_every_owner_of_a_new_partition_knows_that_it_is_new() -> None:
     stage.settle()
     stage.add("c")
     stage.settle()
-    new = {tp for actor in stage.actors.values() for assign in actor.of(Assign) for tp in assign.new}
+    new = {tp for actor in stage.actors.values() for assign in actor.of(AdoptAssignment) for tp in assign.new}
     assert new == set(parts("t", 6, 7))
 
 
@@ -124,7 +124,7 @@ def test_members_with_different_topics_own_only_partitions_of_their_topics() -> 
 @pytest.mark.rule("M100")
 def test_a_changed_subscription_ends_with_partitions_of_the_new_topics() -> None:
     stage = group("a", "b")
-    stage.apply(stage.actors["a"], Subscribe(frozenset({"u"})))
+    stage.apply(stage.actors["a"], SubscriptionChanged(frozenset({"u"})))
     stage.settle()
     assert stage.actors["a"].in_use == set(parts("u", 0, 1))
     assert stage.actors["b"].in_use == set(parts("t", *range(6)))
@@ -294,12 +294,12 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.stage.actors)
     @rule(index=st.integers(0, 4), topics=st.sampled_from([["t"], ["t", "u"]]))
     def subscribe(self, index: int, topics: list[str]) -> None:
-        self.stage.apply(self.some(index), Subscribe(frozenset(topics)))
+        self.stage.apply(self.some(index), SubscriptionChanged(frozenset(topics)))
 
     @precondition(lambda self: self.stage.actors)
     @rule(index=st.integers(0, 4))
     def rejoin(self, index: int) -> None:
-        self.stage.apply(self.some(index), RequestRejoin("because"))
+        self.stage.apply(self.some(index), RejoinRequested("because"))
 
     @precondition(lambda self: self.stage.topics.get("t", 9) < 8)
     @rule()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.member import (
     JAVA,
-    Assign,
+    AdoptAssignment,
     CommitAnswered,
     CoordinatorFound,
     Fatal,
@@ -22,15 +22,15 @@ from kproto.group.classic.member import (
     MemberConfig,
     MemberEvent,
     MemberState,
-    Metadata,
-    PollBegan,
-    PollEnded,
+    MetadataUpdated,
+    PollEntered,
+    PollLeft,
     Received,
     Rejoining,
     Released,
     Revoke,
     Send,
-    Subscribe,
+    SubscriptionChanged,
     Tick,
     next_deadline,
     step,
@@ -76,7 +76,7 @@ class Solo:
         self.now = 1_000_000
         self.actions: list[MemberAction] = []
         self.all_actions: list[MemberAction] = []
-        self.apply(Metadata({"t": 3} if topics is None else dict(topics)))
+        self.apply(MetadataUpdated({"t": 3} if topics is None else dict(topics)))
 
     @property
     def state(self) -> MemberState:
@@ -133,7 +133,7 @@ class Solo:
         self.apply(CoordinatorFound("node"))
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        self.apply(Subscribe(frozenset(topics or ("t",)), pattern))
+        self.apply(SubscriptionChanged(frozenset(topics or ("t",)), pattern))
 
     def answer_join(
         self,
@@ -206,8 +206,8 @@ class Solo:
 
     def poll(self) -> None:
         """Poll once without waiting."""
-        self.apply(PollBegan())
-        self.apply(PollEnded())
+        self.apply(PollEntered())
+        self.apply(PollLeft())
 
     # Sequences of steps
 
@@ -261,7 +261,7 @@ __all__ = [
     "INTERVAL",
     "POLL",
     "SESSION",
-    "Assign",
+    "AdoptAssignment",
     "ErrorCode",
     "Fatal",
     "Left",

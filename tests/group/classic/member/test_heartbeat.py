@@ -9,14 +9,14 @@ import pytest
 from kproto.group.classic.member import (
     CoordinatorFound,
     CoordinatorLost,
-    Failed,
     FindCoordinator,
     Policy,
-    PollBegan,
-    PollEnded,
+    PollEntered,
+    PollLeft,
     Rejoining,
-    RequestRejoin,
+    RejoinRequested,
     Send,
+    SendFailed,
     next_deadline,
 )
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -30,7 +30,7 @@ from tests.group.classic.member.stage import (
     INTERVAL,
     POLL,
     SESSION,
-    Assign,
+    AdoptAssignment,
     ErrorCode,
     Lose,
     MemberState,
@@ -153,7 +153,7 @@ def test_a_heartbeat_to_the_wrong_coordinator_looks_it_up_and_keeps_the_membersh
 def test_a_lost_connection_looks_the_coordinator_up_and_keeps_the_generation() -> None:
     """ConsumerCoordinatorTest.testCoordinatorDisconnect."""
     solo = Solo().stable()
-    solo.apply(Failed(solo.next_heartbeat(), "broken"))
+    solo.apply(SendFailed(solo.next_heartbeat(), "broken"))
     solo.pop_action(FindCoordinator)
     solo.find_coordinator()
     assert solo.next_heartbeat().generation_id == 1
@@ -250,7 +250,7 @@ def test_a_heartbeat_response_of_an_earlier_generation_changes_nothing(code: Err
     """AbstractCoordinatorTest.testHeartbeat...ResponseWithOldGeneration: unknown, illegal, fenced."""
     solo = Solo(COOPERATIVE).stable()
     old = solo.next_heartbeat()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1))
     solo.actions.clear()
@@ -274,7 +274,7 @@ def test_a_commit_response_of_an_earlier_identity_changes_nothing(
 @rule("M61")
 def test_a_commit_error_during_an_eager_join_is_left_to_the_join_in_flight() -> None:
     solo = Solo().stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.release()
     solo.actions.clear()
     solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
@@ -285,7 +285,7 @@ def test_a_commit_error_during_an_eager_join_is_left_to_the_join_in_flight() -> 
 @rule("M61")
 def test_a_commit_error_during_a_cooperative_join_loses_and_rejoins() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     old = solo.pop_request(JoinGroupRequest)
     solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
@@ -347,7 +347,7 @@ def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
     """As Java: onPartitionsRevoked is called with the empty set."""
     solo = Solo(EAGER).syncing()
     solo.answer_sync()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     assert solo.pop_action(Revoke).partitions == ()
 
 
@@ -365,7 +365,7 @@ def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
 def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
     """AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert solo.state is MemberState.SYNCING
@@ -375,15 +375,15 @@ def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
 @rule("M79", "M84", "M91")
 def test_a_cooperative_member_revokes_adopts_and_rejoins() -> None:
     solo = Solo(COOPERATIVE).stable(*parts("t", 0, 1))
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1, 2))
     revoke = solo.pop_action(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0), "need to revoke partitions and re-join")
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
     assert solo.state is MemberState.ADOPTING
     solo.release()
-    assign = solo.pop_action(Assign)
+    assign = solo.pop_action(AdoptAssignment)
     assert (assign.added, assign.owned, assign.generation) == (parts("t", 2), parts("t", 1, 2), 2)
     request = solo.pop_request(JoinGroupRequest)
     assert request.reason == "need to revoke partitions and re-join"
@@ -395,7 +395,7 @@ def test_a_cooperative_member_revokes_adopts_and_rejoins() -> None:
 def test_the_identity_is_new_before_partitions_are_revoked() -> None:
     """ConsumerCoordinatorTest.shouldUpdateConsumerGroupMetadataBeforeCallbacks."""
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1))
     solo.pop_action(Revoke)
@@ -407,10 +407,10 @@ def test_the_identity_is_new_before_partitions_are_revoked() -> None:
 @rule("M84")
 def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1, 2))
-    assert solo.pop_action(Assign).added == parts("t", 2)
+    assert solo.pop_action(AdoptAssignment).added == parts("t", 2)
     assert not solo.has_request(JoinGroupRequest)
 
 
@@ -434,7 +434,7 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
     solo.poll()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1))
     assert solo.pop_action(Revoke).partitions == parts("t", 0)
@@ -454,14 +454,14 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
 @rule("M76")
 def test_a_loss_replaces_an_unanswered_revocation() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 1))
     solo.pop_action(Revoke)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     solo.release()
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
     assert solo.pop_request(JoinGroupRequest).member_id == ""
 
 
@@ -469,7 +469,7 @@ def test_a_loss_replaces_an_unanswered_revocation() -> None:
 @pytest.mark.parametrize("phase", ["releasing", "adopting"])
 def test_heartbeats_continue_while_partitions_are_released(phase: str) -> None:
     solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     if phase == "adopting":
         solo.answer_join(generation=2)
         solo.answer_sync(*parts("t", 1))
@@ -483,7 +483,7 @@ def test_heartbeats_continue_while_partitions_are_released(phase: str) -> None:
 @pytest.mark.parametrize("phase", ["releasing", "adopting"])
 def test_offsets_can_be_committed_while_partitions_are_released(phase: str) -> None:
     solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     if phase == "adopting":
         solo.answer_join(generation=2)
         solo.answer_sync(*parts("t", 1))
@@ -492,7 +492,7 @@ def test_offsets_can_be_committed_while_partitions_are_released(phase: str) -> N
 
 def test_a_second_release_changes_nothing() -> None:
     solo = Solo(EAGER).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.release()
     solo.actions.clear()
     solo.release()
@@ -503,7 +503,7 @@ def test_a_second_release_changes_nothing() -> None:
 def test_nothing_is_revoked_while_the_coordinator_is_unknown() -> None:
     solo = Solo(EAGER).stable()
     solo.apply(CoordinatorLost())
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     assert not solo.has_action(Revoke)
     solo.find_coordinator()
     assert solo.has_action(Revoke)
@@ -512,7 +512,7 @@ def test_nothing_is_revoked_while_the_coordinator_is_unknown() -> None:
 @rule("M21")
 def test_the_revoked_callback_runs_once_for_a_chain_of_failed_joins() -> None:
     solo = Solo(EAGER).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.pop_action(Revoke)
     solo.release()
     for _ in range(3):
@@ -578,7 +578,7 @@ def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
 def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("x" * 300))
+    solo.apply(RejoinRequested("x" * 300))
     assert solo.pop_request(JoinGroupRequest).reason == "x" * 255
 
 
@@ -586,7 +586,7 @@ def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None
 def test_the_reason_is_cleared_after_the_join() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0, 1))
     assert solo.member.rejoin_reason == ""
@@ -599,7 +599,7 @@ def test_the_sticky_assignors_user_data_is_the_last_assignment() -> None:
     assert Subscription.decode(request.protocols[0].metadata).user_data is None
     solo.answer_join(generation=4, request=request)
     solo.answer_sync(*parts("t", 0))
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.release()
     actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata).user_data
     assert actions == b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\0" + (4).to_bytes(4, "big")
@@ -660,10 +660,10 @@ def test_the_poll_interval_does_not_run_inside_poll() -> None:
     poll.
     """
     solo = Solo(session_timeout_ms=POLL * 30).stable()
-    solo.apply(PollBegan())
+    solo.apply(PollEntered())
     solo.wait(POLL * 20)
     assert solo.state is MemberState.STABLE
-    solo.apply(PollEnded())
+    solo.apply(PollLeft())
     solo.wait(POLL - 1)
     assert solo.state is MemberState.STABLE
     solo.wait(1)
@@ -673,7 +673,7 @@ def test_the_poll_interval_does_not_run_inside_poll() -> None:
 @rule("M112")
 def test_a_poll_that_began_before_the_join_stops_the_poll_interval() -> None:
     solo = Solo(session_timeout_ms=POLL * 30)
-    solo.apply(PollBegan())
+    solo.apply(PollEntered())
     solo.stable()
     solo.wait(POLL * 2)
     assert solo.state is MemberState.STABLE
@@ -710,7 +710,7 @@ def test_an_expired_member_sends_no_heartbeat() -> None:
 @rule("M16")
 def test_a_member_expires_while_the_application_does_not_release_partitions() -> None:
     solo = Solo(EAGER, session_timeout_ms=POLL * 2).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.wait(POLL)
     assert solo.state is MemberState.EXPIRED
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
@@ -734,7 +734,7 @@ def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
     ).stable()
     solo.poll()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     request = solo.pop_request(JoinGroupRequest)
     if not known:
         solo.apply(CoordinatorLost())
@@ -763,8 +763,8 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
 def _rejoining(**options: Any) -> Solo:
     """Return a member that keeps two partitions while JoinGroup is in flight. The session starts now."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
-    solo.apply(PollBegan())
-    solo.apply(RequestRejoin("because"))
+    solo.apply(PollEntered())
+    solo.apply(RejoinRequested("because"))
     solo.pop_action(Rejoining)
     return solo
 
@@ -832,7 +832,7 @@ def test_a_failed_heartbeat_does_not_end_the_join_in_flight() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
     solo.wait(INTERVAL)
-    solo.apply(Failed(solo.pop_request(HeartbeatRequest), "broken"))
+    solo.apply(SendFailed(solo.pop_request(HeartbeatRequest), "broken"))
     assert (solo.state, solo.actions) == (MemberState.JOINING, [])
     solo.wait(BACKOFF)
     solo.answer_heartbeat(ErrorCode.NOT_COORDINATOR, request=solo.pop_request(HeartbeatRequest))
@@ -849,7 +849,7 @@ def test_failed_joins_do_not_prolong_the_session() -> None:
     while not solo.has_action(Lose):
         solo.wait(SESSION // 3)
         if solo.state is MemberState.JOINING:
-            solo.apply(Failed(solo.pop_request(JoinGroupRequest), "broken"))
+            solo.apply(SendFailed(solo.pop_request(JoinGroupRequest), "broken"))
         if solo.has_action(FindCoordinator):
             solo.pop_action(FindCoordinator)
             solo.find_coordinator()
@@ -871,9 +871,9 @@ def test_the_session_timeout_runs_while_the_member_cannot_join() -> None:
 @rule("M56")
 def test_a_late_heartbeat_response_restarts_the_session_during_a_join() -> None:
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
-    solo.apply(PollBegan())
+    solo.apply(PollEntered())
     request = solo.next_heartbeat()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.wait(SESSION // 2)
     solo.answer_heartbeat(request=request)
     solo.wait(SESSION - 1)
@@ -890,8 +890,8 @@ def test_javas_member_waits_for_the_join_without_a_session_timeout(
     assignors: tuple[str, ...], policy: Policy
 ) -> None:
     solo = Solo(assignors, policy=policy).stable()
-    solo.apply(PollBegan())
-    solo.apply(RequestRejoin("because"))
+    solo.apply(PollEntered())
+    solo.apply(RejoinRequested("because"))
     if assignors == EAGER:
         solo.release()
     request = solo.pop_request(JoinGroupRequest)

@@ -7,13 +7,13 @@ import pytest
 from kproto.errors import BrokerError, ConfigError, Fenced, NotAuthorized
 from kproto.group.classic.member import (
     CoordinatorLost,
-    Failed,
     FindCoordinator,
     Member,
     MemberConfig,
     Received,
-    RequestRejoin,
+    RejoinRequested,
     Send,
+    SendFailed,
 )
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
@@ -24,7 +24,7 @@ from tests.group.classic.member.stage import (
     COOPERATIVE,
     EAGER,
     POLL,
-    Assign,
+    AdoptAssignment,
     ErrorCode,
     Fatal,
     Lose,
@@ -185,7 +185,7 @@ def test_a_follower_sends_no_assignments_and_adopts_its_own() -> None:
     assert (request.generation_id, request.member_id, request.assignments) == (4, "me", [])
     assert (request.protocol_type, request.protocol_name) == ("consumer", "range")
     solo.answer_sync(*parts("t", 0, 2), request=request)
-    assign = solo.pop_action(Assign)
+    assign = solo.pop_action(AdoptAssignment)
     assert (assign.added, assign.owned, assign.generation) == (parts("t", 0, 2), parts("t", 0, 2), 4)
     assert solo.state is MemberState.STABLE
 
@@ -195,13 +195,13 @@ def test_an_empty_assignment_runs_the_assigned_callback() -> None:
     solo = Solo().syncing()
     request = solo.pop_request(SyncGroupRequest)
     solo.answer_sync(request=request)
-    assert solo.pop_action(Assign).owned == ()
+    assert solo.pop_action(AdoptAssignment).owned == ()
 
 
 def test_assigned_partitions_are_sorted_and_unique() -> None:
     solo = Solo().syncing()
     solo.answer_sync(*parts("t", 2, 0, 2))
-    assert solo.pop_action(Assign).owned == parts("t", 0, 2)
+    assert solo.pop_action(AdoptAssignment).owned == parts("t", 0, 2)
 
 
 @rule("M206")
@@ -209,7 +209,7 @@ def test_only_the_first_generation_is_the_groups_first() -> None:
     first, later = Solo().syncing(1), Solo().syncing(2)
     first.answer_sync()
     later.answer_sync()
-    assert (first.pop_action(Assign).first, later.pop_action(Assign).first) == (True, False)
+    assert (first.pop_action(AdoptAssignment).first, later.pop_action(AdoptAssignment).first) == (True, False)
 
 
 @rule("M4")
@@ -292,7 +292,7 @@ def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> Non
 def test_rebalance_in_progress_rejoins_at_once_with_the_same_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithRebalanceInProgress."""
     solo = Solo().stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.pop_action(Revoke)
     solo.release()
     solo.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -308,7 +308,7 @@ def test_rebalance_in_progress_rejoins_at_once_with_the_same_member_id() -> None
 def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
     """AbstractCoordinatorTest.testJoinGroupRequestWithGroupInstanceIdNotFound."""
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert not solo.has_request(JoinGroupRequest)
@@ -333,7 +333,7 @@ def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() ->
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     solo.answer_join()
     solo.answer_sync(*parts("t", 0, 1))
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.release()
     solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
     assert solo.has_request(JoinGroupRequest)
@@ -362,7 +362,7 @@ def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: 
 def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less() -> None:
     """A cooperative member rejoins after each revocation, so that one assignment takes two joins."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     at: list[int] = []
     for index in range(1, 10):
         solo.answer_join()
@@ -376,7 +376,7 @@ def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less()
     assert solo.state is MemberState.JOINING
     solo.answer_join()
     solo.answer_sync(*parts("t", 1))  # The same assignment again: the partition stays.
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))
     solo.release()
@@ -453,7 +453,7 @@ def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode,
 
 def test_a_member_that_fails_to_rejoin_loses_its_partitions() -> None:
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     solo.poll()
@@ -485,12 +485,12 @@ def test_a_missing_protocol_type_is_accepted() -> None:
 def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str, ...]) -> None:
     """AbstractCoordinatorTest.testRetainMemberIdAfterJoinGroupDisconnect; testDisconnectInJoin."""
     solo = Solo(assignors).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     if assignors == EAGER:
         solo.release()
         solo.pop_action(Revoke)
     request = solo.pop_request(JoinGroupRequest)
-    solo.apply(Failed(request, "broken"))
+    solo.apply(SendFailed(request, "broken"))
     solo.pop_action(FindCoordinator)
     solo.find_coordinator()
     solo.wait(BACKOFF)
@@ -519,7 +519,7 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
     """As observed in Java: the subscription has the owned partitions and this generation."""
     solo = Solo(COOPERATIVE).stable(generation=4)
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=5)
     solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
     actions = Subscription.decode(solo.pop_request(JoinGroupRequest).protocols[0].metadata)
@@ -539,7 +539,7 @@ def test_a_sync_group_of_an_unknown_member_or_generation_loses_all_partitions(
 ) -> None:
     """shouldLoseAllOwnedPartitionsBeforeRejoiningAfterDroppingOutOfTheGroup, ...ResettingGenerationId."""
     solo = Solo(COOPERATIVE).stable()
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
     solo.answer_sync(code=code)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
@@ -601,14 +601,14 @@ def test_a_sync_group_response_of_another_protocol_is_fatal(name: str, kind: str
     solo = Solo().syncing()
     solo.answer_sync(protocol=name, protocol_type=kind)
     assert solo.has_action(Fatal)
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
 
 
 @rule("M26")
 def test_a_lost_connection_during_sync_group_keeps_the_member_id() -> None:
     """AbstractCoordinatorTest.testRetainMemberIdAfterSyncGroupDisconnect."""
     solo = Solo().syncing()
-    solo.apply(Failed(solo.pop_request(SyncGroupRequest), "broken"))
+    solo.apply(SendFailed(solo.pop_request(SyncGroupRequest), "broken"))
     solo.find_coordinator()
     solo.wait(BACKOFF)
     assert solo.pop_request(JoinGroupRequest).member_id == "me"
@@ -622,7 +622,7 @@ def test_the_response_to_sync_group_is_ignored_after_a_heartbeat_error() -> None
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     again = solo.pop_request(JoinGroupRequest)
     solo.answer_sync(*parts("t", 0), request=request, protocol="range")
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
     assert (solo.state, again.member_id) == (MemberState.JOINING, "")
 
 
@@ -638,7 +638,7 @@ def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
 def test_no_bytes_are_an_empty_assignment() -> None:
     solo = Solo().syncing()
     solo.apply(Received(solo.pop_request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"")))
-    assert solo.pop_action(Assign).owned == ()
+    assert solo.pop_action(AdoptAssignment).owned == ()
 
 
 # Fencing
@@ -668,7 +668,7 @@ def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) ->
     solo.release()
     solo.poll()
     solo.subscribe("u")
-    solo.apply(RequestRejoin("once more"))
+    solo.apply(RejoinRequested("once more"))
     solo.find_coordinator()
     solo.wait(POLL)
     assert solo.actions == []
@@ -693,7 +693,7 @@ def test_an_assignment_for_an_old_subscription_is_not_adopted() -> None:
     """ConsumerCoordinatorTest.testOutdatedCoordinatorAssignment."""
     solo = Solo(COOPERATIVE).syncing()
     solo.answer_sync(*parts("other", 0))
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
     assert solo.pop_request(JoinGroupRequest).reason == (
         "received assignment does not match the current subscription"
     )
@@ -705,7 +705,7 @@ def test_a_follower_with_a_pattern_adopts_topics_that_it_does_not_know_yet() -> 
     solo = Solo().joining("t1", pattern="t.*")
     solo.answer_join()
     solo.answer_sync(*parts("t1", 0), *parts("t2", 0))
-    assert solo.pop_action(Assign).owned == parts("t1", 0) + parts("t2", 0)
+    assert solo.pop_action(AdoptAssignment).owned == parts("t1", 0) + parts("t2", 0)
     assert solo.state is MemberState.STABLE
 
 
@@ -714,7 +714,7 @@ def test_a_pattern_has_to_match_the_whole_name() -> None:
     solo = Solo().joining("t1", pattern="t.")
     solo.answer_join()
     solo.answer_sync(*parts("t10", 0))
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
 
 
 @rule("M60")

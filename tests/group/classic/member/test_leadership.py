@@ -10,7 +10,15 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, UnsupportedVersion
 from kproto.group.assignors import ASSIGNORS, Assignor
-from kproto.group.classic.member import Failed, Metadata, Policy, Received, Refused, WantMetadata, leadership
+from kproto.group.classic.member import (
+    MetadataUpdated,
+    Policy,
+    Received,
+    SendFailed,
+    SendRefused,
+    WantMetadata,
+    leadership,
+)
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.describe_groups import (
     DescribedGroup,
@@ -24,7 +32,7 @@ from kproto.messages.sync_group import SyncGroupRequest
 from tests.group.classic.member.stage import (
     COOPERATIVE,
     EAGER,
-    Assign,
+    AdoptAssignment,
     Fatal,
     Lose,
     MemberState,
@@ -54,7 +62,7 @@ def test_the_leader_assigns_partitions_to_all_members() -> None:
         "me": parts("t", 0, 1),
         "you": parts("t", 2),
     }
-    assert solo.pop_action(Assign).owned == parts("t", 0, 1)
+    assert solo.pop_action(AdoptAssignment).owned == parts("t", 0, 1)
 
 
 @rule("M80")
@@ -79,7 +87,7 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() ->
     assert solo.pop_action(WantMetadata).topics == {"t", "u"}
     assert solo.state is MemberState.ASSIGNING
     assert not solo.has_request(SyncGroupRequest)
-    solo.apply(Metadata({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
+    solo.apply(MetadataUpdated({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
     assert solo.sync_own_plan()["you"].partitions == parts("u", 0, 1)
     assert solo.member.topics_of_interest == {"t", "u"}
 
@@ -88,7 +96,7 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() ->
 def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
-    solo.apply(Metadata({"t": 3}, asked=frozenset({"t"})))
+    solo.apply(MetadataUpdated({"t": 3}, asked=frozenset({"t"})))
     assert solo.state is MemberState.ASSIGNING
 
 
@@ -96,7 +104,7 @@ def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
 def test_a_topic_that_does_not_exist_is_not_assigned() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("nope")})
-    solo.apply(Metadata({"t": 3}, asked=frozenset({"t", "nope"})))
+    solo.apply(MetadataUpdated({"t": 3}, asked=frozenset({"t", "nope"})))
     assert solo.sync_own_plan()["you"].partitions == ()
 
 
@@ -113,7 +121,7 @@ def test_a_heartbeat_error_ends_the_wait_for_metadata() -> None:
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     solo.answer_heartbeat(25)
     solo.pop_request(JoinGroupRequest)
-    solo.apply(Metadata({"t": 3, "u": 1}))
+    solo.apply(MetadataUpdated({"t": 3, "u": 1}))
     assert not solo.has_request(SyncGroupRequest)
 
 
@@ -182,11 +190,11 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
     """testOnLeaderElectedShouldSkipAssignment, testStaticLeaderRejoinsGroupAndCanTriggersRebalance."""
     solo = Solo(group_instance_id="i").joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")}, skip=True, generation=3)
-    solo.apply(Metadata({"t": 3, "u": 1}))
+    solo.apply(MetadataUpdated({"t": 3, "u": 1}))
     request = solo.pop_request(SyncGroupRequest)
     assert request.assignments == []
     solo.answer_sync(*parts("t", 0), request=request)
-    solo.apply(Metadata({"t": 3, "u": 2}))
+    solo.apply(MetadataUpdated({"t": 3, "u": 2}))
     solo.release()
     assert solo.reasons[-1] == CHANGED
 
@@ -252,12 +260,12 @@ def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     if isinstance(answer, DescribeGroupsResponse):
         solo.apply(Received(request, answer))
     else:
-        solo.apply(Refused(request, answer))
+        solo.apply(SendRefused(request, answer))
     assert (CHANGED in solo.reasons) is rejoins
     if not rejoins:
         solo.answer_heartbeat()
         assert not solo.has_request(DescribeGroupsRequest)
-        solo.apply(Metadata({"t": 6}))
+        solo.apply(MetadataUpdated({"t": 6}))
         assert solo.reasons[-1] == CHANGED
 
 
@@ -266,7 +274,7 @@ def test_a_restarted_static_leader_asks_until_it_receives_a_response() -> None:
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
     solo.answer_heartbeat()
-    solo.apply(Failed(solo.pop_request(DescribeGroupsRequest)))
+    solo.apply(SendFailed(solo.pop_request(DescribeGroupsRequest)))
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     solo.release()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
@@ -303,7 +311,7 @@ def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(nam
     assert solo.pop_request(SyncGroupRequest).assignments == []
     assert solo.member.is_leader is leads
     solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.rebalance_request)
-    solo.apply(Metadata({"t": 4}))
+    solo.apply(MetadataUpdated({"t": 4}))
     assert (CHANGED in solo.reasons) is leads
 
 
@@ -324,14 +332,14 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
 def test_a_leader_rejoins_when_the_number_of_partitions_changes(counts: dict[str, int]) -> None:
     """testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
     solo = Solo(COOPERATIVE).leading()
-    solo.apply(Metadata(counts))
+    solo.apply(MetadataUpdated(counts))
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M77")
 def test_an_eager_leader_revokes_before_it_rejoins_for_new_partitions() -> None:
     solo = Solo(EAGER).leading()
-    solo.apply(Metadata({"t": 4}))
+    solo.apply(MetadataUpdated({"t": 4}))
     revoke = solo.pop_action(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0, 1, 2), CHANGED)
     assert not solo.has_request(JoinGroupRequest)
@@ -340,7 +348,7 @@ def test_an_eager_leader_revokes_before_it_rejoins_for_new_partitions() -> None:
 @rule("M92")
 def test_unchanged_metadata_causes_no_rejoin() -> None:
     solo = Solo().leading()
-    solo.apply(Metadata({"t": 3, "other": 9}))
+    solo.apply(MetadataUpdated({"t": 3, "other": 9}))
     assert solo.actions == []
 
 
@@ -348,32 +356,32 @@ def test_unchanged_metadata_causes_no_rejoin() -> None:
 def test_the_leader_watches_topics_that_only_others_subscribe() -> None:
     """testStaticLeaderRejoinsGroupAndCanDetectMetadataChangesForOtherMembers."""
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading(you=wants("u"))
-    solo.apply(Metadata({"t": 3, "u": 2}))
+    solo.apply(MetadataUpdated({"t": 3, "u": 2}))
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M81")
 def test_followers_do_not_watch_metadata() -> None:
     solo = Solo().stable()
-    solo.apply(Metadata({"t": 9}))
+    solo.apply(MetadataUpdated({"t": 9}))
     assert solo.actions == []
 
 
 @rule("M93")
 def test_followers_watch_metadata_if_the_policy_says_so() -> None:
     solo = Solo(COOPERATIVE, policy=Policy(every_member_watches=True)).stable()
-    solo.apply(Metadata({"t": 9}))
+    solo.apply(MetadataUpdated({"t": 9}))
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 @rule("M81")
 def test_leadership_ends_with_the_next_join() -> None:
     solo = Solo(COOPERATIVE).leading()
-    solo.apply(Metadata({"t": 4}))
+    solo.apply(MetadataUpdated({"t": 4}))
     solo.answer_join(generation=2)
     solo.answer_sync(*parts("t", 0))
     solo.actions.clear()
-    solo.apply(Metadata({"t": 5}))
+    solo.apply(MetadataUpdated({"t": 5}))
     assert solo.actions == []
 
 
@@ -383,9 +391,9 @@ def test_partitions_created_during_sync_group_cause_a_second_rebalance() -> None
     solo = Solo(COOPERATIVE).joining()
     solo.answer_join(members={"me": wants("t")})
     request = solo.pop_request(SyncGroupRequest)
-    solo.apply(Metadata({"t": 4}))
+    solo.apply(MetadataUpdated({"t": 4}))
     solo.answer_sync(*parts("t", 0, 1, 2), request=request)
-    assert solo.pop_action(Assign).owned == parts("t", 0, 1, 2)
+    assert solo.pop_action(AdoptAssignment).owned == parts("t", 0, 1, 2)
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
@@ -394,16 +402,16 @@ def test_a_topic_that_reappears_causes_a_rebalance() -> None:
     """ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
     solo = Solo(COOPERATIVE, {"u": 1}).joining("t")
     solo.answer_join(members={"me": wants("t")})
-    solo.apply(Metadata({}, asked=frozenset({"t"})))
+    solo.apply(MetadataUpdated({}, asked=frozenset({"t"})))
     solo.sync_own_plan()
     solo.actions.clear()
-    solo.apply(Metadata({"t": 1}))
+    solo.apply(MetadataUpdated({"t": 1}))
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
 def test_partial_metadata_does_not_change_other_topics() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading("t", "u")
-    solo.apply(Metadata({"u": 1}, asked=frozenset({"u"})))
+    solo.apply(MetadataUpdated({"u": 1}, asked=frozenset({"u"})))
     assert solo.actions == []
 
 
@@ -447,9 +455,9 @@ def test_changed_racks_cause_a_rejoin_if_the_member_has_a_rack(
     rack: str | None, later: dict[str, tuple[frozenset[str], ...]], rejoins: bool, name: str
 ) -> None:
     solo = Solo(COOPERATIVE, rack_id=rack)
-    solo.apply(Metadata({"t": 3}, racks=RACKS))
+    solo.apply(MetadataUpdated({"t": 3}, racks=RACKS))
     solo.leading()
-    solo.apply(Metadata({"t": 3}, racks=later))
+    solo.apply(MetadataUpdated({"t": 3}, racks=later))
     assert solo.has_request(JoinGroupRequest) is rejoins
 
 
@@ -472,7 +480,7 @@ def test_the_leader_sends_the_initial_partition_counts_to_all_members() -> None:
 def test_partitions_beyond_the_initial_count_are_new() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
     solo.answer_sync(*parts("t", 0, 3, 4), user_data=leadership.encode_initial_counts({"t": 3}))
-    assign = solo.pop_action(Assign)
+    assign = solo.pop_action(AdoptAssignment)
     assert assign.new == set(parts("t", 3, 4))
     assert (assign.first, assign.initial_counts) == (False, {"t": 3})
 
@@ -481,7 +489,7 @@ def test_partitions_beyond_the_initial_count_are_new() -> None:
 def test_no_partition_is_new_if_the_initial_counts_are_unknown() -> None:
     solo = Solo().syncing(generation=8)
     solo.answer_sync(*parts("t", 0, 1))
-    assert solo.pop_action(Assign).new == frozenset()
+    assert solo.pop_action(AdoptAssignment).new == frozenset()
 
 
 @rule("M206")
@@ -503,7 +511,7 @@ def test_a_leader_without_initial_counts_adds_none_in_a_later_generation() -> No
 @rule("M206")
 def test_a_group_that_starts_again_counts_again() -> None:
     solo = Solo(COOPERATIVE).leading()
-    solo.apply(Metadata({"t": 5}))
+    solo.apply(MetadataUpdated({"t": 5}))
     solo.answer_join(25)
     solo.release()
     plan = solo.become_leader(1)
@@ -514,25 +522,25 @@ def test_a_group_that_starts_again_counts_again() -> None:
 def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
     solo = Solo(COOPERATIVE, {}).joining("t")
     solo.answer_join(members={"me": wants("t")}, generation=3)
-    solo.apply(Metadata({}, asked=frozenset({"t"})))
+    solo.apply(MetadataUpdated({}, asked=frozenset({"t"})))
     solo.sync_own_plan()
     solo.actions.clear()
-    solo.apply(Metadata({"t": 2}))
+    solo.apply(MetadataUpdated({"t": 2}))
     solo.become_leader(4)
-    assert solo.pop_action(Assign).new == set(parts("t", 0, 1))
+    assert solo.pop_action(AdoptAssignment).new == set(parts("t", 0, 1))
 
 
 @rule("M206")
 def test_a_topic_that_appeared_under_a_pattern_is_new_if_all_topics_were_known() -> None:
     solo = Solo(COOPERATIVE)
-    solo.apply(Metadata({"t1": 1}, complete=True))
+    solo.apply(MetadataUpdated({"t1": 1}, complete=True))
     solo.joining("t1", pattern="t.")
     solo.become_leader()
-    solo.apply(Metadata({"t1": 1, "t2": 2}, complete=True))
+    solo.apply(MetadataUpdated({"t1": 1, "t2": 2}, complete=True))
     solo.subscribe("t1", "t2", pattern="t.")
-    solo.actions = [action for action in solo.actions if not isinstance(action, Assign)]
+    solo.actions = [action for action in solo.actions if not isinstance(action, AdoptAssignment)]
     solo.become_leader(2)
-    assert solo.pop_action(Assign).new == set(parts("t2", 0, 1))
+    assert solo.pop_action(AdoptAssignment).new == set(parts("t2", 0, 1))
 
 
 @rule("M206")
@@ -540,14 +548,14 @@ def test_a_topic_that_is_subscribed_later_is_not_known_to_be_new() -> None:
     solo = Solo(COOPERATIVE, {"t": 1, "u": 1}).leading("t")
     solo.subscribe("t", "u")
     solo.become_leader(2)
-    assert solo.pop_action(Assign).new == frozenset()
+    assert solo.pop_action(AdoptAssignment).new == frozenset()
 
 
 @rule("M206")
 def test_a_recreated_topic_has_only_new_partitions() -> None:
     old, new = UUID(int=1), UUID(int=2)
-    before = Metadata({"t": 3}, ids={"t": old})
-    again = Metadata({"t": 2}, ids={"t": new})
+    before = MetadataUpdated({"t": 3}, ids={"t": old})
+    again = MetadataUpdated({"t": 2}, ids={"t": new})
     assert leadership.update_initial_counts({"t": 3}, ["t"], again, before, False) == {"t": 0}
     assert leadership.update_initial_counts({"t": 3}, ["t"], before, before, False) == {"t": 3}
 

@@ -9,17 +9,17 @@ import pytest
 
 from kproto.errors import EncodeError
 from kproto.group.classic.member import (
-    Close,
+    CloseRequested,
     CoordinatorLost,
-    Failed,
     Fatal,
-    Metadata,
+    MetadataUpdated,
     Policy,
-    Refused,
-    RequestRejoin,
+    RejoinRequested,
     Send,
-    Subscribe,
-    Unsubscribe,
+    SendFailed,
+    SendRefused,
+    SubscriptionChanged,
+    Unsubscribed,
     in_version,
 )
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -30,7 +30,7 @@ from tests.group.classic.member.stage import (
     COOPERATIVE,
     EAGER,
     POLL,
-    Assign,
+    AdoptAssignment,
     ErrorCode,
     Left,
     Lose,
@@ -50,7 +50,7 @@ def planning() -> Solo:
 
 
 def rejoining(solo: Solo) -> Solo:
-    solo.apply(RequestRejoin("because"))
+    solo.apply(RejoinRequested("because"))
     return solo
 
 
@@ -87,13 +87,13 @@ def fenced() -> Solo:
 
 def unsubscribing() -> Solo:
     solo = Solo().stable()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     return solo
 
 
 def closing() -> Solo:
     solo = Solo().stable()
-    solo.apply(Close(timeout_ms=1))
+    solo.apply(CloseRequested(timeout_ms=1))
     return solo
 
 
@@ -142,7 +142,7 @@ def in_state(name: str, **options: Any) -> Solo:
     )
     solo.leading()
     if name != "stable":
-        solo.apply(RequestRejoin("because"))
+        solo.apply(RejoinRequested("because"))
     if name == "unjoined":
         solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     elif name == "assigning":
@@ -167,7 +167,7 @@ def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> 
 def test_a_member_that_is_fenced_while_it_unsubscribes_never_joins_again() -> None:
     solo = Solo(group_instance_id="i").stable()
     beat = solo.next_heartbeat()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
     assert (solo.state, solo.pop_action(Fatal).final) == (MemberState.FENCED, True)
     solo.release()
@@ -178,7 +178,7 @@ def test_a_member_that_is_fenced_while_it_unsubscribes_never_joins_again() -> No
 def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes() -> None:
     solo = Solo(group_instance_id="i").stable()
     beat = solo.next_heartbeat()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     solo.release()
@@ -221,7 +221,7 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
     """The JoinGroup is fenced again then. The other process is not affected."""
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
-    solo.stable().apply(RequestRejoin("because"))
+    solo.stable().apply(RejoinRequested("because"))
     solo.release()
     if phase == "join":
         solo.answer_join(ErrorCode.FENCED_INSTANCE_ID)
@@ -240,7 +240,7 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
     """Java's unsubscribe resets the member and requests a rejoin in every state."""
     solo = Solo()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     assert solo.joining().pop_request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
 
 
@@ -253,7 +253,7 @@ def test_a_request_that_cannot_be_sent_is_raised_and_retried_by_the_next_poll(
     if request_kind is SyncGroupRequest:
         solo.answer_join()
     refusal = EncodeError("JoinGroup", 4, "group_instance_id", "versions 5 and above")
-    solo.apply(Refused(solo.pop_request(request_kind), refusal))
+    solo.apply(SendRefused(solo.pop_request(request_kind), refusal))
     assert (solo.state, solo.pop_action(Fatal).error) == (MemberState.FAILED, refusal)
     assert solo.member.coordinator == "node"
     solo.poll()
@@ -273,7 +273,9 @@ def test_leave_group_can_be_sent_in_every_version(version: int) -> None:
 @rule("M60")
 def test_a_leave_group_that_cannot_be_sent_still_closes_the_member() -> None:
     solo = leaving()
-    solo.apply(Refused(solo.pop_request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no")))
+    solo.apply(
+        SendRefused(solo.pop_request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no"))
+    )
     assert solo.state is MemberState.CLOSED
 
 
@@ -310,7 +312,7 @@ def test_a_member_without_partitions_rejoins_at_once_after_a_reset() -> None:
 @rule("M98")
 def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhere: Solo) -> None:
     """testCloseNoResponseForLeaveGroup, testCloseCoordinatorNotKnownNoCommits, and their like."""
-    anywhere.apply(Close(timeout_ms=5_000))
+    anywhere.apply(CloseRequested(timeout_ms=5_000))
     anywhere.wait(5_000)
     assert anywhere.state is MemberState.CLOSED
     anywhere.pop_action(Left)
@@ -319,14 +321,14 @@ def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhe
 @rule("M98")
 def test_close_with_timeout_zero_does_not_wait_in_any_state(anywhere: Solo) -> None:
     """ConsumerCoordinatorTest.testCloseNoWait."""
-    anywhere.apply(Close(timeout_ms=0))
+    anywhere.apply(CloseRequested(timeout_ms=0))
     anywhere.wait(0)
     assert anywhere.state is MemberState.CLOSED
 
 
 @rule("M98")
 def test_close_ends_at_once_from_every_state_with_responses(anywhere: Solo) -> None:
-    anywhere.apply(Close())
+    anywhere.apply(CloseRequested())
     while anywhere.member.unreleased is not None:
         anywhere.release()
     if anywhere.state is MemberState.LEAVING:
@@ -338,20 +340,20 @@ def test_close_ends_at_once_from_every_state_with_responses(anywhere: Solo) -> N
 @rule("M98")
 def test_no_action_follows_close_in_any_state(anywhere: Solo) -> None:
     open_request = anywhere.member.rebalance_request
-    anywhere.apply(Close(timeout_ms=0))
+    anywhere.apply(CloseRequested(timeout_ms=0))
     anywhere.wait(0)
     anywhere.actions.clear()
     anywhere.subscribe("t")
     anywhere.find_coordinator()
     anywhere.apply(CoordinatorLost())
-    anywhere.apply(Metadata({"t": 9}))
-    anywhere.apply(RequestRejoin("because"))
-    anywhere.apply(Unsubscribe())
-    anywhere.apply(Close())
+    anywhere.apply(MetadataUpdated({"t": 9}))
+    anywhere.apply(RejoinRequested("because"))
+    anywhere.apply(Unsubscribed())
+    anywhere.apply(CloseRequested())
     anywhere.poll()
     anywhere.release()
     if open_request is not None:
-        anywhere.apply(Failed(open_request))
+        anywhere.apply(SendFailed(open_request))
     anywhere.wait(POLL)
     assert anywhere.actions == []
 
@@ -360,7 +362,7 @@ def test_no_action_follows_close_in_any_state(anywhere: Solo) -> None:
 def test_close_revokes_then_leaves_then_ends() -> None:
     """ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
     solo = Solo().stable()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
     assert solo.member.identity is not None
     assert not solo.has_request(LeaveGroupRequest)
@@ -376,7 +378,7 @@ def test_close_revokes_then_leaves_then_ends() -> None:
 @rule("M98")
 def test_heartbeats_continue_while_close_releases_partitions() -> None:
     solo = Solo().stable()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.next_heartbeat()
 
 
@@ -389,7 +391,7 @@ def test_close_during_a_rebalance_loses_the_partitions(state: str) -> None:
     elif state == "unjoined":
         solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert solo.state.value == state
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
     assert solo.member.identity is None
 
@@ -397,7 +399,7 @@ def test_close_during_a_rebalance_loses_the_partitions(state: str) -> None:
 @rule("M60")
 def test_close_without_leave_sends_no_leave_group() -> None:
     solo = Solo().stable()
-    solo.apply(Close(leave=False))
+    solo.apply(CloseRequested(leave=False))
     solo.release()
     solo.pop_action(Left)
     assert not solo.has_request(LeaveGroupRequest)
@@ -407,7 +409,7 @@ def test_close_without_leave_sends_no_leave_group() -> None:
 def test_a_static_member_does_not_leave() -> None:
     """AbstractCoordinatorTest.testLeaveGroupSentWithGroupInstanceIdUnSet."""
     solo = Solo(group_instance_id="i").stable()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.release()
     solo.pop_action(Left)
     assert not solo.has_request(LeaveGroupRequest)
@@ -418,7 +420,7 @@ def test_a_member_with_a_pending_member_id_leaves() -> None:
     """ConsumerCoordinatorTest.testPendingMemberShouldLeaveGroup."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     assert [m.member_id for m in solo.pop_request(LeaveGroupRequest).members] == ["me-7"]
 
 
@@ -427,14 +429,14 @@ def test_leave_group_during_a_join_uses_another_connection() -> None:
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
     solo.actions.clear()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     assert solo.pop_action(Send).urgent
 
 
 @rule("M60")
 def test_a_member_without_a_member_id_sends_no_leave_group() -> None:
     solo = Solo().joining()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.pop_action(Left)
     assert not solo.has_request(LeaveGroupRequest)
 
@@ -443,7 +445,7 @@ def test_a_member_without_a_member_id_sends_no_leave_group() -> None:
 def test_a_member_without_a_coordinator_closes_without_leave_group() -> None:
     solo = Solo().stable()
     solo.apply(CoordinatorLost())
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.release()
     solo.pop_action(Left)
     assert not solo.has_request(LeaveGroupRequest)
@@ -460,7 +462,7 @@ def test_any_response_to_leave_group_closes_the_member(code: ErrorCode) -> None:
 @rule("M60")
 def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
     solo = leaving()
-    solo.apply(Failed(solo.pop_request(LeaveGroupRequest)))
+    solo.apply(SendFailed(solo.pop_request(LeaveGroupRequest)))
     solo.pop_action(Left)
 
 
@@ -468,19 +470,19 @@ def test_close_does_not_adopt_a_pending_assignment() -> None:
     """Revoked partitions are released first, then all others."""
     solo = adopting()
     solo.pop_action(Revoke)
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.release()
     assert solo.pop_action(Revoke).partitions == parts("t", 1)
     solo.release()
     assert solo.has_request(LeaveGroupRequest)
-    assert not solo.has_action(Assign)
+    assert not solo.has_action(AdoptAssignment)
 
 
 def test_a_second_close_can_only_shorten_the_timeout() -> None:
     solo = Solo().stable()
-    solo.apply(Close(timeout_ms=10_000))
-    solo.apply(Close(timeout_ms=2_000))
-    solo.apply(Close(timeout_ms=60_000))
+    solo.apply(CloseRequested(timeout_ms=10_000))
+    solo.apply(CloseRequested(timeout_ms=2_000))
+    solo.apply(CloseRequested(timeout_ms=60_000))
     solo.wait(2_000)
     assert solo.state is MemberState.CLOSED
 
@@ -488,7 +490,7 @@ def test_a_second_close_can_only_shorten_the_timeout() -> None:
 @rule("M97")
 def test_a_heartbeat_error_during_close_turns_the_revocation_into_a_loss() -> None:
     solo = Solo().stable()
-    solo.apply(Close())
+    solo.apply(CloseRequested())
     solo.pop_action(Revoke)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
@@ -504,7 +506,7 @@ def test_a_heartbeat_error_during_close_turns_the_revocation_into_a_loss() -> No
 def test_unsubscribe_revokes_leaves_and_becomes_idle() -> None:
     """ConsumerCoordinatorTest.testMaybeLeaveGroup."""
     solo = Solo().stable()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
     solo.release()
     request = solo.pop_request(LeaveGroupRequest)
@@ -522,7 +524,7 @@ def test_unsubscribe_after_a_reset_loses_the_partitions() -> None:
     solo = Solo().stable()
     solo.answer_heartbeat(ErrorCode.ILLEGAL_GENERATION)
     solo.pop_action(Lose)
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     assert not solo.has_action(Revoke)
     solo.release()
     assert solo.state is MemberState.IDLE
@@ -531,13 +533,13 @@ def test_unsubscribe_after_a_reset_loses_the_partitions() -> None:
 @rule("M100")
 def test_an_empty_subscription_unsubscribes() -> None:
     solo = Solo().stable()
-    solo.apply(Subscribe(frozenset()))
+    solo.apply(SubscriptionChanged(frozenset()))
     assert solo.state is MemberState.UNSUBSCRIBING
 
 
 def test_a_subscription_after_unsubscribe_joins_without_a_member_id() -> None:
     solo = Solo().stable()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     solo.release()
     solo.subscribe("t")
     request = solo.pop_request(JoinGroupRequest)
@@ -546,7 +548,7 @@ def test_a_subscription_after_unsubscribe_joins_without_a_member_id() -> None:
 
 def test_a_subscription_during_unsubscribe_joins_after_the_member_has_left() -> None:
     solo = Solo().stable()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     solo.subscribe("t")
     assert not solo.has_request(JoinGroupRequest)
     solo.release()
@@ -558,7 +560,7 @@ def test_a_subscription_during_unsubscribe_joins_after_the_member_has_left() -> 
 def test_a_member_id_received_during_unsubscribe_is_left() -> None:
     solo = rejoining(Solo(COOPERATIVE).stable())
     request = solo.pop_request(JoinGroupRequest)
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     solo.answer_join(generation=2, member_id="me-too", request=request)
     solo.release()
     assert [m.member_id for m in solo.pop_request(LeaveGroupRequest).members] == ["me-too"]
@@ -572,7 +574,7 @@ OVER = {MemberState.FENCED, MemberState.CLOSING, MemberState.LEAVING}
 )
 def test_unsubscribe_becomes_idle_from_every_state_that_is_not_final(state: MemberState) -> None:
     solo = WAYS[state]()
-    solo.apply(Unsubscribe())
+    solo.apply(Unsubscribed())
     while solo.member.unreleased is not None:
         solo.release()
     assert solo.state is MemberState.IDLE

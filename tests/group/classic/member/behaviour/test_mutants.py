@@ -17,11 +17,11 @@ import pytest
 from kproto.group.assignors import ASSIGNORS, Assignor, sticky
 from kproto.group.classic.member import (
     EDGES,
-    Close,
+    CloseRequested,
     Fatal,
     Member,
     MemberState,
-    Unsubscribe,
+    Unsubscribed,
     assignment,
     coordinator,
     heartbeat,
@@ -35,7 +35,7 @@ from kproto.group.classic.member import (
     table,
     timers,
 )
-from kproto.group.subscription import Claim
+from kproto.group.subscription import ReportedOwnership
 from tests.group.classic.behaviour import test_groups
 from tests.group.classic.member import (
     test_heartbeat,
@@ -367,7 +367,7 @@ def partitions_move_within_one_round(patch: Patch) -> None:
 
 def _at_once(partitions: Any, members: Any, racks: Any) -> Any:
     return sticky.assign_sticky(
-        partitions, members, racks, lambda member: Claim(member.owned, member.generation)
+        partitions, members, racks, lambda member: ReportedOwnership(member.owned, member.generation)
     ).assigned
 
 
@@ -396,8 +396,8 @@ def test_the_claims_take_every_edge() -> None:
         for claim in claims(*CLAIMS):
             claim()
         for member_state, way in test_leave.WAYS.items():
-            way().apply(Close())
+            way().apply(CloseRequested())
             if member_state not in test_leave.OVER:
-                way().apply(Unsubscribe())
+                way().apply(Unsubscribed())
     missing = {f"{a.value} -> {b.value}" for a, to in EDGES.items() for b in to if (a, b) not in walked}
     assert sorted(missing) == [], "\n".join(sorted(missing))

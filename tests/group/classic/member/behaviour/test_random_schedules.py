@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.group.classic.member import (
-    Close,
+    CloseRequested,
     CommitAnswered,
     CoordinatorFound,
     CoordinatorLost,
-    Failed,
     MemberState,
-    Metadata,
-    PollBegan,
-    PollEnded,
+    MetadataUpdated,
+    PollEntered,
+    PollLeft,
     Received,
+    RejoinRequested,
     Released,
-    RequestRejoin,
     Send,
-    Subscribe,
+    SendFailed,
+    SubscriptionChanged,
     Tick,
-    Unsubscribe,
+    Unsubscribed,
 )
 from kproto.group.subscription import Assignment
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -36,16 +36,16 @@ from tests.group.classic.member.stage import COOPERATIVE, EAGER, POLL, Left, Los
 
 CODES = st.sampled_from([0, 0, 0, 0, 14, 15, 16, 22, 25, 27, 30, 79, 81, 82, -1, 999])
 EVENTS = st.one_of(
-    st.builds(Subscribe, st.frozensets(st.sampled_from("tu"))),
-    st.just(Unsubscribe()),
-    st.just(PollBegan()),
-    st.just(PollEnded()),
+    st.builds(SubscriptionChanged, st.frozensets(st.sampled_from("tu"))),
+    st.just(Unsubscribed()),
+    st.just(PollEntered()),
+    st.just(PollLeft()),
     st.just(CoordinatorFound("node")),
     st.just(CoordinatorLost()),
     st.just(Released()),
-    st.builds(Metadata, st.dictionaries(st.sampled_from("tu"), st.integers(0, 3))),
+    st.builds(MetadataUpdated, st.dictionaries(st.sampled_from("tu"), st.integers(0, 3))),
     st.builds(CommitAnswered, CODES, st.integers(0, 4), st.sampled_from(["me", "you"])),
-    st.builds(RequestRejoin, st.just("because")),
+    st.builds(RejoinRequested, st.just("because")),
 )
 MOVES = st.one_of(
     EVENTS,
@@ -100,7 +100,7 @@ class Fuzzed(Solo):
         request = sent[index % len(sent)]
         self.actions.remove(request)
         if what == "fail":
-            self.apply(Failed(request.request))
+            self.apply(SendFailed(request.request))
             return
         self.generation += isinstance(request.request, JoinGroupRequest)
         self.apply(Received(request.request, answer(request.request, code, self.generation, index % 3)))
@@ -128,7 +128,7 @@ def test_close_ends_within_its_timeout_after_any_events(
     solo.subscribe()
     solo.find_coordinator()
     solo.play(moves)
-    solo.apply(Close(timeout_ms=1_000))
+    solo.apply(CloseRequested(timeout_ms=1_000))
     solo.wait(1_000)
     assert solo.state is MemberState.CLOSED
     assert sum(isinstance(action, Left) for action in solo.all_actions) == 1
@@ -165,7 +165,7 @@ def test_a_member_becomes_stable_again_with_correct_responses(moves: list[object
             solo.generation += isinstance(request, JoinGroupRequest)
             solo.apply(Received(request, answer(request, 0, solo.generation, 0)))
         if solo.state is MemberState.ASSIGNING:
-            solo.apply(Metadata({"t": 3, "u": 1}))
+            solo.apply(MetadataUpdated({"t": 3, "u": 1}))
         solo.wait(1_000)
     assert solo.state in (MemberState.STABLE, MemberState.FENCED)
 
