@@ -192,8 +192,8 @@ class Client:
                 )
             ],
         )
-        answer = self.ask(request, version)
-        result: PartitionProduceResponse = answer.responses[0].partition_responses[0]
+        response = self.ask(request, version)
+        result: PartitionProduceResponse = response.responses[0].partition_responses[0]
         return result
 
     def fetch(self, request: FetchRequest, version: int = 12) -> FetchResponse:

@@ -43,8 +43,8 @@ from tests.rules import rule
 def test_both_brokers_tell_the_same_of_the_cluster(two_brokers: TwoBrokers) -> None:
     told = [two_brokers.ask(node, MetadataRequest(topics=None), 12) for node in (1, 2)]
     assert told[0] == told[1]
-    assert [(one.node_id, one.host) for one in told[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
-    assert [one.leader_id for one in told[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
+    assert [(broker.node_id, broker.host) for broker in told[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
+    assert [partition.leader_id for partition in told[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
 
 
 def test_only_the_leader_takes_records_and_gives_them(two_brokers: TwoBrokers) -> None:
@@ -69,8 +69,8 @@ def test_a_fetch_that_waits_hears_that_the_leader_moved(two_brokers: TwoBrokers)
 @rule("R7", "R170")
 def test_a_group_is_looked_up_where_it_is_now(two_brokers: TwoBrokers) -> None:
     def place() -> int:
-        found = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
-        return found.coordinators[0].node_id  # type: ignore[union-attr]
+        response = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
+        return response.coordinators[0].node_id  # type: ignore[union-attr]
 
     before = place()
     two_brokers.step(1, MoveCoordinator("f", 2))
@@ -91,14 +91,14 @@ def test_offsets_are_refused_by_who_is_not_the_coordinator(two_brokers: TwoBroke
         OffsetFetchRequest(group_id="f", topics=topics),
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="f", topics=None)]),
     )
-    answer = two_brokers.ask(2, old if version < 8 else new, version)
+    response = two_brokers.ask(2, old if version < 8 else new, version)
     code = ErrorCode.NOT_COORDINATOR
     if version == 1:
-        assert answer.topics[0].partitions[0].error_code == code  # type: ignore[union-attr]
+        assert response.topics[0].partitions[0].error_code == code  # type: ignore[union-attr]
     elif version == 5:
-        assert answer.error_code == code  # type: ignore[union-attr]
+        assert response.error_code == code  # type: ignore[union-attr]
     else:
-        assert answer.groups[0].error_code == code  # type: ignore[union-attr]
+        assert response.groups[0].error_code == code  # type: ignore[union-attr]
 
 
 @rule("R171")
@@ -132,13 +132,13 @@ def founded(two_brokers: TwoBrokers) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     for node, name in ((1, FIRSTS), (2, SECONDS)):
-        answer = said(two_brokers, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
-        assert answer.topics[0].partitions[0].error_code == 0
+        response = said(two_brokers, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
+        assert response.topics[0].partitions[0].error_code == 0
 
 
 def test_groups_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
-    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS, SECONDS])
-    assert [one.node_id for one in said(two_brokers, 1, asked, 4).coordinators] == [1, 2]
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS, SECONDS])
+    assert [coordinator.node_id for coordinator in said(two_brokers, 1, request, 4).coordinators] == [1, 2]
     codes = {
         (node, name): said(
             two_brokers, node, HeartbeatRequest(group_id=name, generation_id=1, member_id="m"), 4
@@ -156,7 +156,7 @@ def test_each_broker_lists_its_own_groups(two_brokers: TwoBrokers) -> None:
     founded(two_brokers)
     for node, mine in ((1, FIRSTS), (2, SECONDS)):
         listed = said(two_brokers, node, ListGroupsRequest(), 5)
-        assert (listed.error_code, [one.group_id for one in listed.groups]) == (0, [mine])
+        assert (listed.error_code, [group.group_id for group in listed.groups]) == (0, [mine])
 
 
 def test_a_broker_that_still_reads_a_group_lists_none(two_brokers: TwoBrokers) -> None:
@@ -172,24 +172,24 @@ def test_of_several_groups_each_is_done_where_it_is(two_brokers: TwoBrokers) -> 
     founded(two_brokers)
     both, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
     described = said(two_brokers, 1, DescribeGroupsRequest(groups=both), 5).groups
-    assert {one.group_id: (one.error_code, one.group_state) for one in described} == {
+    assert {group.group_id: (group.error_code, group.group_state) for group in described} == {
         FIRSTS: (0, "Empty"), SECONDS: (refused, ""),
     }  # fmt: skip
     wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in both]
     fetched = said(two_brokers, 1, OffsetFetchRequest(groups=wanted), 8).groups
-    assert {one.group_id: (one.error_code, len(one.topics)) for one in fetched} == {
+    assert {group.group_id: (group.error_code, len(group.topics)) for group in fetched} == {
         FIRSTS: (0, 1), SECONDS: (refused, 0),
     }  # fmt: skip
     deleted = said(two_brokers, 1, DeleteGroupsRequest(groups_names=both), 2).results
-    assert {one.group_id: one.error_code for one in deleted} == {FIRSTS: 0, SECONDS: refused}
+    assert {result.group_id: result.error_code for result in deleted} == {FIRSTS: 0, SECONDS: refused}
     assert list(two_brokers.cluster.classic_coordinator.groups) == [SECONDS]
 
 
 def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two_brokers: TwoBrokers) -> None:
     two_brokers.cluster.move_coordinators(1, 2)
     del two_brokers.cluster.nodes[1]
-    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
-    assert said(two_brokers, 2, asked, 4).coordinators[0].node_id == 2
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
+    assert said(two_brokers, 2, request, 4).coordinators[0].node_id == 2
 
 
 # Transactions.
@@ -206,8 +206,8 @@ def said(two_brokers: TwoBrokers, node: int, request: Message, version: int) -> 
 
 
 def test_transactional_ids_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
-    asked = FindCoordinatorRequest(key_type=1, coordinator_keys=[ON_ONE, ON_TWO])
-    assert [one.node_id for one in said(two_brokers, 2, asked, 4).coordinators] == [1, 2]
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=[ON_ONE, ON_TWO])
+    assert [coordinator.node_id for coordinator in said(two_brokers, 2, request, 4).coordinators] == [1, 2]
     codes = {
         (node, name): said(two_brokers, node, naming(name), 4).error_code
         for node in (1, 2)
@@ -225,9 +225,11 @@ def test_each_broker_tells_of_its_own_transactions(two_brokers: TwoBrokers) -> N
     said(two_brokers, 2, naming(ON_TWO), 4)
     for node, mine in ((1, ON_ONE), (2, ON_TWO)):
         listed = said(two_brokers, node, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
-        assert [one.transactional_id for one in listed.transaction_states] == [mine]
-        told = said(two_brokers, node, DescribeTransactionsRequest(transactional_ids=[ON_ONE, ON_TWO, ""]), 0)
-        assert [one.error_code for one in told.transaction_states] == [
+        assert [state.transactional_id for state in listed.transaction_states] == [mine]
+        response = said(
+            two_brokers, node, DescribeTransactionsRequest(transactional_ids=[ON_ONE, ON_TWO, ""]), 0
+        )
+        assert [state.error_code for state in response.transaction_states] == [
             0 if mine == ON_ONE else ErrorCode.NOT_COORDINATOR,
             0 if mine == ON_TWO else ErrorCode.NOT_COORDINATOR,
             ErrorCode.INVALID_REQUEST,
@@ -260,20 +262,22 @@ def test_who_writes_at_the_wrong_broker_hears_who_leads(two_brokers: TwoBrokers)
     """KIP-951."""
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     for version in (9, 10, 12):
-        told = said(two_brokers, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
-        leader = told.responses[0].partition_responses[0].current_leader
+        response = said(two_brokers, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
+        leader = response.responses[0].partition_responses[0].current_leader
         if version < 10:
-            assert (leader.leader_id, told.node_endpoints) == (-1, [])
+            assert (leader.leader_id, response.node_endpoints) == (-1, [])
         else:
             assert (leader.leader_id, leader.leader_epoch) == (1, 0)
-            assert [(one.node_id, one.host, one.port) for one in told.node_endpoints] == [(1, "one", 9092)]
+            assert [
+                (endpoint.node_id, endpoint.host, endpoint.port) for endpoint in response.node_endpoints
+            ] == [(1, "one", 9092)]
 
 
 # Replicas.
 
 
 def creating(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
-    made = CreatableTopic(
+    topic = CreatableTopic(
         name="r",
         num_partitions=-1 if assigned else 3,
         replication_factor=factor,
@@ -282,19 +286,20 @@ def creating(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
         ],
         configs=[],
     )
-    return CreateTopicsRequest(topics=[made])
+    return CreateTopicsRequest(topics=[topic])
 
 
 def placed(two_brokers: TwoBrokers) -> list[tuple[int, list[int], list[int], list[int]]]:
     (topic,) = said(two_brokers, 1, MetadataRequest(topics=[MetadataRequestTopic(name="r")]), 9).topics
     return [
-        (one.leader_id, one.replica_nodes, one.isr_nodes, one.offline_replicas) for one in topic.partitions
+        (partition.leader_id, partition.replica_nodes, partition.isr_nodes, partition.offline_replicas)
+        for partition in topic.partitions
     ]
 
 
 def test_a_topic_has_as_many_replicas_as_it_was_made_with(two_brokers: TwoBrokers) -> None:
-    made = said(two_brokers, 1, creating(2), 7)
-    assert (made.topics[0].error_code, made.topics[0].replication_factor) == (0, 2)
+    response = said(two_brokers, 1, creating(2), 7)
+    assert (response.topics[0].error_code, response.topics[0].replication_factor) == (0, 2)
     assert placed(two_brokers) == [(1, [1, 2], [1, 2], []), (2, [2, 1], [2, 1], []), (1, [1, 2], [1, 2], [])]
     two_brokers.step(1, ElectLeader("r", 0, 2))
     assert placed(two_brokers)[0] == (2, [1, 2], [1, 2], [])
@@ -303,24 +308,24 @@ def test_a_topic_has_as_many_replicas_as_it_was_made_with(two_brokers: TwoBroker
 
 
 def test_there_are_no_more_replicas_than_brokers(two_brokers: TwoBrokers) -> None:
-    made = said(two_brokers, 1, creating(3), 7)
-    assert made.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert "2 brokers" in made.topics[0].error_message
+    response = said(two_brokers, 1, creating(3), 7)
+    assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "2 brokers" in response.topics[0].error_message
 
 
 @pytest.mark.parametrize("assigned", [([1, 1],), ([1, 3],), ([1], [1, 2]), ([],)])
 def test_replicas_are_brokers_each_once_and_as_many_for_all(
     two_brokers: TwoBrokers, assigned: tuple[list[int], ...]
 ) -> None:
-    made = said(two_brokers, 1, creating(-1, *assigned), 7)
-    assert made.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    response = said(two_brokers, 1, creating(-1, *assigned), 7)
+    assert response.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_replicas_that_a_client_chose_are_taken_and_new_partitions_have_as_many(
     two_brokers: TwoBrokers,
 ) -> None:
-    made = said(two_brokers, 1, creating(-1, [2, 1]), 7)
-    assert (made.topics[0].error_code, placed(two_brokers)) == (0, [(2, [2, 1], [2, 1], [])])
+    response = said(two_brokers, 1, creating(-1, [2, 1]), 7)
+    assert (response.topics[0].error_code, placed(two_brokers)) == (0, [(2, [2, 1], [2, 1], [])])
     for total, chosen in ((2, None), (3, [[1, 2]]), (4, [[1]])):
         added = [CreatePartitionsAssignment(broker_ids=ids) for ids in chosen or ()]
         grown = CreatePartitionsTopic(name="r", count=total, assignments=added if chosen else None)

@@ -51,8 +51,8 @@ def keyed(now: int, pairs: Iterable[Pair], compression: str = "none", **fields: 
 
 
 def write(client: Client, *pairs: Pair, compression: str = "none", **fields: object) -> None:
-    made = keyed(client.stage.now, pairs, compression, **fields)
-    assert client.produce(made).error_code == 0
+    batch = keyed(client.stage.now, pairs, compression, **fields)
+    assert client.produce(batch).error_code == 0
 
 
 def held(stage: Stage) -> list[tuple[int, str, str | None]]:
@@ -60,9 +60,9 @@ def held(stage: Stage) -> list[tuple[int, str, str | None]]:
     log = stage.log("t")
     data = b"".join(log.read(log.start_offset, 1 << 30, at_least_one=True))
     return [
-        (one.offset, one.key.decode(), None if one.value is None else one.value.decode())
-        for one in rows(data)
-        if one.key is not None
+        (record.offset, record.key.decode(), None if record.value is None else record.value.decode())
+        for record in rows(data)
+        if record.key is not None
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_batch_with_nothing_left_is_gone_and_a_fetch_goes_on_behind_it(
     for offset in (0, 1, 2):
         data = client.fetch(fetch_request(fetch_topic(offset))).responses[0].partitions[0]
         assert data.error_code == 0
-        assert [one.offset for one in rows(data.records or b"")] == [2, 3]
+        assert [record.offset for record in rows(data.records or b"")] == [2, 3]
 
 
 def test_the_active_segment_is_left_alone(stage: Stage, client: Client) -> None:
@@ -152,7 +152,7 @@ def test_a_tombstone_stays_for_a_while(stage: Stage, client: Client) -> None:
     write(client, ("a", None), ("c", "1"))
     stage.step(CleanLogs())
     assert held(stage) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
-    assert [one.delete_horizon_ms for one in stage.log("t").all_batches()] == [None, stage.now + 1_000]
+    assert [batch.delete_horizon_ms for batch in stage.log("t").all_batches()] == [None, stage.now + 1_000]
     stage.now += 999
     stage.step(CleanLogs())
     assert len(held(stage)) == 3
@@ -170,16 +170,16 @@ def test_tombstones_can_stay_for_ever(stage: Stage, client: Client) -> None:
         stage.step(CleanLogs())
         stage.now += 10**12
     assert held(stage) == [(1, "a", None)]
-    assert [one.delete_horizon_ms for one in stage.log("t").all_batches()] == [None]
+    assert [batch.delete_horizon_ms for batch in stage.log("t").all_batches()] == [None]
 
 
 def test_what_no_batch_can_have_is_not_written_again(stage: Stage, client: Client) -> None:
     """A producer's own mistake, with a right CRC: all its records say that they are the first."""
-    made = bytearray(keyed(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
-    first, second = (at for at in range(len(made)) if made.startswith(b"\2a", at))
-    made[second - 1] = made[first - 1] = 0  # the offset, as the distance from the batch's
-    made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
-    assert client.produce(bytes(made)).error_code == 0
+    batch = bytearray(keyed(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
+    first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
+    batch[second - 1] = batch[first - 1] = 0  # the offset, as the distance from the batch's
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    assert client.produce(bytes(batch)).error_code == 0
     for value in "234":
         write(client, ("b", value))
     stage.step(CleanLogs())
@@ -203,7 +203,9 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(stage: Stage, cl
     write(client, ("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
     write(client, ("a", "3"))
     stage.step(CleanLogs())
-    assert [(one.base_offset, one.count, one.base_sequence) for one in stage.log("t").all_batches()] == [
+    assert [
+        (batch.base_offset, batch.count, batch.base_sequence) for batch in stage.log("t").all_batches()
+    ] == [
         (1, 0, 1),
         (2, 1, -1),
     ]
@@ -211,8 +213,8 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(stage: Stage, cl
 
 def test_records_without_a_key_go(stage: Stage, client: Client) -> None:
     configured(stage, cleanup_policy="delete")
-    made = encode_batch([Record(0, stage.now, None, b"x"), Record(1, stage.now, b"a", b"1")])
-    assert client.produce(made).error_code == 0
+    batch = encode_batch([Record(0, stage.now, None, b"x"), Record(1, stage.now, b"a", b"1")])
+    assert client.produce(batch).error_code == 0
     configured(stage, cleanup_policy=POLICY)
     stage.step(CleanLogs())
     assert held(stage) == [(1, "a", "1")]
@@ -221,7 +223,7 @@ def test_records_without_a_key_go(stage: Stage, client: Client) -> None:
 def transacted(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
     """A transaction with a batch for each value of the key a."""
     for number, value in enumerate(values):
-        made = keyed(
+        batch = keyed(
             stage.now,
             [("a", value)],
             producer_id=producer.id,
@@ -234,19 +236,19 @@ def transacted(stage: Stage, producer: TransactionalProducer, *values: str, comm
             acks=-1,
             timeout_ms=1000,
             topic_data=[
-                TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=made)])
+                TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
             ],
         )
-        (answer,) = producer.client.ask(request, 12).responses[0].partition_responses
-        assert answer.error_code == 0
+        (response,) = producer.client.ask(request, 12).responses[0].partition_responses
+        assert response.error_code == 0
     assert producer.end(committed=commits) == 0
 
 
 def shape(stage: Stage) -> list[tuple[int, str]]:
     """The batches that are there: markers, those without records, and others."""
     return [
-        (one.base_offset, "marker" if one.is_control else "data" if one.count else "empty")
-        for one in stage.log("t").all_batches()
+        (batch.base_offset, "marker" if batch.is_control else "data" if batch.count else "empty")
+        for batch in stage.log("t").all_batches()
     ]
 
 
@@ -348,10 +350,12 @@ def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
     assert {key: value for key, value in read.items() if value is not None} == table
     log = stage.log("t")
     for at in range(log.end_offset):
-        got = [one for chunk in log.read(at, 1 << 20, at_least_one=True) for one in batches(chunk)]
-        assert all(one.last_offset >= at for one in got)
-        assert [one for one in rows(b"".join(bytes(b.data) for b in got)) if one.offset >= at] == [
-            one for one in rows(b"".join(log.read(0, 1 << 20, at_least_one=True))) if one.offset >= at
+        got = [batch for chunk in log.read(at, 1 << 20, at_least_one=True) for batch in batches(chunk)]
+        assert all(entry.last_offset >= at for entry in got)
+        assert [record for record in rows(b"".join(bytes(b.data) for b in got)) if record.offset >= at] == [
+            record
+            for record in rows(b"".join(log.read(0, 1 << 20, at_least_one=True)))
+            if record.offset >= at
         ]
 
 
@@ -366,11 +370,11 @@ def without_tombstones(
     found: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]
 ) -> dict[bytes, int]:
     there = [record for batch in found for record in batch.records() if record.value is not None]
-    return {one.key or b"": one.offset for one in there}
+    return {record.key or b"": record.offset for record in there}
 
 
 def renumbered(batch: Batch, before: list[Record], left: list[Record], horizon: int | None) -> Batch:
-    closer = [replace(one, offset=batch.base_offset + number) for number, one in enumerate(left)]
+    closer = [replace(record, offset=batch.base_offset + number) for number, record in enumerate(left)]
     return WHOLE(batch, before, closer, horizon)
 
 

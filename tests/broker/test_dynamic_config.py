@@ -41,8 +41,8 @@ def altered(
 
 def told(client: Client, broker: str = "1", kind: int = 4) -> dict[str, Any]:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=broker, configuration_keys=None)
-    asked = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    return {one.name: one for one in client.ask(asked).results[0].configs}
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    return {config.name: config for config in client.ask(request).results[0].configs}
 
 
 def test_what_is_set_takes_effect_and_is_taken_back(client: Client) -> None:
@@ -65,7 +65,7 @@ def test_one_broker_goes_before_all_and_all_before_the_start(client: Client) -> 
         altered(client, "message.max.bytes", value, broker=broker)
     one = told(client)["message.max.bytes"]
     assert (one.value, one.config_source, one.read_only) == ("8000", 2, False)
-    assert [(it.source, it.value) for it in one.synonyms] == [
+    assert [(synonym.source, synonym.value) for synonym in one.synonyms] == [
         (2, "8000"), (3, "7000"), (4, "5000"), (5, "1048588"),
     ]  # fmt: skip
     topic = told(client, "t", kind=2)["max.message.bytes"]
@@ -77,7 +77,7 @@ def test_of_all_brokers_only_that_is_told_which_was_set_for_all(client: Client) 
     assert told(client, "") == {}
     altered(client, "message.max.bytes", "7000", broker="")
     (one,) = told(client, "").values()
-    assert (one.value, one.config_source, [it.source for it in one.synonyms]) == ("7000", 3, [3])
+    assert (one.value, one.config_source, [synonym.source for synonym in one.synonyms]) == ("7000", 3, [3])
 
 
 def test_what_takes_effect_at_the_start_only_is_refused_and_read_only(client: Client) -> None:
@@ -136,11 +136,11 @@ def test_a_config_says_whether_it_does_anything(client: Client) -> None:
     """Who sets one that does nothing here may find out."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-        asked = DescribeConfigsRequest(resources=[resource], include_documentation=True)
-        told = {one.name: one.documentation for one in client.ask(asked).results[0].configs}
+        request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
+        told = {config.name: config.documentation for config in client.ask(request).results[0].configs}
         idle = {name for name, words in told.items() if "does nothing" in words}
         assert idle == (
             {name for name, config in TOPIC_CONFIGS.items() if not config.acts} if kind == 2 else set()
         )
         without = client.ask(DescribeConfigsRequest(resources=[resource])).results[0].configs
-        assert {one.documentation for one in without} == {None}
+        assert {entry.documentation for entry in without} == {None}

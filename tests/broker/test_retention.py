@@ -80,10 +80,10 @@ def test_without_any_policy_nothing_goes_by_itself(of_topic: str | None, of_brok
     write(client, 9_000, 5_000, 0)
     stage.step(CleanLogs())
     assert bounds(stage) == (0, 3)
-    one = DeleteRecordsPartition(partition_index=0, offset=1)
-    topics = [DeleteRecordsTopic(name="t", partitions=[one])]
-    answer = client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
-    assert answer.topics[0].partitions[0].error_code == 0
+    partition = DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
+    response = client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    assert response.topics[0].partitions[0].error_code == 0
     assert bounds(stage) == (1, 3)
 
 
@@ -223,5 +223,5 @@ def test_a_cut_takes_the_segments_behind_it_along(stage: Stage, client: Client) 
     log = stage.log("t")
     size = log.segments[0].size // 2
     log.truncate(1)
-    assert [(one.base_offset, one.size) for one in log.segments] == [(0, size)]
+    assert [(segment.base_offset, segment.size) for segment in log.segments] == [(0, size)]
     assert log.segments[0].largest_timestamp == stage.now - 500

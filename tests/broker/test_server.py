@@ -43,9 +43,9 @@ def works(bootstrap: str) -> bool:
 
 def test_a_running_server_answers_at_its_bootstrap_address() -> None:
     with running(topics={"t": 3}) as server, connected(server.bootstrap) as client:
-        answer = client.ask(MetadataRequest(topics=None), 13)
-        assert [f"{node.host}:{node.port}" for node in answer.brokers] == [server.bootstrap]
-        assert [(topic.name, len(topic.partitions)) for topic in answer.topics] == [("t", 3)]
+        response = client.ask(MetadataRequest(topics=None), 13)
+        assert [f"{node.host}:{node.port}" for node in response.brokers] == [server.bootstrap]
+        assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 3)]
 
 
 def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
@@ -260,8 +260,10 @@ def test_observers_see_transactions() -> None:
         type(event.request).__name__ for event, _ in seen if isinstance(event, transactions.RequestReceived)
     ]
     assert requests == ["InitProducerIdRequest", "AddPartitionsToTxnRequest", "EndTxnRequest"]
-    marked = [one for _, actions in seen for one in actions if isinstance(one, transactions.WriteMarkers)]
-    assert [(one.transactional_id, one.committed, one.partitions) for one in marked] == [
+    marked = [
+        action for _, actions in seen for action in actions if isinstance(action, transactions.WriteMarkers)
+    ]
+    assert [(marker.transactional_id, marker.committed, marker.partitions) for marker in marked] == [
         ("x", True, (("t", 0),))
     ]
 
@@ -406,8 +408,8 @@ def test_a_broker_that_comes_back_has_no_fetch_sessions() -> None:
         server.down()
         server.up()
         with connected(server.bootstrap) as client:
-            again = client.ask(fetch_request(session=(session, 2), wait=0), 12)
-            assert again.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            response = client.ask(fetch_request(session=(session, 2), wait=0), 12)
+            assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def replaced(
     resource = AlterConfigsResource(
         resource_type=kind,
         resource_name=name,
-        configs=[AlterableConfig(name=one, value=value) for one, value in configs.items()],
+        configs=[AlterableConfig(name=config, value=value) for config, value in configs.items()],
     )
     request = AlterConfigsRequest(resources=[resource], validate_only=only)
     [result] = client.ask(request, version).responses
@@ -42,7 +42,7 @@ def own(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | N
     source = {TOPIC: 1, BROKER: 2}[kind]
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     configs = client.ask(DescribeConfigsRequest(resources=[resource])).results[0].configs
-    return {one.name: one.value for one in configs if one.config_source == source}
+    return {config.name: config.value for config in configs if config.config_source == source}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -71,7 +71,7 @@ def test_what_is_refused_takes_nothing_back(client: Client) -> None:
 def test_one_resource_twice_is_refused_both_times(client: Client) -> None:
     twice = [AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[]) for _ in range(2)]
     answer = client.ask(AlterConfigsRequest(resources=twice, validate_only=False))
-    assert [one.error_code for one in answer.responses] == [E.INVALID_REQUEST] * 2
+    assert [response.error_code for response in answer.responses] == [E.INVALID_REQUEST] * 2
 
 
 def test_brokers_act_by_what_is_named_and_no_longer_by_what_is_not(client: Client) -> None:

@@ -46,8 +46,10 @@ def test_changes_of_credentials_are_refused_as_in_kafka(deletions: Any, upsertio
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=name, mechanism=number) for name, number in deletions],
         upsertions=[
-            ScramCredentialUpsertion(name=name, mechanism=one, iterations=i, salt=b"s", salted_password=b"p")
-            for name, one, i in upsertions
+            ScramCredentialUpsertion(
+                name=name, mechanism=upsertion, iterations=i, salt=b"s", salted_password=b"p"
+            )
+            for name, upsertion, i in upsertions
         ],
     )
     stage = LoginStage("PLAINTEXT")

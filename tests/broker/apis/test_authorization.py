@@ -65,8 +65,8 @@ def test_lists_are_silent_about_what_is_not_allowed() -> None:
 
 def test_a_topic_that_is_not_there_looks_like_one_that_is_not_allowed() -> None:
     asked = [MetadataRequestTopic(name=name) for name in ("u", "absent")]
-    answer = stage_of().ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
-    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("u", 29), ("absent", 29)]
+    response = stage_of().ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("u", 29), ("absent", 29)]
 
 
 @pytest.mark.rule("R85")
@@ -74,8 +74,8 @@ def test_what_is_not_allowed_is_told_beside_what_is() -> None:
     stage = stage_of(rule(), rule("g", resource=Resource.GROUP))
     part = [OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
     topics = [OffsetCommitRequestTopic(name=name, partitions=part) for name in ("t", "u")]
-    answer = stage.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 5)
-    found = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+    response = stage.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 5)
+    found = {topic.name: topic.partitions[0].error_code for topic in response.topics}
     assert found == {"t": 0, "u": 29}
 
 
@@ -87,18 +87,18 @@ def test_offsets_of_a_forbidden_topic_are_an_error_if_named_and_left_out_otherwi
     commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
     stage.broker.coordinator.step(RequestReceived(None, commit, 5), 0)
     named = [OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in ("t", "u")]
-    answer = stage.ask(OffsetFetchRequest(group_id="g", topics=named), 5)
-    errors = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+    response = stage.ask(OffsetFetchRequest(group_id="g", topics=named), 5)
+    errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
     assert errors == {"t": 0, "u": 29}
-    answer = stage.ask(OffsetFetchRequest(group_id="g", topics=None), 5)
-    assert [topic.name for topic in answer.topics] == ["t"]
+    response = stage.ask(OffsetFetchRequest(group_id="g", topics=None), 5)
+    assert [topic.name for topic in response.topics] == ["t"]
 
 
 @pytest.mark.rule("R18")
 def test_a_stranger_s_member_is_not_even_heard_of() -> None:
     stage = stage_of()
-    answer = stage.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
-    assert answer.error_code == 30
+    response = stage.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
+    assert response.error_code == 30
     assert not stage.broker.cluster.classic_coordinator.groups
 
 
@@ -138,45 +138,45 @@ ALTERS = rule("kafka-cluster", Op.ALTER, resource=Resource.CLUSTER)
 
 def test_a_rule_that_only_filters_can_say_makes_none_of_its_request() -> None:
     stage = stage_of(ALTERS)
-    asked = CreateAclsRequest(creations=[creation(), creation(operation=Op.ANY)])
-    assert [one.error_code for one in stage.ask(asked, 3).results] == [-1, -1]
-    asked = CreateAclsRequest(creations=[creation(), creation(operation=99)])
-    assert [one.error_code for one in stage.ask(asked, 3).results] == [0, 42]
+    request = CreateAclsRequest(creations=[creation(), creation(operation=Op.ANY)])
+    assert [result.error_code for result in stage.ask(request, 3).results] == [-1, -1]
+    request = CreateAclsRequest(creations=[creation(), creation(operation=99)])
+    assert [result.error_code for result in stage.ask(request, 3).results] == [0, 42]
 
 
 def test_filters_are_looked_at_before_anything_is_deleted() -> None:
     stage = stage_of(ALTERS, rule())
     filters = [acl_filter(operation=99), acl_filter(host_filter="*"), acl_filter()]
     results = stage.ask(DeleteAclsRequest(filters=filters), 3).filter_results
-    assert [(one.error_code, len(one.matching_acls)) for one in results] == [(42, 0), (0, 2), (0, 2)]
+    assert [(result.error_code, len(result.matching_acls)) for result in results] == [(42, 0), (0, 2), (0, 2)]
 
 
 def test_who_may_not_describe_the_cluster_hears_of_no_operation() -> None:
     configs = rule("kafka-cluster", Op.ALTER_CONFIGS, resource=Resource.CLUSTER)
-    asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    assert stage_of(configs).ask(asked, 0).cluster_authorized_operations == 0
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    assert stage_of(configs).ask(request, 0).cluster_authorized_operations == 0
     both = stage_of(configs, rule("kafka-cluster", Op.DESCRIBE, resource=Resource.CLUSTER))
-    assert both.ask(asked, 0).cluster_authorized_operations == 1 << 8 | 1 << 10 | 1 << 11
+    assert both.ask(request, 0).cluster_authorized_operations == 1 << 8 | 1 << 10 | 1 << 11
 
 
 @pytest.mark.parametrize(("kind", "code"), [(2, 29), (4, 31), (8, 31), (16, 31), (32, 30), (99, 42)])
 def test_configs_of_each_kind_have_rules_of_their_own(kind: int, code: int) -> None:
-    asked = DescribeConfigsResource(resource_type=kind, resource_name="1", configuration_keys=[])
-    answer = stage_of().ask(DescribeConfigsRequest(resources=[asked]), 4)
-    assert [one.error_code for one in answer.results] == [code]
+    resource = DescribeConfigsResource(resource_type=kind, resource_name="1", configuration_keys=[])
+    response = stage_of().ask(DescribeConfigsRequest(resources=[resource]), 4)
+    assert [result.error_code for result in response.results] == [code]
 
 
 def test_what_is_named_twice_is_refused_whoever_asks() -> None:
     stage = stage_of()
     names = ["t", "t", "u"]
     partitions = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
-    answer = stage.ask(CreatePartitionsRequest(topics=partitions, timeout_ms=1, validate_only=True), 3)
-    assert {(one.name, one.error_code) for one in answer.results} == {("t", 42), ("u", 29)}
+    response = stage.ask(CreatePartitionsRequest(topics=partitions, timeout_ms=1, validate_only=True), 3)
+    assert {(result.name, result.error_code) for result in response.results} == {("t", 42), ("u", 29)}
     asked = [MetadataRequestTopic(name=name) for name in names]
-    answer = stage.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
-    assert [(one.name, one.error_code) for one in answer.topics] == [("t", 29), ("u", 29)]
-    answer = stage.ask(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
-    assert [one.error_code for one in answer.results] == [30]
+    response = stage.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("t", 29), ("u", 29)]
+    response = stage.ask(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
+    assert [result.error_code for result in response.results] == [30]
 
 
 def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest() -> None:
@@ -184,8 +184,8 @@ def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest(
     records = encode_batch([Record(0, 0, None, b"x")])
     part = [PartitionProduceData(index=0, records=records)]
     topics = [TopicProduceData(name=name, partition_data=part) for name in ("u", "t")]
-    asked = ProduceRequest(acks=0, timeout_ms=1, topic_data=topics)
-    assert stage.ask(asked, 9) is None
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=topics)
+    assert stage.ask(request, 9) is None
     assert stage.closed == "a produce with acks=0 failed: TOPIC_AUTHORIZATION_FAILED"
     ends = {topic.name: topic.partitions[0].log.end_offset for topic in stage.broker.topics}
     assert ends == {"t": 1, "u": 0}
@@ -196,11 +196,11 @@ def test_partitions_take_part_all_or_none_where_all_may_be_written() -> None:
     stage = stage_of(rule(operation=Op.WRITE), rule("x", Op.WRITE, resource=ids))
 
     def codes(name: str, *topics: str) -> dict[str, int]:
-        asked = AddPartitionsToTxnRequest(
+        request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=name,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0]) for topic in topics],
         )
-        answer = stage.ask(asked, 3).results_by_topic_v3_and_below
+        answer = stage.ask(request, 3).results_by_topic_v3_and_below
         return {topic.name: topic.results_by_partition[0].partition_error_code for topic in answer}
 
     assert codes("y", "t") == {"t": 53}

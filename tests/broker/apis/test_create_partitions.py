@@ -22,19 +22,19 @@ def test_a_topic_grows_by_ten_thousand_partitions_at_once_and_by_no_more(
     stage: Stage, client: Client
 ) -> None:
     topics = [CreatePartitionsTopic(name="t", count=10_003, assignments=None)]
-    answer = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=False))
-    assert answer.results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    response = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=False))
+    assert response.results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(stage.topic("t").partitions) == 2
     topics[0].count = 10_002
-    answer = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=True))
-    assert answer.results[0].error_code == 0
+    response = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=True))
+    assert response.results[0].error_code == 0
 
 
 def grown(client: Client, count: int, name: str = "t", added: list[list[int]] | None = None) -> int:
     assignments = None if added is None else [CreatePartitionsAssignment(broker_ids=ids) for ids in added]
     topic = CreatePartitionsTopic(name=name, count=count, assignments=assignments)
-    answer = client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False))
-    code: int = answer.results[0].error_code
+    response = client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False))
+    code: int = response.results[0].error_code
     return code
 
 

@@ -119,8 +119,8 @@ def test_names_that_are_alike_may_follow_each_other(stage: Stage, client: Client
 
 
 def test_two_new_names_that_are_alike_collide_with_later_ones_alone(stage: Stage, client: Client) -> None:
-    answer = client.ask(CreateTopicsRequest(topics=[creating("a.b"), creating("a_b")]))
-    assert [result.error_code for result in answer.topics] == [0, 0]
+    response = client.ask(CreateTopicsRequest(topics=[creating("a.b"), creating("a_b")]))
+    assert [result.error_code for result in response.topics] == [0, 0]
     deleted(client, 6, name="a.b")
     assert created(client, name="a.b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -128,12 +128,12 @@ def test_two_new_names_that_are_alike_collide_with_later_ones_alone(stage: Stage
 def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: Client) -> None:
     topics = [creating("one", count=5_000), creating("..", count=5_000), creating("two", count=1)]
     twice = [creating("twice", count=9_000)] * 2  # which count nothing, and are told of twice
-    answer = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
-    assert [result.error_code for result in answer.topics] == [ErrorCode.POLICY_VIOLATION] * 5
+    response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
+    assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5
     assert len(stage.broker.topics) == 2
-    answer = client.ask(CreateTopicsRequest(topics=[*topics[:2], *twice], validate_only=True))
+    response = client.ask(CreateTopicsRequest(topics=[*topics[:2], *twice], validate_only=True))
     codes = [0, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST]
-    assert [result.error_code for result in answer.topics] == codes
+    assert [result.error_code for result in response.topics] == codes
 
 
 def test_a_manual_assignment_gives_the_number_of_partitions(stage: Stage, client: Client) -> None:
@@ -142,8 +142,8 @@ def test_a_manual_assignment_gives_the_number_of_partitions(stage: Stage, client
 
 
 def test_a_topic_twice_in_one_request_is_created_not_even_once(stage: Stage, client: Client) -> None:
-    answer = client.ask(CreateTopicsRequest(topics=[creating(), creating()]))
-    assert [result.error_code for result in answer.topics] == [ErrorCode.INVALID_REQUEST]
+    response = client.ask(CreateTopicsRequest(topics=[creating(), creating()]))
+    assert [result.error_code for result in response.topics] == [ErrorCode.INVALID_REQUEST]
     assert stage.broker.topics.named("new") is None
 
 

@@ -56,8 +56,8 @@ def test_what_is_not_there_cant_be_deleted(client: Client) -> None:
 def test_a_deletion_that_is_not_clear_is_refused(
     stage: Stage, client: Client, states: list[DeleteTopicState]
 ) -> None:
-    answer = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1))
-    assert [result.error_code for result in answer.responses] == [ErrorCode.INVALID_REQUEST]
+    response = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1))
+    assert [result.error_code for result in response.responses] == [ErrorCode.INVALID_REQUEST]
     assert len(stage.broker.topics) == 2
 
 

@@ -14,6 +14,10 @@ def stage() -> Stage:
 
 
 def test_the_cluster_is_described(client: Client) -> None:
-    answer = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False))
-    assert (answer.error_code, answer.controller_id, answer.cluster_id) == (0, 1, "kproto-embedded-broker")
-    assert [(node.broker_id, node.port) for node in answer.brokers] == [(1, 9092)]
+    response = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    assert (response.error_code, response.controller_id, response.cluster_id) == (
+        0,
+        1,
+        "kproto-embedded-broker",
+    )
+    assert [(node.broker_id, node.port) for node in response.brokers] == [(1, 9092)]

@@ -57,5 +57,5 @@ def test_what_is_not_there_cant_be_described(client: Client) -> None:
 
 def test_an_empty_list_asks_for_all_configs(client: Client) -> None:
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
-    answer = client.ask(DescribeConfigsRequest(resources=[resource]))
-    assert len(answer.results[0].configs) == len(TOPIC_CONFIGS)
+    response = client.ask(DescribeConfigsRequest(resources=[resource]))
+    assert len(response.results[0].configs) == len(TOPIC_CONFIGS)

@@ -18,27 +18,32 @@ def led_by_the_second() -> TwoBrokers:
     """A partition that is on both brokers, made for the first one to lead."""
     two = TwoBrokers()
     chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
-    made = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
-    two.ask(1, CreateTopicsRequest(topics=[made]), 7)
+    topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
+    two.ask(1, CreateTopicsRequest(topics=[topic]), 7)
     two.step(1, ElectLeader("r", 0, 2))
     return two
 
 
 def sizes(stage: Stage, topics: list[DescribableLogDirTopic] | None = None) -> dict[str, dict[int, int]]:
-    (found,) = stage.client().ask(DescribeLogDirsRequest(topics=topics)).results
-    assert (found.error_code, found.log_dir, found.total_bytes, found.usable_bytes) == (0, "memory", -1, -1)
+    (result,) = stage.client().ask(DescribeLogDirsRequest(topics=topics)).results
+    assert (result.error_code, result.log_dir, result.total_bytes, result.usable_bytes) == (
+        0,
+        "memory",
+        -1,
+        -1,
+    )
     return {
-        topic.name: {one.partition_index: one.partition_size for one in topic.partitions}
-        for topic in found.topics
+        topic.name: {partition.partition_index: partition.partition_size for partition in topic.partitions}
+        for topic in result.topics
     }
 
 
 def test_the_logs_are_as_large_as_what_was_written() -> None:
     stage = Stage({"t": 2, "u": 1})
-    one = batch_of(b"a")
+    batch = batch_of(b"a")
     for _ in range(3):
-        stage.client().produce(one)
-    assert sizes(stage) == {"t": {0: 3 * len(one), 1: 0}, "u": {0: 0}}
+        stage.client().produce(batch)
+    assert sizes(stage) == {"t": {0: 3 * len(batch), 1: 0}, "u": {0: 0}}
     wanted = [DescribableLogDirTopic(topic=name, partitions=[1, 1, 9]) for name in ("t", "none")]
     assert sizes(stage, wanted) == {"t": {1: 0}}
     assert sizes(stage, []) == {}
@@ -46,28 +51,28 @@ def test_the_logs_are_as_large_as_what_was_written() -> None:
 
 def test_what_is_before_the_start_of_a_log_counts_until_its_segment_goes() -> None:
     stage = Stage({"t": 1})
-    one = batch_of(b"a")
+    batch = batch_of(b"a")
     for _ in range(3):
-        stage.client().produce(one)
+        stage.client().produce(batch)
     partition = DeleteRecordsPartition(partition_index=0, offset=1)
     topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
     stage.client().ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
-    assert sizes(stage) == {"t": {0: 3 * len(one)}}
+    assert sizes(stage) == {"t": {0: 3 * len(batch)}}
 
 
 def test_what_is_lost_by_an_unclean_election_does_not_count() -> None:
     stage = Stage({"t": 1})
-    one = batch_of(b"a")
+    batch = batch_of(b"a")
     for _ in range(3):
-        stage.client().produce(one)
+        stage.client().produce(batch)
     stage.step(TruncateLog("t", 0, 2))
-    assert sizes(stage) == {"t": {0: 2 * len(one)}}
+    assert sizes(stage) == {"t": {0: 2 * len(batch)}}
 
 
 def test_a_broker_tells_only_of_what_it_has(led_by_the_second: TwoBrokers) -> None:
     has = [led_by_the_second.ask(node, DescribeLogDirsRequest(topics=None), 5) for node in (1, 2)]
-    told: list[Any] = [one.results[0].topics for one in has if one is not None]  # type: ignore[attr-defined]
-    assert [{t.name: [p.partition_index for p in t.partitions] for t in one} for one in told] == [
+    told: list[Any] = [response.results[0].topics for response in has if response is not None]  # type: ignore[attr-defined]
+    assert [{t.name: [p.partition_index for p in t.partitions] for t in entry} for entry in told] == [
         {"t": [0], "r": [0]},
         {"t": [1], "r": [0]},
     ]

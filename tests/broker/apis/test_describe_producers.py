@@ -23,14 +23,19 @@ def producer(stage: Stage) -> TransactionalProducer:
 def test_producers_are_described_with_what_they_have_open(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    asked = TopicRequest(name="t", partition_indexes=[0, 9])
+    request = TopicRequest(name="t", partition_indexes=[0, 9])
 
     def looked() -> list[tuple[int, ...]]:
-        found, missing = client.ask(DescribeProducersRequest(topics=[asked])).topics[0].partitions
+        found, missing = client.ask(DescribeProducersRequest(topics=[request])).topics[0].partitions
         assert missing.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         return [
-            (one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
-            for one in found.active_producers
+            (
+                producer.producer_epoch,
+                producer.last_sequence,
+                producer.coordinator_epoch,
+                producer.current_txn_start_offset,
+            )
+            for producer in found.active_producers
         ]
 
     assert looked() == []

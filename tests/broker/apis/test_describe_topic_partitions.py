@@ -24,11 +24,11 @@ def pages(client: Client, names: list[str], limit: int) -> list[list[tuple[str, 
         request = DescribeTopicPartitionsRequest(
             topics=[TopicRequest(name=name) for name in names], response_partition_limit=limit, cursor=cursor
         )
-        answer = client.ask(request)
-        found.append([(t.name, [p.partition_index for p in t.partitions]) for t in answer.topics])
-        if answer.next_cursor is None:
+        response = client.ask(request)
+        found.append([(t.name, [p.partition_index for p in t.partitions]) for t in response.topics])
+        if response.next_cursor is None:
             return found
-        where = answer.next_cursor
+        where = response.next_cursor
         cursor = DescribeTopicPartitionsRequestCursor(
             topic_name=where.topic_name, partition_index=where.partition_index
         )

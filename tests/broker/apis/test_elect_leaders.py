@@ -22,16 +22,16 @@ def electing(*partitions: int, topic: str = "t", how: int = PREFERRED, **fields:
 
 def elected(response: Any) -> list[tuple[int, str | None]]:
     return [
-        (one.error_code, one.error_message)
+        (result.error_code, result.error_message)
         for topic in response.replica_election_results
-        for one in topic.partition_result
+        for result in topic.partition_result
     ]
 
 
 @pytest.mark.parametrize("how", [PREFERRED, UNCLEAN])
 def test_the_only_broker_leads_already(how: int) -> None:
-    answer = Stage({"t": 1}).client().ask(electing(0, 1, how=how))
-    assert elected(answer) == [
+    response = Stage({"t": 1}).client().ask(electing(0, 1, how=how))
+    assert elected(response) == [
         (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-1"),
     ]
@@ -39,20 +39,20 @@ def test_the_only_broker_leads_already(how: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_election_of_no_kind_is_refused_as_a_whole(version: int) -> None:
-    answer = Stage({"t": 1}).client().ask(electing(0, how=2), version)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert elected(answer) == [(ErrorCode.INVALID_REQUEST, "Unknown election type 2")]
+    response = Stage({"t": 1}).client().ask(electing(0, how=2), version)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert elected(response) == [(ErrorCode.INVALID_REQUEST, "Unknown election type 2")]
 
 
 def test_who_has_no_time_hears_so_in_a_version_without_room_for_it_too() -> None:
-    answer = Stage({"t": 1}).client().ask(electing(0, timeout_ms=0), 0)
-    assert elected(answer) == [(ErrorCode.REQUEST_TIMED_OUT, None)]
+    response = Stage({"t": 1}).client().ask(electing(0, timeout_ms=0), 0)
+    assert elected(response) == [(ErrorCode.REQUEST_TIMED_OUT, None)]
 
 
 @pytest.mark.parametrize("fields", [{"election_type": 2}, {"timeout_ms": 0}])
 def test_of_an_election_in_nothing_nothing_is_looked_at(fields: dict[str, int]) -> None:
-    answer = Stage({"t": 1}).client().ask(ElectLeadersRequest(topic_partitions=[], **fields))
-    assert (answer.error_code, answer.replica_election_results) == (0, [])
+    response = Stage({"t": 1}).client().ask(ElectLeadersRequest(topic_partitions=[], **fields))
+    assert (response.error_code, response.replica_election_results) == (0, [])
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def led_by_the_second() -> TwoBrokers:
     """A partition that is on both brokers, made for the first one to lead."""
     two = TwoBrokers()
     chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
-    made = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
-    two.ask(1, CreateTopicsRequest(topics=[made]), 7)
+    topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
+    two.ask(1, CreateTopicsRequest(topics=[topic]), 7)
     two.step(1, ElectLeader("r", 0, 2))
     return two
 
@@ -75,15 +75,15 @@ def leader(two: TwoBrokers) -> tuple[int, int]:
 
 def test_the_preferred_replica_leads_again_in_a_new_epoch(led_by_the_second: TwoBrokers) -> None:
     assert leader(led_by_the_second) == (2, 1)
-    answer = led_by_the_second.ask(2, ElectLeadersRequest(topic_partitions=None), 2)
-    assert elected(answer) == [(0, None)]
+    response = led_by_the_second.ask(2, ElectLeadersRequest(topic_partitions=None), 2)
+    assert elected(response) == [(0, None)]
     assert leader(led_by_the_second) == (1, 2)
 
 
 def test_a_preferred_replica_that_is_down_is_not_elected(led_by_the_second: TwoBrokers) -> None:
     del led_by_the_second.cluster.nodes[1]
-    answer = led_by_the_second.ask(2, electing(0, topic="r"), 2)
-    assert elected(answer) == [(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None)]
+    response = led_by_the_second.ask(2, electing(0, topic="r"), 2)
+    assert elected(response) == [(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None)]
     assert leader(led_by_the_second) == (2, 1)
 
 

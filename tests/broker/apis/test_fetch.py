@@ -171,8 +171,8 @@ def test_a_topic_made_anew_is_not_the_one_with_the_old_id(stage: Stage, client: 
     old = stage.topic("t").id
     other = stage.client()
     other.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
-    again = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    other.ask(CreateTopicsRequest(topics=[again]))
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    other.ask(CreateTopicsRequest(topics=[topic]))
     assert stage.topic("t").id not in (old, NO_ID)
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(topic_id=old)), 13))
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -279,7 +279,7 @@ def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
     for one in lazy:
         one.reads = False
         one.send(fetch_request(fetch_topic()), 12)
-    batches = [len(values_of(partitions_of(one.answer())[0])) for one in lazy]
+    batches = [len(values_of(partitions_of(client.answer())[0])) for client in lazy]
     assert batches == [4, 1, 1]
     held = stage.broker.cluster.unsent
     assert 6000 < held < 7000

@@ -21,8 +21,8 @@ def test_every_group_is_coordinated_here(client: Client, version: int) -> None:
     request = (
         FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g")
     )
-    answer = client.ask(request, version)
-    found = answer.coordinators[0] if version >= 4 else answer
+    response = client.ask(request, version)
+    found = response.coordinators[0] if version >= 4 else response
     assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
 
 
@@ -30,7 +30,7 @@ def test_every_group_is_coordinated_here(client: Client, version: int) -> None:
 @pytest.mark.parametrize("version", [3, 6])
 def test_other_coordinators_are_refused_with_a_reason(client: Client, version: int, kind: int) -> None:
     keys: dict[str, Any] = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
-    answer = client.ask(FindCoordinatorRequest(key_type=kind, **keys), version)
-    found = answer.coordinators[0] if version >= 4 else answer
+    response = client.ask(FindCoordinatorRequest(key_type=kind, **keys), version)
+    found = response.coordinators[0] if version >= 4 else response
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
     assert found.error_message

@@ -77,8 +77,8 @@ def test_a_member_that_says_nothing_is_removed(stage: Stage, client: Client) -> 
 
 
 def test_an_offset_of_an_unknown_topic_is_not_stored(client: Client) -> None:
-    answer = client.ask(committing(5, "none"), 9)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = client.ask(committing(5, "none"), 9)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_deleting_a_topic_deletes_its_offsets(client: Client) -> None:
@@ -103,7 +103,7 @@ def test_what_the_coordinator_does_is_told(stage: Stage, client: Client) -> None
     settled = [
         a for told in stage.told for a in told.actions if isinstance(a, coordinator.RebalanceCompleted)
     ]
-    assert [(one.group_id, one.generation) for one in settled] == [("g", 1)]
+    assert [(step.group_id, step.generation) for step in settled] == [("g", 1)]
     assert all(isinstance(told, GroupCoordinatorStep) for told in stage.told)
 
 

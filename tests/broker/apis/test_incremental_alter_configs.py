@@ -86,8 +86,8 @@ def test_what_cant_be_altered_is_refused(client: Client) -> None:
 def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
     changes = [AlterableConfig(name="retention.ms", config_operation=SET, value=value) for value in "12"]
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
-    answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    response = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+    assert response.responses[0].error_code == ErrorCode.INVALID_REQUEST
     assert stage.topic("t").configs == {}
 
 
@@ -95,6 +95,6 @@ def test_a_topic_is_not_altered_twice_in_one_request(stage: Stage, client: Clien
     change = AlterableConfig(name="retention.ms", config_operation=SET, value="1")
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=False)
-    codes = {one.error_code for one in client.ask(request).responses}
+    codes = {response.error_code for response in client.ask(request).responses}
     assert codes == {ErrorCode.INVALID_REQUEST}
     assert stage.topic("t").configs == {}

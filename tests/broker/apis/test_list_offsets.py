@@ -65,8 +65,8 @@ def test_an_unknown_partition_is_refused(client: Client) -> None:
 def test_a_partition_asked_for_twice_is_refused_once(client: Client) -> None:
     twice = [ListOffsetsPartition(partition_index=0, timestamp=t) for t in (LATEST, EARLIEST)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=twice)])
-    answer = client.ask(request)
-    assert [p.error_code for p in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+    response = client.ask(request)
+    assert [p.error_code for p in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_the_epoch_of_the_answer_is_that_of_the_record(stage: Stage, client: Client) -> None:

@@ -7,5 +7,5 @@ from tests.broker.stage import Stage
 
 
 def test_no_replica_is_on_its_way() -> None:
-    answer = Stage({"t": 1}).client().ask(ListPartitionReassignmentsRequest(topics=None))
-    assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+    response = Stage({"t": 1}).client().ask(ListPartitionReassignmentsRequest(topics=None))
+    assert (response.error_code, response.error_message, response.topics) == (0, None, [])

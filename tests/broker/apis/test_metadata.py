@@ -91,7 +91,7 @@ def test_metadata_creates_nothing_that_kafka_would_not(there: str, name: str) ->
     stage = Stage({there: 1})
     [topic] = stage.client().ask(named(name)).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
-    assert [one.name for one in stage.broker.topics] == [there]
+    assert [topic.name for topic in stage.broker.topics] == [there]
 
 
 def test_metadata_creates_nothing_when_the_setting_forbids_it() -> None:

@@ -27,8 +27,8 @@ def stored(stage: Stage, topic: str = "t") -> list[Record]:
 
 @pytest.mark.parametrize("version", range(3, 14))
 def test_a_batch_is_stored_in_every_version(stage: Stage, client: Client, version: int) -> None:
-    answer = client.produce(batch_of(b"a", b"b"), version=version)
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = client.produce(batch_of(b"a", b"b"), version=version)
+    assert (response.error_code, response.base_offset) == (0, 0)
     assert [(r.offset, r.value) for r in stored(stage)] == [(0, b"a"), (1, b"b")]
 
 
@@ -52,9 +52,9 @@ def test_records_without_keys_have_no_place_in_a_compacted_topic(policy: str, co
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
     records = [Record(n, 1000, key, b"x") for n, key in enumerate((b"k", None, b"", None))]
-    answer = stage.client().produce(encode_batch(records, compression=compression), version=9)
-    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-    assert [one.batch_index for one in answer.record_errors] == [1, 3]
+    response = stage.client().produce(encode_batch(records, compression=compression), version=9)
+    assert (response.error_code, response.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert [error.batch_index for error in response.record_errors] == [1, 3]
     assert stored(stage) == []
     assert stage.client().produce(encode_batch([records[0]]), version=9).error_code == 0
 
@@ -151,8 +151,8 @@ def test_a_compressed_batch_is_stored_as_it_came(stage: Stage, client: Client, c
 
 
 def test_with_create_time_the_producers_timestamps_stay(stage: Stage, client: Client) -> None:
-    answer = client.produce(batch_of(b"a", timestamps=[77]))
-    assert answer.log_append_time_ms == -1
+    response = client.produce(batch_of(b"a", timestamps=[77]))
+    assert response.log_append_time_ms == -1
     assert [r.timestamp for r in stored(stage)] == [77]
 
 
@@ -166,8 +166,8 @@ def test_a_record_from_far_in_the_future_is_refused(stage: Stage, client: Client
 
 def test_with_log_append_time_all_records_get_the_brokers_time() -> None:
     stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime")
-    answer = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))
-    assert answer.log_append_time_ms == stage.now
+    response = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))
+    assert response.log_append_time_ms == stage.now
     assert [r.timestamp for r in stored(stage)] == [stage.now, stage.now]
 
 
@@ -178,8 +178,8 @@ def from_producer(sequence: int, *values: bytes, epoch: int = 0, producer: int =
 def test_a_duplicate_is_answered_with_the_first_offset_and_not_stored(stage: Stage, client: Client) -> None:
     client.produce(batch_of(b"other"))
     first = client.produce(from_producer(0, b"a", b"b"))
-    again = client.produce(from_producer(0, b"a", b"b"))
-    assert (first.error_code, first.base_offset) == (again.error_code, again.base_offset) == (0, 1)
+    response = client.produce(from_producer(0, b"a", b"b"))
+    assert (first.error_code, first.base_offset) == (response.error_code, response.base_offset) == (0, 1)
     assert stage.log("t").end_offset == 3
 
 
@@ -230,8 +230,8 @@ def test_sequences_are_counted_per_partition_and_producer(client: Client) -> Non
 
 
 def test_each_producer_gets_its_own_id(client: Client) -> None:
-    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    answers = [client.ask(asked) for _ in range(3)]
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    answers = [client.ask(request) for _ in range(3)]
     assert [(a.error_code, a.producer_epoch) for a in answers] == [(0, 0)] * 3
     assert len({a.producer_id for a in answers}) == 3
 
@@ -284,8 +284,8 @@ def test_who_has_nothing_in_the_log_any_more_is_remembered_by_what_went_before_t
 ) -> None:
     client.produce(from_producer(0))
     client.produce(batch_of(b"other"))
-    one = DeleteRecordsPartition(partition_index=0, offset=1)
-    topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+    partition = DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
     client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
     stage.step(TruncateLog("t", 0, 1))
     assert client.produce(from_producer(2)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

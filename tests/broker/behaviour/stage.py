@@ -34,13 +34,13 @@ class TransactionalProducer:
         self.take()
 
     def take(self) -> int:
-        asked = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout)
-        answer = self.client.ask(asked)
-        if answer.error_code == E.CONCURRENT_TRANSACTIONS:
-            answer = self.client.ask(asked)
-        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout)
+        response = self.client.ask(request)
+        if response.error_code == E.CONCURRENT_TRANSACTIONS:
+            response = self.client.ask(request)
+        self.id, self.epoch = response.producer_id, response.producer_epoch
         self.sequences.clear()
-        code: int = answer.error_code
+        code: int = response.error_code
         return code
 
     def write(
@@ -86,7 +86,7 @@ class TransactionalProducer:
             v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[*partitions])],
         )
         answer = self.client.ask(request, version).results_by_topic_v3_and_below
-        return [one.partition_error_code for topic in answer for one in topic.results_by_partition]
+        return [result.partition_error_code for topic in answer for result in topic.results_by_partition]
 
     def add_offsets(self, group: str = "g") -> int:
         request = AddOffsetsToTxnRequest(
@@ -107,7 +107,9 @@ class TransactionalProducer:
             topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
         )
         return [
-            one.error_code for topic in self.client.ask(request, version).topics for one in topic.partitions
+            partition.error_code
+            for topic in self.client.ask(request, version).topics
+            for partition in topic.partitions
         ]
 
     def end(self, *, committed: bool = True, version: int = 5) -> int:
@@ -117,11 +119,11 @@ class TransactionalProducer:
             producer_epoch=self.epoch,
             committed=committed,
         )
-        answer = self.client.ask(request, version)
-        if not answer.error_code and version >= 5:
-            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        response = self.client.ask(request, version)
+        if not response.error_code and version >= 5:
+            self.id, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()
-        code: int = answer.error_code
+        code: int = response.error_code
         return code
 
 
@@ -137,7 +139,7 @@ def read_partition(
 def read_committed(client: Client, **more: Any) -> list[bytes | None]:
     """What a reader of committed records makes of one answer, as KIP-98 has it."""
     data = read_partition(client, **more)
-    aborted = sorted(data.aborted_transactions, key=lambda one: one.first_offset)
+    aborted = sorted(data.aborted_transactions, key=lambda entry: entry.first_offset)
     out: set[int] = set()
     found: list[bytes | None] = []
     for batch in batches(data.records):
@@ -153,6 +155,6 @@ def read_committed(client: Client, **more: Any) -> list[bytes | None]:
 def committed_offset(client: Client, group: str = "g", *, stable: bool = False) -> tuple[int, int]:
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
-    answer = client.ask(OffsetFetchRequest(groups=[asked], require_stable=stable), 9)
-    one = answer.groups[0].topics[0].partitions[0]
+    response = client.ask(OffsetFetchRequest(groups=[asked], require_stable=stable), 9)
+    one = response.groups[0].topics[0].partitions[0]
     return one.error_code, one.committed_offset

@@ -27,8 +27,10 @@ def write(client: Client, name: str, *, ends: bool = True) -> dict[str, int]:
     batch = batch_of(b"v", timestamps=[client.stage.now], base_sequence=0, is_transactional=True, **who)
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
     client.ask(ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1, topic_data=[data]), 12)
-    one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
-    topic = TxnOffsetCommitRequestTopic(name="t", partitions=[one])
+    partition = TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=None
+    )
+    topic = TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
     client.ask(TxnOffsetCommitRequest(transactional_id=name, group_id=name, topics=[topic], **who), 5)
     if ends:
         assert client.ask(EndTxnRequest(transactional_id=name, committed=True, **who)).error_code == 0
@@ -104,7 +106,7 @@ def test_a_transaction_over_which_the_clock_jumps_is_aborted_and_its_producer_fe
     assert client.ask(end, 4).error_code == ErrorCode.PRODUCER_FENCED
     partition = stage.topic("t").partitions[0]
     assert partition.stable_offset == partition.log.end_offset == 2
-    assert [one.producer_id for one in partition.transactions.aborted(0, 2)] == [who["producer_id"]]
+    assert [aborted.producer_id for aborted in partition.transactions.aborted(0, 2)] == [who["producer_id"]]
 
 
 def test_the_end_of_a_transaction_looks_at_its_own_groups_only() -> None:

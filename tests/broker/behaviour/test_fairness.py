@@ -55,8 +55,8 @@ def test_another_client_waits_for_one_turn_and_not_for_all_that_came_in_one_piec
 
 
 def end_of(client: Socket) -> int:
-    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])
     offset: int = client.ask(request, 5).topics[0].partitions[0].offset
     return offset
 

@@ -72,8 +72,8 @@ def told(seed: int) -> list[bytes]:
     writer, operator, readers = TransactionalProducer(stage), stage.client(), [Reader(stage), Reader(stage)]
 
     def deleted() -> None:
-        one = DeleteRecordsPartition(partition_index=random.randrange(PARTITIONS), offset=-1)
-        topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+        partition = DeleteRecordsPartition(partition_index=random.randrange(PARTITIONS), offset=-1)
+        topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
         operator.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
 
     def truncated() -> None:
@@ -146,7 +146,7 @@ def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_fetch_looks_at_what_changed_and_at_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage({"t": 1000})
     client, producer = stage.client(), stage.client()
-    everything = [fetch_topic(partition=one) for one in range(1000)]
+    everything = [fetch_topic(partition=index) for index in range(1000)]
     session = client.fetch(fetch_request(*everything, session=(0, 0), wait=0)).session_id
     client.fetch(fetch_request(session=(session, 1), wait=0))
     looked: list[int] = []
@@ -188,4 +188,4 @@ def test_a_session_that_ends_leaves_nothing_behind(end: tuple[int, int]) -> None
 
 
 def of(partitions: Iterable[int]) -> list[FetchTopic]:
-    return [fetch_topic(partition=one) for one in partitions]
+    return [fetch_topic(partition=partition) for partition in partitions]

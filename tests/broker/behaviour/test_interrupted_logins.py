@@ -64,8 +64,8 @@ def server(files: Certificates) -> Iterator[Server]:
 def parts() -> Counter[str]:
     """How many there are of each part of a connection, in the whole process; a timer that goes off is one."""
     gc.collect()
-    there = [one for one in gc.get_objects() if not (isinstance(one, TimerHandle) and one.cancelled())]
-    names = Counter(type(one).__name__ for one in there)
+    there = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
+    names = Counter(type(record).__name__ for record in there)
     return Counter({name: names[name] for name in PARTS})
 
 

@@ -53,10 +53,10 @@ def stage() -> Stage:
 
 @pytest.fixture
 def client(stage: Stage) -> Client:
-    made = stage.client()
-    made.produce(batch_of(b"a", b"b"))
-    made.produce(batch_of(b"c"))
-    return made
+    client = stage.client()
+    client.produce(batch_of(b"a", b"b"))
+    client.produce(batch_of(b"c"))
+    return client
 
 
 @pytest.mark.parametrize("field", ["all", "partition"])
@@ -66,7 +66,7 @@ def test_less_than_no_bytes_is_an_error_where_there_is_something_to_read(client:
     (data,) = partitions_of(client.fetch(request))
     assert (data.error_code, data.high_watermark) == (E.UNKNOWN_SERVER_ERROR, -1)
     end = fetch_request(fetch_topic(3, **least), wait=0, max_bytes=request.max_bytes)
-    assert [one.error_code for one in partitions_of(client.fetch(end))] == [0]
+    assert [data.error_code for data in partitions_of(client.fetch(end))] == [0]
 
 
 def test_no_bytes_at_all_is_the_first_batch(client: Client) -> None:
@@ -135,17 +135,19 @@ def test_the_latest_record_is_lost_with_the_end_of_its_log(stage: Stage, client:
 
 def test_of_one_partition_twice_the_last_is_done(stage: Stage, client: Client) -> None:
     answer = client.ask(deleting(3, 1))
-    assert [(one.partition_index, one.low_watermark) for one in answer.topics[0].partitions] == [(0, 1)]
+    assert [
+        (partition.partition_index, partition.low_watermark) for partition in answer.topics[0].partitions
+    ] == [(0, 1)]
     parts = [PartitionProduceData(index=0, records=batch_of(value)) for value in (b"x", b"y")]
     data = [TopicProduceData(name="t", partition_data=[part]) for part in parts]
     (told,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=data), 9).responses
-    assert [one.base_offset for one in told.partition_responses] == [3]
+    assert [response.base_offset for response in told.partition_responses] == [3]
     assert stage.log("t").end_offset == 4
 
 
 def test_of_one_partition_twice_list_offsets_tells_once(client: Client) -> None:
-    one = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    (told,) = client.ask(ListOffsetsRequest(replica_id=-1, topics=[one, one]), 6).topics
+    topic = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    (told,) = client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic, topic]), 6).topics
     assert [part.error_code for part in told.partitions] == [E.INVALID_REQUEST]
 
 
@@ -157,8 +159,8 @@ def test_one_topic_twice_is_described_once_and_by_its_id_where_one_has_one(
     unknown = MetadataRequestTopic(name="t", topic_id=stage.random_id())
 
     def told(*topics: MetadataRequestTopic) -> Any:
-        answer = client.ask(MetadataRequest(topics=list(topics), allow_auto_topic_creation=False), 12)
-        return [(one.name, one.error_code) for one in answer.topics]
+        response = client.ask(MetadataRequest(topics=list(topics), allow_auto_topic_creation=False), 12)
+        return [(topic.name, topic.error_code) for topic in response.topics]
 
     assert told(by_name, by_name) == [("t", 0)]
     assert told(by_name, by_id, by_id) == [("e", 0)]
@@ -166,12 +168,12 @@ def test_one_topic_twice_is_described_once_and_by_its_id_where_one_has_one(
 
 
 def test_a_topic_that_there_is_not_has_its_operations_too(client: Client) -> None:
-    asked = MetadataRequest(
+    request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in ("none", "a b")],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
     )
-    assert [one.topic_authorized_operations for one in client.ask(asked, 12).topics] == [3576, 3576]
+    assert [topic.topic_authorized_operations for topic in client.ask(request, 12).topics] == [3576, 3576]
 
 
 def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
@@ -192,7 +194,9 @@ def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
 def test_commits_are_told_by_topic_what_does_not_exist_first(client: Client) -> None:
     def told(*places: tuple[str, int]) -> Any:
         topics = client.ask(committing(*places), 8).topics
-        return [(one.name, [(p.partition_index, p.error_code) for p in one.partitions]) for one in topics]
+        return [
+            (topic.name, [(p.partition_index, p.error_code) for p in topic.partitions]) for topic in topics
+        ]
 
     missing = E.UNKNOWN_TOPIC_OR_PARTITION
     assert told(("t", 0), ("t", 9), ("t", 1)) == [("t", [(9, missing), (0, 0), (1, 0)])]
@@ -202,21 +206,21 @@ def test_commits_are_told_by_topic_what_does_not_exist_first(client: Client) -> 
 def test_a_group_that_there_is_not_is_told_before_partitions_that_there_are_not(client: Client) -> None:
     topic = OffsetDeleteRequestTopic(name="no", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
     for group, code in (("g", E.GROUP_ID_NOT_FOUND), ("", E.INVALID_GROUP_ID)):
-        answer = client.ask(OffsetDeleteRequest(group_id=group, topics=[topic]))
-        assert (answer.error_code, answer.topics) == (code, [])
+        response = client.ask(OffsetDeleteRequest(group_id=group, topics=[topic]))
+        assert (response.error_code, response.topics) == (code, [])
 
 
 def test_a_topic_by_its_name_and_its_id_is_not_deleted(stage: Stage, client: Client) -> None:
     topic = stage.topic("t")
     both = [DeleteTopicState(name="t", topic_id=NO_ID), DeleteTopicState(name=None, topic_id=topic.id)]
     answer = client.ask(DeleteTopicsRequest(topics=both, timeout_ms=1))
-    assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [
+    assert [(response.name, response.topic_id, response.error_code) for response in answer.responses] == [
         ("t", topic.id, E.INVALID_REQUEST)
     ]
     assert stage.broker.topics.named("t") is topic
     in_one = DeleteTopicState(name="t", topic_id=topic.id)
     answer = client.ask(DeleteTopicsRequest(topics=[in_one, in_one], timeout_ms=1))
-    assert [one.error_code for one in answer.responses] == [E.INVALID_REQUEST] * 2
+    assert [response.error_code for response in answer.responses] == [E.INVALID_REQUEST] * 2
 
 
 def creating(partitions: int, factor: int, *configs: tuple[str, str | None]) -> CreateTopicsRequest:
@@ -257,7 +261,7 @@ def altering(name: str, *changes: tuple[str, int, str]) -> AlterConfigsResource:
 
 def altered(client: Client, *resources: AlterConfigsResource) -> list[int]:
     answer = client.ask(IncrementalAlterConfigsRequest(resources=list(resources), validate_only=False))
-    return [one.error_code for one in answer.responses]
+    return [response.error_code for response in answer.responses]
 
 
 def test_what_is_wrong_with_a_change_of_configs_is_told_in_kafkas_order(client: Client) -> None:
@@ -279,8 +283,8 @@ def test_configs_are_described_as_they_were_read(client: Client) -> None:
     given["cleanup.policy"] = "compact , delete,compact"
     assert altered(client, altering("t", *((name, 0, value) for name, value in given.items()))) == [0]
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(given))
-    (told,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
-    assert {one.name: one.value for one in told.configs} == {
+    (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
+    assert {config.name: config.value for config in result.configs} == {
         "min.cleanable.dirty.ratio": "1.0",
         "retention.ms": "5",
         "preallocate": "true",
@@ -293,21 +297,21 @@ def test_a_type_that_nobody_knows_fails_the_whole_description(client: Client) ->
         DescribeConfigsResource(resource_type=kind, resource_name="t", configuration_keys=None)
         for kind in (2, 3)
     ]
-    answer = client.ask(DescribeConfigsRequest(resources=resources))
-    assert [one.error_code for one in answer.results] == [E.INVALID_REQUEST] * 2
+    response = client.ask(DescribeConfigsRequest(resources=resources))
+    assert [result.error_code for result in response.results] == [E.INVALID_REQUEST] * 2
 
 
 def test_endpoints_that_are_neither_brokers_nor_controllers_are_not_supported(client: Client) -> None:
     asked = [
         DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=n) for n in (2, 3)
     ]
-    codes = [client.ask(one).error_code for one in asked]
+    codes = [client.ask(entry).error_code for entry in asked]
     assert codes == [E.MISMATCHED_ENDPOINT_TYPE, E.UNSUPPORTED_ENDPOINT_TYPE]
 
 
 def test_a_topic_without_a_name_fails_the_whole_description(client: Client) -> None:
-    asked = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=""), TopicRequest(name="t")])
-    assert [one.error_code for one in client.ask(asked).topics] == [E.UNKNOWN_SERVER_ERROR] * 2
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=""), TopicRequest(name="t")])
+    assert [topic.error_code for topic in client.ask(request).topics] == [E.UNKNOWN_SERVER_ERROR] * 2
 
 
 def test_an_epoch_before_all_ended_where_the_first_began(stage: Stage) -> None:
@@ -342,8 +346,8 @@ def test_rules_with_unknown_in_them_are_not_read_but_with_a_strange_number_they_
 
 def changing(*changes: Any) -> AlterUserScramCredentialsRequest:
     return AlterUserScramCredentialsRequest(
-        deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
-        upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
+        deletions=[change for change in changes if isinstance(change, ScramCredentialDeletion)],
+        upsertions=[change for change in changes if isinstance(change, ScramCredentialUpsertion)],
     )
 
 
@@ -367,8 +371,8 @@ def setting(mechanism: int, password: bytes = b"p" * 32) -> ScramCredentialUpser
 def test_a_users_credentials_change_once(
     client: Client, request_: AlterUserScramCredentialsRequest, code: E
 ) -> None:
-    (told,) = client.ask(request_).results
-    assert told.error_code == code
+    (result,) = client.ask(request_).results
+    assert result.error_code == code
 
 
 def test_batches_that_no_producer_makes_are_refused(stage: Stage, client: Client) -> None:
@@ -382,8 +386,8 @@ def test_batches_that_no_producer_makes_are_refused(stage: Stage, client: Client
         (b"\0" * 61, E.CORRUPT_MESSAGE, -1),
         (batch_of(b"a")[:16] + b"\1" + batch_of(b"a")[17:], E.INVALID_RECORD, -1),
     ):
-        told = client.produce(batch, version=9)
-        assert (told.error_code, told.log_start_offset) == (code, start)
+        response = client.produce(batch, version=9)
+        assert (response.error_code, response.log_start_offset) == (code, start)
     assert stage.log("t").end_offset == 3
 
 
@@ -394,7 +398,7 @@ def test_an_unreadable_head_fails_the_whole_request(client: Client) -> None:
     ]
     data = TopicProduceData(name="t", partition_data=parts)
     (told,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 9).responses
-    assert [one.error_code for one in told.partition_responses] == [E.CORRUPT_MESSAGE] * 2
+    assert [response.error_code for response in told.partition_responses] == [E.CORRUPT_MESSAGE] * 2
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0" * 8 + b"\0\0\0\x50", batch_of(b"b")[:-1]])

@@ -57,7 +57,7 @@ def test_no_failing_request_does_anything_and_each_hears_nothing_but_the_error(d
     answer = me.answer() if me.answers else None
     assert codes(answer) <= {0, BUSY}
     fields = () if answer is None else type(answer).__fields__
-    if any(one.name == "error_code" and drawn.version in one.versions for one in fields):
+    if any(field.name == "error_code" and drawn.version in field.versions for field in fields):
         assert BUSY in codes(answer)
     assert (sorted(stage.broker.topics), dict(stage.broker.cluster.classic_coordinator.groups)) == before
 
@@ -67,7 +67,7 @@ def test_a_failing_produce_writes_nothing_and_the_next_one_does() -> None:
     me = stage.client()
     stage.step(FailRequests(FAILING["Produce"], ErrorCode.NOT_ENOUGH_REPLICAS, 2))
     heard = [me.produce(batch_of(b"a")) for _ in range(3)]
-    assert [(one.error_code, one.base_offset) for one in heard] == [(19, -1), (19, -1), (0, 0)]
+    assert [(response.error_code, response.base_offset) for response in heard] == [(19, -1), (19, -1), (0, 0)]
 
 
 def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
@@ -97,15 +97,15 @@ def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
 def test_a_group_request_hears_that_error(request_: Any, version: int) -> None:
     stage = Stage({"t": 1})
     stage.step(FailRequests(request_.__api_key__, ErrorCode.COORDINATOR_NOT_AVAILABLE, 1))
-    answer = stage.client().ask(request_, version)
-    assert ErrorCode.COORDINATOR_NOT_AVAILABLE in codes(answer)
+    response = stage.client().ask(request_, version)
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE in codes(response)
 
 
 def test_a_version_that_asks_by_id_too_early_hears_it_too() -> None:
     stage = Stage({"t": 1})
     stage.step(FailRequests(FAILING["Metadata"], BUSY, 1))
-    answer = stage.client().ask(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 11)
-    assert codes(answer) == {0, BUSY}
+    response = stage.client().ask(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 11)
+    assert codes(response) == {0, BUSY}
 
 
 def test_failing_ends_when_it_is_told_to() -> None:

@@ -208,8 +208,8 @@ class Transacting(RuleBasedStateMachine):
     @rule(partition=st.sampled_from(PARTITIONS))
     def plain(self, partition: int) -> None:
         value = self.value()
-        answer = self.client.produce(batch_of(value), partition=partition)
-        self.log[partition][answer.base_offset] = Written(value, None)
+        response = self.client.produce(batch_of(value), partition=partition)
+        self.log[partition][response.base_offset] = Written(value, None)
 
     @rule(ms=st.sampled_from([1, TIMEOUT // 2, TIMEOUT, TIMEOUT + 1]))
     def wait(self, ms: int) -> None:
@@ -237,9 +237,9 @@ class Transacting(RuleBasedStateMachine):
             )
             for offset in ends[-6:]:
                 wanted = [
-                    one.value
-                    for at, one in sorted(self.log[partition].items())
-                    if offset <= at < end and (one.fate is None or one.fate.committed)
+                    entry.value
+                    for at, entry in sorted(self.log[partition].items())
+                    if offset <= at < end and (entry.fate is None or entry.fate.committed)
                 ]
                 assert read_committed(self.client, offset=offset, partition=partition) == wanted
 
@@ -249,8 +249,8 @@ class Transacting(RuleBasedStateMachine):
             data = read_partition(self.client, self.start[partition], partition=partition)
             undecided = [
                 at
-                for at, one in self.log[partition].items()
-                if one.fate is not None and one.fate.committed is None
+                for at, entry in self.log[partition].items()
+                if entry.fate is not None and entry.fate.committed is None
             ]
             first = min(undecided, default=data.high_watermark)
             assert data.last_stable_offset == max(first, self.start[partition])
@@ -346,7 +346,7 @@ def _marks_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> N
 
 
 def _marks_no_offsets(self: Broker, wanted: WriteMarkers, now: int) -> None:
-    kept = tuple(one for one in wanted.partitions if one[0] == "t")
+    kept = tuple(partition for partition in wanted.partitions if partition[0] == "t")
     _MARK(self, msgspec.structs.replace(wanted, partitions=kept), now)
 
 
@@ -365,7 +365,7 @@ def _any_epoch(txn: Any, producer_id: int, epoch: int) -> E:
 
 
 def _forgets_older(self: PartitionTransactions, start: int, end: int) -> Any:
-    return [one for one in _ABORTED(self, start, end) if one.first_offset >= start]
+    return [entry for entry in _ABORTED(self, start, end) if entry.first_offset >= start]
 
 
 def _never_a_duplicate(self: PartitionProducers, *args: Any, **kwargs: Any) -> Any:
@@ -437,4 +437,6 @@ def test_a_mutant_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         # The first ones mostly do; rules that are switched off for an example may not.
         explore(1500, mutant=True)
     several = found.value.exceptions if isinstance(found.value, ExceptionGroup) else (found.value,)
-    assert all(isinstance(one, AssertionError) for one in several), several  # else the mutant is out of date
+    assert all(isinstance(error, AssertionError) for error in several), (
+        several
+    )  # else the mutant is out of date

@@ -40,11 +40,11 @@ def test_a_listener_takes_records_of_the_day_to_which_its_machine_woke(
         for hours in (0, 9, -9):
             with monkeypatch.context() as clock:
                 clock.setattr("time.time_ns", lambda night=hours: day() + night * HOUR * 1_000_000)
-                made = batch_of(b"x", timestamps=[time.time_ns() // 1_000_000])
-                part = [PartitionProduceData(index=0, records=made)]
+                batch = batch_of(b"x", timestamps=[time.time_ns() // 1_000_000])
+                part = [PartitionProduceData(index=0, records=batch)]
                 data = [TopicProduceData(name="t", partition_data=part)]
-                answer = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
-                assert answer.responses[0].partition_responses[0].error_code == 0
+                response = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
+                assert response.responses[0].partition_responses[0].error_code == 0
 
 
 def test_no_record_may_be_much_later_than_the_day(stage: Stage) -> None:

@@ -45,9 +45,9 @@ def producer(stage: Stage) -> TransactionalProducer:
 
 
 def latest(client: Client, *, isolation: int, timestamp: int = -1) -> int:
-    one = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation, topics=[ListOffsetsTopic(name="t", partitions=[one])]
+        replica_id=-1, isolation_level=isolation, topics=[ListOffsetsTopic(name="t", partitions=[partition])]
     )
     offset: int = client.ask(request).topics[0].partitions[0].offset
     return offset
@@ -95,11 +95,14 @@ def test_what_was_aborted_is_told_to_those_who_need_it(
     other.write(b"c")
     other.end(committed=False)
     assert read_committed(client) == [b"plain"]
-    told = [[one.first_offset for one in read_partition(client, at).aborted_transactions] for at in range(7)]
+    told = [
+        [aborted.first_offset for aborted in read_partition(client, at).aborted_transactions]
+        for at in range(7)
+    ]
     assert told == [[0, 4], [0, 4], [0, 4], [4], [4], [4], []]
     assert read_partition(client, isolation=0).aborted_transactions is None
     small = read_partition(client, max_bytes=1)
-    assert [one.first_offset for one in small.aborted_transactions] == [0]
+    assert [aborted.first_offset for aborted in small.aborted_transactions] == [0]
 
 
 @pytest.mark.rule("X5")
@@ -153,13 +156,13 @@ def test_deleted_records_are_never_the_last_stable_offset(
 ) -> None:
     producer.write(b"a")
     producer.write(b"b")
-    one = DeleteRecordsPartition(partition_index=0, offset=1)
-    topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+    partition = DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
     client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
     assert read_partition(client, 1).last_stable_offset == 1
     producer.end(committed=False)
     assert len(read_partition(client, 1).aborted_transactions) == 1
-    one.offset = -1
+    partition.offset = -1
     client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
     assert read_partition(client, 3).aborted_transactions == []
 
@@ -272,7 +275,7 @@ def test_two_producers_in_one_request_are_refused_and_with_them_all_that_is_in_i
         topic_data=[TopicProduceData(name="t", partition_data=parts)],
     )
     answers = client.ask(request, 12).responses[0].partition_responses
-    assert [one.error_code for one in answers] == [E.INVALID_PRODUCER_ID_MAPPING] * 4
+    assert [response.error_code for response in answers] == [E.INVALID_PRODUCER_ID_MAPPING] * 4
 
 
 def test_a_topic_that_was_deleted_keeps_no_transaction_open(
@@ -345,7 +348,9 @@ def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Clien
         for action in told.actions
         if isinstance(action, WriteMarkers)
     ]
-    assert [(one.committed, one.reason) for one in markers] == [(False, "open for longer than 5000 ms")]
+    assert [(marker.committed, marker.reason) for marker in markers] == [
+        (False, "open for longer than 5000 ms")
+    ]
 
 
 def test_an_end_fails_when_the_operator_says_so(
@@ -367,8 +372,8 @@ def test_every_request_of_transactions_can_fail(key: int) -> None:
 def test_the_second_version_of_transactions_is_finalized_where_it_is_served() -> None:
     hello = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     stage = Stage()
-    answer = stage.client().ask(hello, 4)
-    assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [
+    response = stage.client().ask(hello, 4)
+    assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
         ("transaction.version", 2)
     ]
     stage.broker.apis[26].max_version = 4

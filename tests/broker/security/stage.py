@@ -61,13 +61,13 @@ class LoginStage:
 
     def log_in(self, client: SaslClient) -> Any:
         """The last answer."""
-        answer = self.ask(SaslHandshakeRequest(mechanism=client.mechanism), 1)
+        response = self.ask(SaslHandshakeRequest(mechanism=client.mechanism), 1)
         data: bytes | None = client.begin()
-        while data is not None and answer is not None and not answer.error_code:
-            answer = self.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
-            if answer is not None and not answer.error_code:
-                data = client.answer(bytes(answer.auth_bytes))
-        return answer
+        while data is not None and response is not None and not response.error_code:
+            response = self.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
+            if response is not None and not response.error_code:
+                data = client.answer(bytes(response.auth_bytes))
+        return response
 
     def alice(self, mechanism: str = "SCRAM-SHA-256") -> Any:
         return self.log_in(ScramClient(mechanism, "alice", PASSWORD, "nonce"))

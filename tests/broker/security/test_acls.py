@@ -97,7 +97,7 @@ RULES = st.builds(
 
 @given(
     st.lists(RULES),
-    RULES.map(lambda one: one._replace(permission=DENY)),
+    RULES.map(lambda entry: entry._replace(permission=DENY)),
     st.sampled_from([Op.READ, Op.WRITE]),
 )
 def test_forbidding_more_never_allows_more(rules: list[Acl], deny: Acl, operation: Op) -> None:

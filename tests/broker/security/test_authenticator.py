@@ -44,8 +44,8 @@ def test_a_listener_without_sasl_says_so() -> None:
 
 def test_a_mechanism_that_is_not_there_is_refused_with_those_that_are() -> None:
     stage = LoginStage(sasl_enabled_mechanisms="PLAIN,OAUTHBEARER")
-    answer = stage.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
-    assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN"])
+    response = stage.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+    assert (response.error_code, response.mechanisms) == (33, ["PLAIN"])
     assert stage.closed
 
 
@@ -60,7 +60,7 @@ def test_what_is_asked_in_the_middle_of_a_login_ends_it(request_: Message) -> No
 def test_a_stranger_asks_for_the_versions_once() -> None:
     stage = LoginStage()
     odd = ApiVersionsRequest(client_software_name="!", client_software_version="1")
-    assert [stage.ask(one, 3).error_code for one in (odd, ApiVersionsRequest())] == [42, 42]
+    assert [stage.ask(entry, 3).error_code for entry in (odd, ApiVersionsRequest())] == [42, 42]
     known = ApiVersionsRequest(client_software_name="kproto", client_software_version="1")
     assert stage.ask(known, 3).error_code == 0
     assert stage.ask(known, 3) is None
@@ -103,9 +103,9 @@ def test_the_messages_of_version_0_have_no_headers() -> None:
     client = ScramClient("SCRAM-SHA-256", "alice", PASSWORD, "n")
     assert stage.ask(SaslHandshakeRequest(mechanism=client.mechanism), 0).error_code == 0
     [challenge] = stage.step(FrameReceived(1, client.begin(), RANDOM))
-    answer = client.answer(challenge)
-    assert answer is not None
-    [last] = stage.step(FrameReceived(1, answer, RANDOM))
+    response = client.answer(challenge)
+    assert response is not None
+    [last] = stage.step(FrameReceived(1, response, RANDOM))
     assert client.answer(last) is None
     assert stage.metadata().brokers
 
@@ -129,8 +129,8 @@ def test_nobody_renews_twice_within_a_second() -> None:
     stage.alice()
     assert stage.alice().error_code == 0  # the first renewal may come at once
     stage.now += 999
-    answer = stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-    assert (answer.error_code, answer.mechanisms) == (34, [])
+    response = stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+    assert (response.error_code, response.mechanisms) == (34, [])
     assert stage.metadata().brokers
     stage.now += 1
     assert stage.alice().error_code == 0

@@ -95,7 +95,7 @@ def test_a_certificate_is_who_comes(server: Any, files: Certificates) -> None:
     how = options("SSL", "", files)
     with Cluster(server.places["SSL"], ssl_certfile=files.client, **how) as cluster:
         cluster.topics()
-        names = {one.principal for one in server.broker.connections.values()}
+        names = {connection.principal for connection in server.broker.connections.values()}
     assert any(name.startswith("User:CN=client,") for name in names)
 
 
