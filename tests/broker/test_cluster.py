@@ -40,14 +40,14 @@ from tests.broker.stage import TwoBrokers, batch_of, fetch_request, fetch_topic,
 from tests.rules import rule
 
 
-def test_both_brokers_tell_the_same_of_the_cluster(two_brokers: TwoBrokers) -> None:
+def test_both_brokers_return_the_same_metadata(two_brokers: TwoBrokers) -> None:
     told = [two_brokers.ask(node, MetadataRequest(topics=None), 12) for node in (1, 2)]
     assert told[0] == told[1]
     assert [(broker.node_id, broker.host) for broker in told[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
     assert [partition.leader_id for partition in told[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
 
 
-def test_only_the_leader_takes_records_and_gives_them(two_brokers: TwoBrokers) -> None:
+def test_only_the_leader_serves_produce_and_fetch(two_brokers: TwoBrokers) -> None:
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     codes = []
     for node in (2, 1):
@@ -58,7 +58,7 @@ def test_only_the_leader_takes_records_and_gives_them(two_brokers: TwoBrokers) -
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]
 
 
-def test_a_fetch_that_waits_hears_that_the_leader_moved(two_brokers: TwoBrokers) -> None:
+def test_a_delayed_fetch_is_answered_when_the_leader_moves(two_brokers: TwoBrokers) -> None:
     assert two_brokers.ask(1, fetch_request(fetch_topic(epoch=0), wait=10_000), 12) is None
     two_brokers.step(1, ElectLeader("t", 0, 2))
     answer = two_brokers.answers[two_brokers.conns[1]]
@@ -67,7 +67,7 @@ def test_a_fetch_that_waits_hears_that_the_leader_moved(two_brokers: TwoBrokers)
 
 
 @rule("R7", "R170")
-def test_a_group_is_looked_up_where_it_is_now(two_brokers: TwoBrokers) -> None:
+def test_find_coordinator_returns_the_current_coordinator(two_brokers: TwoBrokers) -> None:
     def place() -> int:
         response = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
         return response.coordinators[0].node_id  # type: ignore[union-attr]
@@ -77,14 +77,14 @@ def test_a_group_is_looked_up_where_it_is_now(two_brokers: TwoBrokers) -> None:
     assert (before, place()) == (1, 2)
 
 
-def test_a_broker_that_is_not_the_coordinator_says_so(two_brokers: TwoBrokers) -> None:
+def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None:
     beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
     assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[union-attr]
 
 
 @rule("R4", "R104")
 @pytest.mark.parametrize("version", [1, 5, 8])
-def test_offsets_are_refused_by_who_is_not_the_coordinator(two_brokers: TwoBrokers, version: int) -> None:
+def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: int) -> None:
     """Empty offsets would be read as "never committed"."""
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (
@@ -102,7 +102,7 @@ def test_offsets_are_refused_by_who_is_not_the_coordinator(two_brokers: TwoBroke
 
 
 @rule("R171")
-def test_a_new_coordinator_has_to_load_the_group_first(two_brokers: TwoBrokers) -> None:
+def test_a_new_coordinator_loads_the_group_first(two_brokers: TwoBrokers) -> None:
     two_brokers.step(1, MoveCoordinator("f", 2, 50))
     beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
     assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ def test_a_new_coordinator_has_to_load_the_group_first(two_brokers: TwoBrokers) 
 
 
 @rule("R175", "R179")
-def test_members_that_wait_hear_that_the_coordinator_moved(two_brokers: TwoBrokers) -> None:
+def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: TwoBrokers) -> None:
     assert two_brokers.ask(1, join_request("", group="f"), 3) is None
     two_brokers.step(1, Tick())
     first = two_brokers.answers[two_brokers.conns[1]]
@@ -159,7 +159,7 @@ def test_each_broker_lists_its_own_groups(two_brokers: TwoBrokers) -> None:
         assert (listed.error_code, [group.group_id for group in listed.groups]) == (0, [mine])
 
 
-def test_a_broker_that_still_reads_a_group_lists_none(two_brokers: TwoBrokers) -> None:
+def test_a_broker_that_loads_a_group_lists_none(two_brokers: TwoBrokers) -> None:
     founded(two_brokers)
     two_brokers.step(1, MoveCoordinator(FIRSTS, 2, 50))
     assert said(two_brokers, 2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -168,7 +168,7 @@ def test_a_broker_that_still_reads_a_group_lists_none(two_brokers: TwoBrokers) -
     assert len(said(two_brokers, 2, ListGroupsRequest(), 5).groups) == 2
 
 
-def test_of_several_groups_each_is_done_where_it_is(two_brokers: TwoBrokers) -> None:
+def test_a_request_for_several_groups_is_served_for_the_own_ones(two_brokers: TwoBrokers) -> None:
     founded(two_brokers)
     both, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
     described = said(two_brokers, 1, DescribeGroupsRequest(groups=both), 5).groups
@@ -185,7 +185,7 @@ def test_of_several_groups_each_is_done_where_it_is(two_brokers: TwoBrokers) -> 
     assert list(two_brokers.cluster.classic_coordinator.groups) == [SECONDS]
 
 
-def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two_brokers: TwoBrokers) -> None:
+def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBrokers) -> None:
     two_brokers.cluster.move_coordinators(1, 2)
     del two_brokers.cluster.nodes[1]
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
@@ -220,7 +220,7 @@ def test_transactional_ids_are_spread_over_the_brokers(two_brokers: TwoBrokers) 
     }  # fmt: skip
 
 
-def test_each_broker_tells_of_its_own_transactions(two_brokers: TwoBrokers) -> None:
+def test_each_broker_lists_its_own_transactions(two_brokers: TwoBrokers) -> None:
     said(two_brokers, 1, naming(ON_ONE), 4)
     said(two_brokers, 2, naming(ON_TWO), 4)
     for node, mine in ((1, ON_ONE), (2, ON_TWO)):
@@ -236,14 +236,14 @@ def test_each_broker_tells_of_its_own_transactions(two_brokers: TwoBrokers) -> N
         ]
 
 
-def test_another_broker_takes_over_the_transactions_of_one(two_brokers: TwoBrokers) -> None:
+def test_transactions_move_to_another_broker(two_brokers: TwoBrokers) -> None:
     said(two_brokers, 1, naming(ON_ONE), 4)
     two_brokers.cluster.move_coordinators(1, 2)
     assert said(two_brokers, 2, naming(ON_ONE), 4).producer_epoch == 1
     assert said(two_brokers, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_marker_wakes_who_reads_at_another_broker(two_brokers: TwoBrokers) -> None:
+def test_a_marker_completes_a_fetch_on_another_broker(two_brokers: TwoBrokers) -> None:
     named = said(two_brokers, 1, naming(ON_ONE), 4)
     producer = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
     batch = batch_of(b"a", base_sequence=0, is_transactional=True, **producer)
@@ -258,7 +258,7 @@ def test_a_marker_wakes_who_reads_at_another_broker(two_brokers: TwoBrokers) -> 
     assert (read.last_stable_offset, bool(read.records)) == (2, True)
 
 
-def test_who_writes_at_the_wrong_broker_hears_who_leads(two_brokers: TwoBrokers) -> None:
+def test_a_produce_to_the_wrong_broker_is_answered_with_the_leader(two_brokers: TwoBrokers) -> None:
     """KIP-951."""
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     for version in (9, 10, 12):
@@ -297,7 +297,7 @@ def placed(two_brokers: TwoBrokers) -> list[tuple[int, list[int], list[int], lis
     ]
 
 
-def test_a_topic_has_as_many_replicas_as_it_was_made_with(two_brokers: TwoBrokers) -> None:
+def test_a_topic_has_the_requested_replication_factor(two_brokers: TwoBrokers) -> None:
     response = said(two_brokers, 1, creating(2), 7)
     assert (response.topics[0].error_code, response.topics[0].replication_factor) == (0, 2)
     assert placed(two_brokers) == [(1, [1, 2], [1, 2], []), (2, [2, 1], [2, 1], []), (1, [1, 2], [1, 2], [])]
@@ -307,21 +307,21 @@ def test_a_topic_has_as_many_replicas_as_it_was_made_with(two_brokers: TwoBroker
     assert placed(two_brokers)[0] == (2, [1, 2], [2], [1])
 
 
-def test_there_are_no_more_replicas_than_brokers(two_brokers: TwoBrokers) -> None:
+def test_more_replicas_than_brokers_are_refused(two_brokers: TwoBrokers) -> None:
     response = said(two_brokers, 1, creating(3), 7)
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "2 brokers" in response.topics[0].error_message
 
 
 @pytest.mark.parametrize("assigned", [([1, 1],), ([1, 3],), ([1], [1, 2]), ([],)])
-def test_replicas_are_brokers_each_once_and_as_many_for_all(
+def test_an_invalid_replica_assignment_is_refused(
     two_brokers: TwoBrokers, assigned: tuple[list[int], ...]
 ) -> None:
     response = said(two_brokers, 1, creating(-1, *assigned), 7)
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_replicas_that_a_client_chose_are_taken_and_new_partitions_have_as_many(
+def test_new_partitions_have_as_many_replicas_as_the_assigned_ones(
     two_brokers: TwoBrokers,
 ) -> None:
     response = said(two_brokers, 1, creating(-1, [2, 1]), 7)

@@ -66,7 +66,7 @@ def held(stage: Stage) -> list[tuple[int, str, str | None]]:
     ]
 
 
-def test_the_last_value_of_each_key_stays_where_it_was(stage: Stage, client: Client) -> None:
+def test_the_last_value_of_each_key_keeps_its_offset(stage: Stage, client: Client) -> None:
     write(client, ("a", "1"), ("b", "1"), ("a", "2"))
     write(client, ("c", "1"), ("a", "3"))
     stage.step(CleanLogs())
@@ -75,7 +75,7 @@ def test_the_last_value_of_each_key_stays_where_it_was(stage: Stage, client: Cli
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_what_is_left_of_a_batch_keeps_its_head(stage: Stage, client: Client, compression: str) -> None:
+def test_a_compacted_batch_keeps_its_header(stage: Stage, client: Client, compression: str) -> None:
     write(client, ("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), compression=compression)
     write(client, ("c", "2"))
     stage.step(CleanLogs())
@@ -85,9 +85,7 @@ def test_what_is_left_of_a_batch_keeps_its_head(stage: Stage, client: Client, co
     assert first.crc_ok
 
 
-def test_a_batch_with_nothing_left_is_gone_and_a_fetch_goes_on_behind_it(
-    stage: Stage, client: Client
-) -> None:
+def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Client) -> None:
     for value in "123":
         write(client, ("a", value))
     write(client, ("b", "1"))
@@ -99,7 +97,7 @@ def test_a_batch_with_nothing_left_is_gone_and_a_fetch_goes_on_behind_it(
         assert [record.offset for record in rows(data.records or b"")] == [2, 3]
 
 
-def test_the_active_segment_is_left_alone(stage: Stage, client: Client) -> None:
+def test_the_active_segment_is_not_compacted(stage: Stage, client: Client) -> None:
     """Unless somebody asks for it."""
     configured(stage, min_cleanable_dirty_ratio=0)
     for value in "123":
@@ -111,7 +109,7 @@ def test_the_active_segment_is_left_alone(stage: Stage, client: Client) -> None:
     assert held(stage) == [(2, "a", "3")]
 
 
-def test_every_backoff_the_dirty_ratio_is_looked_at(stage: Stage, client: Client) -> None:
+def test_the_dirty_ratio_is_checked_at_every_backoff(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=10)
     for value in "12345":
         stage.now += 20
@@ -129,7 +127,7 @@ def test_every_backoff_the_dirty_ratio_is_looked_at(stage: Stage, client: Client
     assert held(stage) == [(5, "a", "6"), (6, "a", "7")]
 
 
-def test_a_lag_keeps_what_is_new_and_another_one_cleans_what_is_old(stage: Stage, client: Client) -> None:
+def test_the_minimum_lag_delays_and_the_maximum_lag_forces_compaction(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=10, min_compaction_lag_ms=1_000, min_cleanable_dirty_ratio=1)
     for value in "123":
         stage.now += 20
@@ -146,7 +144,7 @@ def test_a_lag_keeps_what_is_new_and_another_one_cleans_what_is_old(stage: Stage
     assert len(held(stage)) == 1
 
 
-def test_a_tombstone_stays_for_a_while(stage: Stage, client: Client) -> None:
+def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Client) -> None:
     configured(stage, delete_retention_ms=1_000)
     write(client, ("a", "1"), ("b", "1"))
     write(client, ("a", None), ("c", "1"))
@@ -161,7 +159,7 @@ def test_a_tombstone_stays_for_a_while(stage: Stage, client: Client) -> None:
     assert held(stage) == [(1, "b", "1"), (3, "c", "1")]
 
 
-def test_tombstones_can_stay_for_ever(stage: Stage, client: Client) -> None:
+def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
     """delete.retention.ms at its largest: their end is no time that a batch can have."""
     configured(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
@@ -173,7 +171,7 @@ def test_tombstones_can_stay_for_ever(stage: Stage, client: Client) -> None:
     assert [batch.delete_horizon_ms for batch in stage.log("t").all_batches()] == [None]
 
 
-def test_what_no_batch_can_have_is_not_written_again(stage: Stage, client: Client) -> None:
+def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
     """A producer's own mistake, with a right CRC: all its records say that they are the first."""
     batch = bytearray(keyed(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
@@ -186,7 +184,7 @@ def test_what_no_batch_can_have_is_not_written_again(stage: Stage, client: Clien
     assert held(stage) == [(0, "a", "1"), (0, "a", "2"), (2, "b", "1"), (5, "b", "4")]
 
 
-def test_a_log_of_tombstones_keeps_its_last_batch_empty(stage: Stage, client: Client) -> None:
+def test_the_last_compacted_batch_is_kept_without_records(stage: Stage, client: Client) -> None:
     configured(stage, delete_retention_ms=0)
     write(client, ("a", None), ("b", None))
     write(client, ("c", None))
@@ -198,7 +196,7 @@ def test_a_log_of_tombstones_keeps_its_last_batch_empty(stage: Stage, client: Cl
     assert held(stage) == [(3, "d", "1")]
 
 
-def test_the_last_batch_of_a_producer_stays_without_its_records(stage: Stage, client: Client) -> None:
+def test_the_last_batch_of_a_producer_is_kept_without_records(stage: Stage, client: Client) -> None:
     write(client, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
     write(client, ("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
     write(client, ("a", "3"))
@@ -211,7 +209,7 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(stage: Stage, cl
     ]
 
 
-def test_records_without_a_key_go(stage: Stage, client: Client) -> None:
+def test_records_without_a_key_are_removed(stage: Stage, client: Client) -> None:
     configured(stage, cleanup_policy="delete")
     batch = encode_batch([Record(0, stage.now, None, b"x"), Record(1, stage.now, b"a", b"1")])
     assert client.produce(batch).error_code == 0
@@ -252,7 +250,7 @@ def shape(stage: Stage) -> list[tuple[int, str]]:
     ]
 
 
-def test_what_is_not_stable_is_left_alone(stage: Stage, client: Client) -> None:
+def test_unstable_records_are_not_compacted(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=10)
     write(client, ("a", "1"))
     stage.now += 20
@@ -266,7 +264,7 @@ def test_what_is_not_stable_is_left_alone(stage: Stage, client: Client) -> None:
     assert held(stage) == [(1, "a", "2")]
 
 
-def test_what_was_aborted_goes_and_hides_nothing(stage: Stage, client: Client) -> None:
+def test_aborted_records_are_removed_and_hide_no_value(stage: Stage, client: Client) -> None:
     write(client, ("a", "1"))
     transacted(stage, TransactionalProducer(stage), "2", "3", commits=False)
     write(client, ("b", "1"))
@@ -276,7 +274,7 @@ def test_what_was_aborted_goes_and_hides_nothing(stage: Stage, client: Client) -
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_marker_goes_a_while_after_its_transaction(stage: Stage, client: Client, commits: bool) -> None:
+def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Client, commits: bool) -> None:
     configured(stage, delete_retention_ms=1_000)
     producer = TransactionalProducer(stage)
     transacted(stage, producer, "1", commits=commits)
@@ -294,7 +292,9 @@ def test_a_marker_goes_a_while_after_its_transaction(stage: Stage, client: Clien
     assert shape(stage) == [(3, "data"), (4, "marker"), (5, "data")]
 
 
-def test_a_cut_behind_compacted_markers_finds_what_is_open(stage: Stage, client: Client) -> None:
+def test_a_truncation_after_compacted_markers_finds_ongoing_transactions(
+    stage: Stage, client: Client
+) -> None:
     configured(stage, delete_retention_ms=0)
     transacted(stage, TransactionalProducer(stage), "1", commits=False)
     for _ in range(3):
@@ -318,7 +318,7 @@ CLEANINGS = st.lists(st.integers(0, 8), max_size=3)
 
 
 @given(WRITTEN, CLEANINGS)
-def test_who_reads_a_compacted_log_ends_with_the_same_table(
+def test_compaction_does_not_change_the_table_of_a_reader(
     written: list[list[Pair]], cleanings: list[int]
 ) -> None:
     """However often it was gone over, and offsets still grow; what is there has its old offset."""
@@ -397,9 +397,7 @@ MUTANTS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("where", "mutant"), MUTANTS)
-def test_a_cleaner_that_is_broken_is_found_out(
-    monkeypatch: pytest.MonkeyPatch, where: str, mutant: Any
-) -> None:
+def test_mutants_of_the_cleaner_are_killed(monkeypatch: pytest.MonkeyPatch, where: str, mutant: Any) -> None:
     @settings(
         phases=[Phase.generate],
         database=None,

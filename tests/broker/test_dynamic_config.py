@@ -45,7 +45,7 @@ def told(client: Client, broker: str = "1", kind: int = 4) -> dict[str, Any]:
     return {config.name: config for config in client.ask(request).results[0].configs}
 
 
-def test_what_is_set_takes_effect_and_is_taken_back(client: Client) -> None:
+def test_a_dynamic_config_takes_effect_and_can_be_removed(client: Client) -> None:
     large = batch_of(b"x" * 6000)
     assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
     assert altered(client, "message.max.bytes", " 9000 ")[0] == 0
@@ -54,12 +54,12 @@ def test_what_is_set_takes_effect_and_is_taken_back(client: Client) -> None:
     assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
 
 
-def test_records_are_stamped_as_it_was_set_last(stage: Stage, client: Client) -> None:
+def test_the_timestamp_type_takes_effect_immediately(stage: Stage, client: Client) -> None:
     altered(client, "log.message.timestamp.type", "LogAppendTime", broker="")
     assert client.produce(batch_of(b"x")).log_append_time_ms == stage.now
 
 
-def test_one_broker_goes_before_all_and_all_before_the_start(client: Client) -> None:
+def test_a_value_for_one_broker_has_precedence(client: Client) -> None:
     values: list[tuple[str, str]] = [("", "7000"), ("1", "8000")]
     for broker, value in values:
         altered(client, "message.max.bytes", value, broker=broker)
@@ -73,14 +73,14 @@ def test_one_broker_goes_before_all_and_all_before_the_start(client: Client) -> 
     assert topic.synonyms[0].name == "message.max.bytes"
 
 
-def test_of_all_brokers_only_that_is_told_which_was_set_for_all(client: Client) -> None:
+def test_configs_for_all_brokers_are_described_if_they_are_set(client: Client) -> None:
     assert told(client, "") == {}
     altered(client, "message.max.bytes", "7000", broker="")
     (one,) = told(client, "").values()
     assert (one.value, one.config_source, [synonym.source for synonym in one.synonyms]) == ("7000", 3, [3])
 
 
-def test_what_takes_effect_at_the_start_only_is_refused_and_read_only(client: Client) -> None:
+def test_static_configs_are_read_only(client: Client) -> None:
     for name, one in told(client).items():
         code, why = altered(client, name, one.value, only=True)
         assert (code, one.read_only) == ((0, False) if name in DYNAMIC else (E.INVALID_REQUEST, True))
@@ -104,7 +104,7 @@ def test_what_takes_effect_at_the_start_only_is_refused_and_read_only(client: Cl
         ("num.partitions", None, "1", DELETE, E.NONE),
     ],
 )
-def test_what_cant_be_set_is_refused(
+def test_an_invalid_dynamic_change_is_refused(
     client: Client, name: str, value: str | None, broker: str, how: int, code: E
 ) -> None:
     before = told(client)
@@ -112,19 +112,19 @@ def test_what_cant_be_set_is_refused(
     assert told(client) == before
 
 
-def test_nothing_changes_where_it_is_only_validated(client: Client) -> None:
+def test_validate_only_changes_no_broker_config(client: Client) -> None:
     assert altered(client, "message.max.bytes", "7000", only=True)[0] == 0
     assert told(client)["message.max.bytes"].value == "5000"
 
 
-def test_a_broker_that_comes_back_acts_by_what_was_set() -> None:
+def test_a_restarted_broker_uses_the_dynamic_configs() -> None:
     settings, node = Settings.from_properties({}), Node(1, "one", 9092)
     cluster = Cluster(settings, [node])
     cluster.dynamic.set("1", {"message.max.bytes": "7000"})
     assert Broker(settings, node, served(), cluster=cluster).settings.message_max_bytes == 7000
 
 
-def test_producers_are_forgotten_after_the_time_that_was_set(stage: Stage, client: Client) -> None:
+def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
     client.produce(batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=0))
     altered(client, "producer.id.expiration.ms", "1")
     stage.wait(2 * 600_000)
@@ -132,7 +132,7 @@ def test_producers_are_forgotten_after_the_time_that_was_set(stage: Stage, clien
     assert stage.topic("t").partitions[0].producers.active() == []
 
 
-def test_a_config_says_whether_it_does_anything(client: Client) -> None:
+def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -> None:
     """Who sets one that does nothing here may find out."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)

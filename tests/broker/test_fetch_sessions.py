@@ -36,12 +36,12 @@ def said(response: FetchResponse) -> list[int]:
     return [data.partition_index for data in partitions_of(response)]
 
 
-def test_a_fetch_without_a_session_opens_none(stage: Stage, client: Client) -> None:
+def test_a_fetch_without_a_session_opens_no_session(stage: Stage, client: Client) -> None:
     assert client.fetch(fetch_request(fetch_topic(), wait=0)).session_id == 0
     assert len(stage.broker.fetch_sessions) == 0
 
 
-def test_the_first_answer_of_a_session_speaks_of_every_partition(client: Client) -> None:
+def test_the_first_response_of_a_session_has_every_partition(client: Client) -> None:
     assert said(
         client.fetch(
             fetch_request(fetch_topic(partition=0), fetch_topic(partition=1), session=(0, 0), wait=0)
@@ -52,7 +52,7 @@ def test_the_first_answer_of_a_session_speaks_of_every_partition(client: Client)
     ]
 
 
-def test_later_requests_need_not_name_the_partitions(client: Client, producer: Client) -> None:
+def test_later_requests_omit_the_partitions(client: Client, producer: Client) -> None:
     session = opened(client, 0, 1)
     producer.produce(batch_of(b"a"), partition=1)
     response = client.fetch(fetch_request(session=(session, 1)))
@@ -60,12 +60,12 @@ def test_later_requests_need_not_name_the_partitions(client: Client, producer: C
     assert [(data.partition_index, values_of(data)) for data in partitions_of(response)] == [(1, [b"a"])]
 
 
-def test_partitions_without_news_are_left_out(client: Client) -> None:
+def test_unchanged_partitions_are_omitted(client: Client) -> None:
     session = opened(client, 0, 1)
     assert said(client.fetch(fetch_request(session=(session, 1), wait=0))) == []
 
 
-def test_a_new_position_counts_from_then_on(client: Client, producer: Client) -> None:
+def test_a_new_position_is_remembered(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     producer.produce(batch_of(b"b"))
     session = opened(client, 0)
@@ -74,7 +74,7 @@ def test_a_new_position_counts_from_then_on(client: Client, producer: Client) ->
     assert said(client.fetch(fetch_request(fetch_topic(2), session=(session, 2), wait=0))) == []
 
 
-def test_records_are_sent_again_until_the_position_moves(client: Client, producer: Client) -> None:
+def test_records_are_returned_again_until_the_position_moves(client: Client, producer: Client) -> None:
     session = opened(client, 0)
     producer.produce(batch_of(b"a"))
     for epoch in (1, 2):
@@ -82,7 +82,7 @@ def test_records_are_sent_again_until_the_position_moves(client: Client, produce
         assert values_of(data) == [b"a"]
 
 
-def test_who_read_what_was_cut_off_is_told_where_to_go(
+def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
     """The log was cut (KIP-595) and is as long as before: that is all there is to say of it."""
@@ -99,7 +99,7 @@ def test_who_read_what_was_cut_off_is_told_where_to_go(
 
 
 @pytest.mark.parametrize("session", [0, -1])
-def test_a_topic_that_goes_is_known_by_its_name_to_who_fetches_by_its_id(
+def test_a_session_remembers_the_name_of_a_deleted_topic_id(
     stage: Stage, client: Client, session: int
 ) -> None:
     """Kafka reads a topic's name when a fetch or its session first names the id, and keeps it."""
@@ -125,19 +125,19 @@ def codes(response: FetchResponse) -> list[int]:
     return [data.error_code for data in partitions_of(response)]
 
 
-def test_a_partition_can_join_later(client: Client, producer: Client) -> None:
+def test_a_partition_can_be_added_later(client: Client, producer: Client) -> None:
     session = opened(client, 0)
     producer.produce(batch_of(b"a"), partition=2)
     assert said(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1)))) == [2]
 
 
-def test_a_partition_that_joined_is_spoken_of_once_even_when_it_is_empty(client: Client) -> None:
+def test_an_added_empty_partition_is_answered_once(client: Client) -> None:
     session = opened(client, 0)
     assert said(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1), wait=0))) == [2]
     assert said(client.fetch(fetch_request(session=(session, 2), wait=0))) == []
 
 
-def test_a_forgotten_partition_is_not_read_any_more(client: Client, producer: Client) -> None:
+def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> None:
     session = opened(client, 0, 1)
     for partition in (0, 1):
         producer.produce(batch_of(b"a"), partition=partition)
@@ -145,9 +145,7 @@ def test_a_forgotten_partition_is_not_read_any_more(client: Client, producer: Cl
     assert said(client.fetch(fetch_request(session=(session, 1), forget=forget))) == [1]
 
 
-def test_a_fetch_that_waits_while_a_later_one_forgets_its_partition_is_answered_without_it(
-    stage: Stage, client: Client
-) -> None:
+def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
     """The client's connection broke, unseen by the broker, and it goes on with its session on another one."""
     session = opened(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)
@@ -158,7 +156,7 @@ def test_a_fetch_that_waits_while_a_later_one_forgets_its_partition_is_answered_
     assert said(client.answer()) == []
 
 
-def test_a_session_that_forgets_everything_ends(stage: Stage, client: Client) -> None:
+def test_a_session_without_partitions_is_closed(stage: Stage, client: Client) -> None:
     session = opened(client, 0)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     response = client.fetch(fetch_request(session=(session, 1), forget=forget))
@@ -166,7 +164,7 @@ def test_a_session_that_forgets_everything_ends(stage: Stage, client: Client) ->
     assert len(stage.broker.fetch_sessions) == 0
 
 
-def test_a_moved_log_start_is_news(stage: Stage, client: Client, producer: Client) -> None:
+def test_a_changed_log_start_offset_is_returned(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     session = opened(client, 0)
     client.fetch(fetch_request(fetch_topic(1), session=(session, 1), wait=0))
@@ -176,7 +174,7 @@ def test_a_moved_log_start_is_news(stage: Stage, client: Client, producer: Clien
     assert data.log_start_offset == 1
 
 
-def test_an_error_is_said_in_every_answer(client: Client) -> None:
+def test_an_error_is_in_every_response(client: Client) -> None:
     session = opened(client, 0)
     for epoch in (1, 2):
         request = fetch_request(fetch_topic(partition=9), session=(session, epoch), wait=10_000)
@@ -184,24 +182,24 @@ def test_an_error_is_said_in_every_answer(client: Client) -> None:
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_session_nobody_knows_is_not_found(client: Client) -> None:
+def test_an_unknown_session_is_not_found(client: Client) -> None:
     response = client.fetch(fetch_request(session=(77, 1)))
     assert (response.error_code, response.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
 @pytest.mark.parametrize("epoch", [2, 7])
-def test_an_epoch_out_of_turn_is_refused(client: Client, epoch: int) -> None:
+def test_an_unexpected_session_epoch_is_refused(client: Client, epoch: int) -> None:
     response = client.fetch(fetch_request(session=(opened(client, 0), epoch)))
     assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_after_a_refused_epoch_the_right_one_still_counts(client: Client) -> None:
+def test_the_expected_epoch_is_accepted_after_a_refused_one(client: Client) -> None:
     session = opened(client, 0)
     client.fetch(fetch_request(session=(session, 5)))
     assert client.fetch(fetch_request(session=(session, 1), wait=0)).error_code == 0
 
 
-def test_the_final_epoch_ends_the_session(stage: Stage, client: Client) -> None:
+def test_the_final_epoch_closes_the_session(stage: Stage, client: Client) -> None:
     session = opened(client, 0)
     assert client.fetch(fetch_request(session=(session, -1))).error_code == 0
     assert (
@@ -209,20 +207,20 @@ def test_the_final_epoch_ends_the_session(stage: Stage, client: Client) -> None:
     )
 
 
-def test_epoch_zero_replaces_the_session_that_it_names(stage: Stage, client: Client) -> None:
+def test_epoch_0_replaces_the_session(stage: Stage, client: Client) -> None:
     first = opened(client, 0)
     second = client.fetch(fetch_request(fetch_topic(), session=(first, 0), wait=0)).session_id
     assert second not in (0, first)
     assert len(stage.broker.fetch_sessions) == 1
 
 
-def test_a_session_of_names_cant_go_on_with_ids(client: Client) -> None:
+def test_a_session_of_names_refuses_ids(client: Client) -> None:
     session = opened(client, 0)
     response = client.fetch(fetch_request(session=(session, 1)), 13)
     assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_session_of_ids_names_topics_by_id(stage: Stage, client: Client, producer: Client) -> None:
+def test_a_session_of_ids_answers_with_ids(stage: Stage, client: Client, producer: Client) -> None:
     topic_id = stage.topic("t").id
     request = fetch_request(fetch_topic(topic_id=topic_id), session=(0, 0), wait=0)
     session = client.fetch(request, 18).session_id
@@ -233,7 +231,7 @@ def test_a_session_of_ids_names_topics_by_id(stage: Stage, client: Client, produ
     assert client.fetch(fetch_request(session=(session, 2), forget=forget), 18).session_id == 0
 
 
-def test_without_a_free_slot_the_fetch_goes_without_a_session() -> None:
+def test_without_a_free_slot_a_fetch_has_no_session() -> None:
     stage = Stage({"t": 1}, max_incremental_fetch_session_cache_slots=1)
     client = stage.client()
     opened(client, 0)
@@ -241,7 +239,7 @@ def test_without_a_free_slot_the_fetch_goes_without_a_session() -> None:
     assert (response.error_code, response.session_id, said(response)) == (0, 0, [0])
 
 
-def test_a_session_that_nobody_used_for_long_makes_room() -> None:
+def test_an_idle_session_is_evicted() -> None:
     stage = Stage({"t": 1}, max_incremental_fetch_session_cache_slots=1)
     client = stage.client()
     first = opened(client, 0)
@@ -250,7 +248,7 @@ def test_a_session_that_nobody_used_for_long_makes_room() -> None:
     assert client.fetch(fetch_request(session=(first, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_partition_that_gave_records_goes_to_the_end_of_the_line(client: Client, producer: Client) -> None:
+def test_a_partition_with_records_moves_to_the_end_of_the_order(client: Client, producer: Client) -> None:
     for partition in (0, 1, 0, 1):
         producer.produce(batch_of(b"a" * 100), partition=partition)
     size = len(batch_of(b"a" * 100))

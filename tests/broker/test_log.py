@@ -48,7 +48,7 @@ def test_batches_are_stored_one_after_the_other() -> None:
     assert offsets(log.read(0, 1 << 20, at_least_one=False)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
+def test_a_read_starts_with_the_batch_that_contains_the_offset() -> None:
     assert offsets(log_of(2, 3, 1).read(3, 1 << 20, at_least_one=False)) == [2, 3, 4, 5]
 
 
@@ -67,14 +67,14 @@ def test_only_whole_batches_within_the_limit_are_read() -> None:
     assert offsets(log.read(0, two - 1, at_least_one=False)) == [0, 1]
 
 
-def test_a_first_batch_above_the_limit_is_read_when_one_is_due() -> None:
+def test_a_first_batch_above_the_limit_is_read_with_at_least_one() -> None:
     log = log_of(2, 2)
     assert offsets(log.read(0, 1, at_least_one=True)) == [0, 1]
     assert log.read(0, 1, at_least_one=False) == []
 
 
 @given(st.lists(st.integers(1, 5), max_size=12), st.data())
-def test_every_read_holds_its_offset_and_no_gap(sizes: list[int], data: st.DataObject) -> None:
+def test_every_read_contains_its_offset_and_no_gap(sizes: list[int], data: st.DataObject) -> None:
     log = log_of(*sizes)
     start = data.draw(st.integers(0, log.end_offset))
     log.delete_before(start)
@@ -89,7 +89,7 @@ def test_every_read_holds_its_offset_and_no_gap(sizes: list[int], data: st.DataO
     st.integers(0, 31),
     st.integers(0, 40),
 )
-def test_a_search_by_time_finds_what_a_walk_over_all_records_finds(
+def test_a_search_by_timestamp_equals_a_linear_scan(
     times: list[list[int]], wanted: int, deleted: int
 ) -> None:
     log = log_of(*map(len, times), timestamps=times)
@@ -103,7 +103,7 @@ def test_a_search_by_time_finds_what_a_walk_over_all_records_finds(
     assert log.first_at(wanted) == (expected[0] if expected else None)
 
 
-def test_the_latest_timestamp_is_that_of_its_first_record() -> None:
+def test_the_latest_timestamp_is_found_at_its_first_record() -> None:
     log = log_of(2, 3, timestamps=[[5, 9], [7, 9, 8]])
     assert log.latest_timestamp() == TimestampOffset(1, 9, 0)
 
@@ -112,7 +112,7 @@ def test_an_empty_log_has_no_latest_timestamp() -> None:
     assert Log().latest_timestamp() is None
 
 
-def test_deleting_lets_go_of_the_batches_before_the_new_start() -> None:
+def test_delete_before_removes_the_batches_before_the_new_start() -> None:
     log = log_of(2, 2, 2)
     whole = log.size
     log.delete_before(3)
@@ -121,7 +121,7 @@ def test_deleting_lets_go_of_the_batches_before_the_new_start() -> None:
     assert log.size < whole
 
 
-def test_deleting_everything_leaves_an_empty_log_that_goes_on_at_its_end() -> None:
+def test_a_log_without_records_continues_at_its_end() -> None:
     log = log_of(2, 2)
     log.delete_before(4)
     assert (log.start_offset, log.end_offset, log.size) == (4, 4, 0)
@@ -129,14 +129,14 @@ def test_deleting_everything_leaves_an_empty_log_that_goes_on_at_its_end() -> No
     assert offsets(log.read(4, 1 << 20, at_least_one=True)) == [4]
 
 
-def test_the_start_never_goes_back() -> None:
+def test_the_start_offset_never_decreases() -> None:
     log = log_of(2, 2)
     log.delete_before(3)
     log.delete_before(1)
     assert log.start_offset == 3
 
 
-def test_an_election_begins_an_epoch_at_the_end() -> None:
+def test_an_election_starts_an_epoch_at_the_end() -> None:
     log = log_of(2)
     log.start_leader_epoch()
     log.append(assign_offsets(batch_of(b"x"), 2, log.leader_epoch), 1, 0)
@@ -147,52 +147,52 @@ def test_an_election_begins_an_epoch_at_the_end() -> None:
     assert [log.epoch_at(offset) for offset in range(3)] == [0, 0, 1]
 
 
-def test_an_epoch_ends_where_the_next_one_began() -> None:
+def test_an_epoch_ends_where_the_next_one_started() -> None:
     log = in_epochs(2, 1)
     assert [log.epoch_end(epoch) for epoch in (0, 1)] == [EpochEnd(0, 2), EpochEnd(1, 3)]
 
 
-def test_an_epoch_in_which_nothing_was_written_ended_with_the_one_before() -> None:
+def test_an_epoch_without_records_ends_with_the_one_before() -> None:
     """LeaderEpochFileCache forgets an entry when a newer one begins at the same offset."""
     log = in_epochs(2, 0, 1)
     assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 2), EpochEnd(0, 2), EpochEnd(2, 3)]
 
 
-def test_an_epoch_older_than_all_that_are_known_ended_where_the_first_of_them_began() -> None:
+def test_an_epoch_before_all_known_ones_ends_where_the_first_started() -> None:
     assert in_epochs(0, 2).epoch_end(0) == EpochEnd(0, 0)
 
 
-def test_deleted_records_take_their_epochs_along() -> None:
+def test_epochs_of_deleted_records_are_removed() -> None:
     log = in_epochs(2, 2, 2)
     log.delete_before(3)
     assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 3), EpochEnd(1, 4), EpochEnd(2, 6)]
     assert log.epoch_at(3) == 1
 
 
-def test_an_epoch_that_never_was_has_no_end() -> None:
+def test_an_unknown_epoch_has_no_end() -> None:
     assert log_of(2).epoch_end(1) == log_of(2).epoch_end(-1) == EpochEnd(-1, -1)
 
 
-def test_a_truncated_log_ends_where_it_was_cut_and_a_new_epoch_begins_there() -> None:
+def test_a_truncated_log_starts_a_new_epoch_at_its_end() -> None:
     log = log_of(2, 3, 1)
     log.truncate(5)
     assert (log.end_offset, log.leader_epoch, log.epoch_end(0)) == (5, 1, EpochEnd(0, 5))
     assert offsets(log.read(0, 1 << 20, at_least_one=True)) == [0, 1, 2, 3, 4]
 
 
-def test_a_batch_is_cut_off_whole() -> None:
+def test_a_batch_is_truncated_whole() -> None:
     log = log_of(2, 3, 1)
     log.truncate(3)
     assert (log.end_offset, offsets(log.read(0, 1 << 20, at_least_one=True))) == (2, [0, 1])
 
 
-def test_epochs_behind_the_cut_are_forgotten() -> None:
+def test_truncated_epochs_are_removed() -> None:
     log = in_epochs(2, 2, 2)
     log.truncate(2)
     assert [log.epoch_end(e) for e in range(4)] == [EpochEnd(0, 2)] * 3 + [EpochEnd(3, 2)]
 
 
-def test_a_log_can_be_written_after_a_cut() -> None:
+def test_a_truncated_log_can_be_appended_to() -> None:
     log = log_of(2, 3)
     log.truncate(2)
     log.append(assign_offsets(batch_of(b"new", timestamps=[7]), 2, log.leader_epoch), 1, 7)
@@ -201,7 +201,7 @@ def test_a_log_can_be_written_after_a_cut() -> None:
 
 
 @given(st.lists(st.integers(1, 4), max_size=6), st.integers(0, 30), st.integers(0, 30))
-def test_a_cut_leaves_what_was_before_it(sizes: list[int], start: int, cut: int) -> None:
+def test_a_truncation_keeps_earlier_records(sizes: list[int], start: int, cut: int) -> None:
     log = log_of(*sizes)
     log.delete_before(min(start, log.end_offset))
     before = [

@@ -64,7 +64,7 @@ _NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # brokers send it to each othe
         (raw(3, 1, 1, b"\xff\xff\x7f\xff\xff\xff"), "MetadataRequest"),
     ],
 )
-def test_what_cant_be_read_closes_the_connection_with_a_reason(
+def test_an_unreadable_request_closes_the_connection_with_a_reason(
     stage: Stage, client: Client, frame: bytes, reason: str
 ) -> None:
     client.send_bytes(frame)
@@ -72,13 +72,13 @@ def test_what_cant_be_read_closes_the_connection_with_a_reason(
     assert client.answers == []
 
 
-def test_a_closed_connection_is_not_listened_to_any_more(stage: Stage, client: Client) -> None:
+def test_requests_of_a_closed_connection_are_ignored(stage: Stage, client: Client) -> None:
     client.send_bytes(b"garbage")
     client.send(hello(), expects=False)
     assert client.answers == []
 
 
-def test_garbage_of_one_client_hurts_no_other(stage: Stage, client: Client) -> None:
+def test_an_invalid_request_does_not_affect_other_clients(stage: Stage, client: Client) -> None:
     other = stage.client()
     other.send(fetch_request(fetch_topic(), wait=10_000), 12)
     client.send_bytes(b"garbage")
@@ -86,7 +86,7 @@ def test_garbage_of_one_client_hurts_no_other(stage: Stage, client: Client) -> N
     assert other.answer().error_code == 0
 
 
-def test_a_request_behind_a_parked_fetch_waits_for_it(stage: Stage, client: Client) -> None:
+def test_a_request_after_a_delayed_fetch_waits_for_it(stage: Stage, client: Client) -> None:
     client.send(fetch_request(fetch_topic(), wait=500), 12)
     client.send(MetadataRequest(topics=[]))
     assert client.answers == []
@@ -95,13 +95,13 @@ def test_a_request_behind_a_parked_fetch_waits_for_it(stage: Stage, client: Clie
     assert client.answer().brokers
 
 
-def test_answers_come_in_the_order_of_the_requests(stage: Stage, client: Client) -> None:
+def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client) -> None:
     for topic in ("x", "y", "z"):
         client.send(FindCoordinatorRequest(coordinator_keys=[topic]))
     assert [client.answer().coordinators[0].key for _ in range(3)] == ["x", "y", "z"]
 
 
-def test_a_heartbeat_behind_a_parked_join_is_judged_after_the_join(stage: Stage, client: Client) -> None:
+def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
     """Seen on Kafka 4.3.1: the generation has moved by then."""
     member = stable(client)
     other = stage.client()
@@ -114,7 +114,7 @@ def test_a_heartbeat_behind_a_parked_join_is_judged_after_the_join(stage: Stage,
     assert other.answer().error_code == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_client_that_doesnt_read_is_served_one_request_at_a_time(stage: Stage, client: Client) -> None:
+def test_a_client_that_does_not_read_is_served_one_request_at_a_time(stage: Stage, client: Client) -> None:
     client.reads = False
     for _ in range(3):
         client.send(MetadataRequest(topics=[]))
@@ -122,7 +122,7 @@ def test_a_client_that_doesnt_read_is_served_one_request_at_a_time(stage: Stage,
     assert stage.broker.backlog(client.conn) > 0
 
 
-def test_without_waiting_requests_there_is_no_backlog(stage: Stage, client: Client) -> None:
+def test_the_backlog_is_empty_without_queued_requests(stage: Stage, client: Client) -> None:
     client.send(fetch_request(fetch_topic(), wait=500), 12)
     assert stage.broker.backlog(client.conn) == 0
     client.send(MetadataRequest(topics=[]))
@@ -131,7 +131,7 @@ def test_without_waiting_requests_there_is_no_backlog(stage: Stage, client: Clie
     assert stage.broker.backlog(client.conn) == 0
 
 
-def test_nothing_is_due_when_nothing_waits(stage: Stage, client: Client) -> None:
+def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> None:
     assert next_deadline(stage.broker) is None
     client.send(fetch_request(fetch_topic(), wait=500), 12)
     assert next_deadline(stage.broker) == stage.now + 500
@@ -158,7 +158,7 @@ def stable(client: Client) -> str:
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: API_NAMES[key])
 @given(st.data())
-def test_any_well_formed_request_is_answered_parked_or_refused(key: int, data: st.DataObject) -> None:
+def test_every_well_formed_request_is_answered_delayed_or_refused(key: int, data: st.DataObject) -> None:
     """Nothing that a client can send makes the machine raise, and its answer can be read."""
     stage = Stage({"t": 1})
     client = stage.client()
@@ -183,7 +183,7 @@ def test_any_bytes_are_answered_or_refused(frames: list[bytes]) -> None:
 
 
 @given(st.sampled_from(SERVED), st.data())
-def test_a_cut_request_closes_the_connection(key: int, data: st.DataObject) -> None:
+def test_a_truncated_request_closes_the_connection(key: int, data: st.DataObject) -> None:
     version, request = data.draw(versioned(request_class(key)))
     frame = encode_request(request, version, 1, "me")
     stage = Stage()
@@ -192,7 +192,7 @@ def test_a_cut_request_closes_the_connection(key: int, data: st.DataObject) -> N
     assert client.conn in stage.closed or key == API_VERSIONS or client.answers
 
 
-def test_an_answer_too_long_to_be_written_is_an_error_and_the_next_request_is_served(client: Client) -> None:
+def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(client: Client) -> None:
     """As at Kafka: the id that it makes for a member begins with the client's own."""
     join, list_groups = join_request(), ListGroupsRequest(states_filter=[], types_filter=[])
     client.send_bytes(encode_request(join, 5, 1, "x" * 32_767))
@@ -204,7 +204,7 @@ def test_an_answer_too_long_to_be_written_is_an_error_and_the_next_request_is_se
         assert answer.error_code == expected
 
 
-def test_a_join_too_long_to_be_answered_does_not_break_what_others_wait_for(stage: Stage) -> None:
+def test_an_oversized_join_response_does_not_affect_other_members(stage: Stage) -> None:
     long, other = stage.client(), stage.client()
     long.send_bytes(encode_request(join_request(), 3, 1, "x" * 32_767))  # it becomes a member
     other.send(join_request(), 3)
@@ -214,7 +214,7 @@ def test_a_join_too_long_to_be_answered_does_not_break_what_others_wait_for(stag
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_message_about_too_long_a_name_is_left_out_with_the_answer(client: Client, version: int) -> None:
+def test_an_oversized_error_message_is_replaced_by_an_error(client: Client, version: int) -> None:
     config = AlterableConfig(name="x" * 32_767, config_operation=0, value="1")
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
@@ -222,7 +222,7 @@ def test_a_message_about_too_long_a_name_is_left_out_with_the_answer(client: Cli
     assert client.ask(hello()).error_code == 0
 
 
-def test_the_operator_gets_config_errors() -> None:
+def test_invalid_operator_events_raise_config_errors() -> None:
     stage = Stage({"t": 2})
     for event in (
         CreateTopic("t", 1, stage.random_id()),

@@ -29,7 +29,7 @@ class Request:
 ONE, OTHER = Partition(), Partition()
 
 
-def test_those_are_found_that_wait_for_one_of_the_partitions_in_the_order_in_which_they_came() -> None:
+def test_waiting_requests_are_found_in_the_order_of_their_arrival() -> None:
     purgatory = Purgatory()
     requests = [Request(3, 9, ONE), Request(2, 9, OTHER), Request(1, 9, ONE, OTHER)]
     for one in requests:
@@ -39,7 +39,7 @@ def test_those_are_found_that_wait_for_one_of_the_partitions_in_the_order_in_whi
     assert purgatory.waiting_for([Partition()]) == []
 
 
-def test_the_one_whose_time_is_over_first_comes_first() -> None:
+def test_requests_expire_in_the_order_of_their_deadlines() -> None:
     purgatory = Purgatory()
     late, early = Request(1, 9, ONE), Request(2, 5, ONE)
     purgatory.add(late)
@@ -49,7 +49,7 @@ def test_the_one_whose_time_is_over_first_comes_first() -> None:
     assert purgatory.expired(9) == [early, late]
 
 
-def test_what_waits_for_something_else_now_is_found_there() -> None:
+def test_an_updated_request_is_found_by_what_it_waits_for_now() -> None:
     purgatory = Purgatory()
     request = Request(1, 9, ONE)
     purgatory.add(request)
@@ -59,7 +59,7 @@ def test_what_waits_for_something_else_now_is_found_there() -> None:
     assert purgatory.waiting_for([OTHER]) == [request]
 
 
-def test_what_is_dropped_leaves_nothing_behind() -> None:
+def test_a_removed_request_leaves_nothing_behind() -> None:
     purgatory = Purgatory()
     purgatory.add(Request(1, 9, ONE, OTHER))
     purgatory.remove(1)
@@ -68,7 +68,7 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
     assert purgatory._watchers == {}
 
 
-def test_a_record_elsewhere_looks_at_no_fetch_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_another_partition_tries_no_delayed_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage({"t": 2})
     reader, producer = stage.client(), stage.client()
     reader.send(fetch_request(fetch_topic(partition=0)), 12)

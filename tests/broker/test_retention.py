@@ -39,27 +39,27 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_a_segment_takes_batches_up_to_its_size(stage: Stage, client: Client) -> None:
+def test_a_segment_has_at_most_segment_bytes(stage: Stage, client: Client) -> None:
     configured(stage, segment_bytes=1 << 20)
     write(client, 0, 0, 0, value=LARGE)
     write(client, 0, 0)
     assert bases(stage.log("t")) == [0, 1, 2]
 
 
-def test_a_segment_ends_behind_the_time_of_its_first_batch(stage: Stage, client: Client) -> None:
+def test_a_segment_spans_at_most_segment_ms(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=100)
     write(client, 500, 400, 399, 450, 298)
     assert bases(stage.log("t")) == [0, 2, 4]
 
 
-def test_a_compacted_segment_ends_with_the_longest_lag_too(stage: Stage, client: Client) -> None:
+def test_a_compacted_segment_spans_at_most_the_maximum_lag(stage: Stage, client: Client) -> None:
     topic = configured(stage, segment_ms=100, max_compaction_lag_ms=10)
     assert topic.limits(stage.broker.settings).ms == 100
     configured(stage, cleanup_policy="compact")
     assert topic.limits(stage.broker.settings).ms == 10
 
 
-def test_what_is_older_than_the_time_that_was_set_goes_with_its_segment(stage: Stage, client: Client) -> None:
+def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 1_450, 1_050, 1_000, 0)  # in segments of two, two and one
     stage.step(CleanLogs())
@@ -70,7 +70,7 @@ def test_what_is_older_than_the_time_that_was_set_goes_with_its_segment(stage: S
 
 
 @pytest.mark.parametrize(("of_topic", "of_broker"), [("", "delete"), (" ", "delete"), (None, "")])
-def test_without_any_policy_nothing_goes_by_itself(of_topic: str | None, of_broker: str) -> None:
+def test_an_empty_cleanup_policy_deletes_nothing(of_topic: str | None, of_broker: str) -> None:
     """Kafka 4.3 lets the list be empty (KIP-1161): who says so wants to keep all."""
     stage = Stage({"t": 1}, log_cleanup_policy=of_broker)
     if of_topic is not None:
@@ -87,7 +87,7 @@ def test_without_any_policy_nothing_goes_by_itself(of_topic: str | None, of_brok
     assert bounds(stage) == (1, 3)
 
 
-def test_a_topic_that_says_no_time_keeps_what_is_of_another_year(stage: Stage, client: Client) -> None:
+def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=100)
     write(client, 9_000 * HOUR, 0)
     stage.step(CleanLogs())
@@ -106,7 +106,7 @@ def test_a_topic_that_says_no_time_keeps_what_is_of_another_year(stage: Stage, c
     ],
 )
 @pytest.mark.parametrize("later", [False, True])
-def test_what_the_broker_says_counts_for_topics_that_do_not_say_it_themselves(
+def test_the_brokers_retention_applies_to_topics_without_their_own(
     given: dict[str, int | str], start: int, later: bool
 ) -> None:
     """As with -1 where the topic says it; `later` is while the broker runs, where Kafka takes it."""
@@ -125,14 +125,14 @@ def test_what_the_broker_says_counts_for_topics_that_do_not_say_it_themselves(
     assert (stage.log("t").start_offset, stage.log("own").start_offset) == (start, 0)
 
 
-def test_a_newer_segment_in_front_keeps_what_is_behind_it(stage: Stage, client: Client) -> None:
+def test_a_newer_segment_protects_the_ones_after_it(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 0, 5_000, 5_000)
     stage.step(CleanLogs())
     assert bounds(stage) == (1, 4)
 
 
-def test_when_all_is_old_the_log_starts_at_its_end_and_goes_on_there(stage: Stage, client: Client) -> None:
+def test_if_all_segments_are_old_the_log_starts_at_its_end(stage: Stage, client: Client) -> None:
     configured(stage, retention_ms=1_000)
     write(client, 2_000, 1_001)
     stage.step(CleanLogs())
@@ -143,21 +143,21 @@ def test_when_all_is_old_the_log_starts_at_its_end_and_goes_on_there(stage: Stag
 
 
 @pytest.mark.parametrize(("most", "start"), [(-1, 0), (0, 3), (1, 2), (700_000, 2), (1_400_100, 1)])
-def test_as_many_bytes_stay_as_were_set(stage: Stage, client: Client, most: int, start: int) -> None:
+def test_at_least_retention_bytes_are_kept(stage: Stage, client: Client, most: int, start: int) -> None:
     configured(stage, segment_bytes=1 << 20, retention_bytes=most)
     write(client, 0, 0, 0, value=LARGE)
     stage.step(CleanLogs())
     assert bounds(stage) == (start, 3)
 
 
-def test_without_delete_in_the_policy_nothing_is_too_old(stage: Stage, client: Client) -> None:
+def test_a_policy_without_delete_keeps_old_records(stage: Stage, client: Client) -> None:
     configured(stage, retention_ms=1, retention_bytes=0, cleanup_policy="compact")
     stage.log("t").append(batch_of(b"x"), 1, 1000)
     stage.step(CleanLogs())
     assert bounds(stage) == (0, 1)
 
 
-def test_retention_waits_for_its_turn(client: Client, stage: Stage) -> None:
+def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> None:
     """30 s behind the start, and every five minutes; what is old between them stays."""
     configured(stage, retention_ms=1_000)
     write(client, 0)
@@ -172,14 +172,14 @@ def test_retention_waits_for_its_turn(client: Client, stage: Stage) -> None:
     assert bounds(stage) == (2, 2)
 
 
-def test_a_look_that_nobody_saw_is_taken_as_of_its_moment(client: Client, stage: Stage) -> None:
+def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: Stage) -> None:
     configured(stage, retention_ms=60_000)
     write(client, 0)
     stage.now += 100_000  # it is too old now; it was not when the broker looked
     assert bounds(stage) == (0, 1)
 
 
-def test_the_times_are_settings() -> None:
+def test_the_intervals_are_settings() -> None:
     stage = Stage({"t": 1}, log_initial_task_delay_ms=10, log_retention_check_interval_ms=20)
     client = stage.client()
     configured(stage, retention_ms=0)
@@ -191,7 +191,7 @@ def test_the_times_are_settings() -> None:
     assert bounds(stage) == (2, 2)
 
 
-def test_who_waits_before_the_new_start_hears_of_it(client: Client, stage: Stage) -> None:
+def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage: Stage) -> None:
     configured(stage, retention_ms=1_000)
     write(client, 2_000)
     reader = stage.client()
@@ -201,7 +201,7 @@ def test_who_waits_before_the_new_start_hears_of_it(client: Client, stage: Stage
     assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_the_latest_timestamp_goes_with_its_segment_and_not_before(client: Client, stage: Stage) -> None:
+def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Client, stage: Stage) -> None:
     configured(stage, segment_ms=100, retention_ms=-1)
     write(client, 0, 0, 500, 200)  # the last one is earlier, and so not behind the segment's end
     log = stage.log("t")
@@ -217,7 +217,7 @@ def test_the_latest_timestamp_goes_with_its_segment_and_not_before(client: Clien
     assert latest.offset == 4
 
 
-def test_a_cut_takes_the_segments_behind_it_along(stage: Stage, client: Client) -> None:
+def test_a_truncation_removes_later_segments(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=100)
     write(client, 500, 450, 300, 100)
     log = stage.log("t")

@@ -41,21 +41,21 @@ def works(bootstrap: str) -> bool:
         return bool(client.ask(MetadataRequest(topics=[]), 13).brokers)
 
 
-def test_a_running_server_answers_at_its_bootstrap_address() -> None:
+def test_a_running_server_responds_at_its_bootstrap_address() -> None:
     with running(topics={"t": 3}) as server, connected(server.bootstrap) as client:
         response = client.ask(MetadataRequest(topics=None), 13)
         assert [f"{node.host}:{node.port}" for node in response.brokers] == [server.bootstrap]
         assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 3)]
 
 
-def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
+def test_a_request_that_arrives_byte_by_byte_is_answered() -> None:
     with running() as server, connected(server.bootstrap) as client:
         for byte in frame(encode_request(ApiVersionsRequest(), 0, 1, "me")):
             client.socket.sendall(bytes([byte]))
         assert client.answer(response_class(18), 0).error_code == 0
 
 
-def test_requests_that_come_all_at_once_are_answered_in_order() -> None:
+def test_requests_that_arrive_together_are_answered_in_order() -> None:
     with running() as server, connected(server.bootstrap) as client:
         asked = [encode_request(ApiVersionsRequest(), 0, number, "me") for number in range(500)]
         client.socket.sendall(b"".join(map(frame, asked)))
@@ -66,7 +66,7 @@ def test_requests_that_come_all_at_once_are_answered_in_order() -> None:
         assert got == list(range(500))
 
 
-def test_a_deadline_comes_without_any_traffic() -> None:
+def test_a_deadline_fires_without_traffic() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         began = time.monotonic()
         assert client.ask(fetch_request(fetch_topic(), wait=200), 12).error_code == 0
@@ -82,7 +82,7 @@ def test_a_deadline_comes_without_any_traffic() -> None:
         (struct.pack(">i", 0), "RequestHeader"),
     ],
 )
-def test_garbage_closes_its_connection_with_a_logged_reason_and_no_other(
+def test_invalid_bytes_close_their_connection_only_and_are_logged(
     caplog: pytest.LogCaptureFixture, garbage: bytes, reason: str
 ) -> None:
     with (
@@ -97,7 +97,7 @@ def test_garbage_closes_its_connection_with_a_logged_reason_and_no_other(
     assert reason in caplog.text
 
 
-def test_a_failing_broker_breaks_only_the_connection_that_made_it_fail(
+def test_a_failed_step_closes_only_the_connection_that_caused_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
@@ -112,7 +112,7 @@ def test_a_failing_broker_breaks_only_the_connection_that_made_it_fail(
     assert "the broker failed" in caplog.text
 
 
-def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
+def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
     """Its requests are left in the network once enough of them wait."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as reader:
         big = batch_of(b"x" * 900_000)
@@ -138,7 +138,7 @@ def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
             assert works(server.bootstrap)
 
 
-def test_a_frame_above_the_limit_is_refused_before_it_is_read() -> None:
+def test_an_oversized_frame_is_refused_before_it_is_read() -> None:
     with (
         running(settings={"socket.request.max.bytes": "1000"}) as server,
         connected(server.bootstrap) as client,
@@ -155,7 +155,7 @@ def test_topics_are_created_and_grown_from_another_thread() -> None:
         assert (topic.name, len(topic.partitions)) == ("t", 5)
 
 
-def test_topics_are_created_within_the_loop_too() -> None:
+def test_topics_are_created_within_the_event_loop() -> None:
     async def run() -> list[str]:
         async with Server() as server:
             server.create_topic("t")
@@ -164,7 +164,7 @@ def test_topics_are_created_within_the_loop_too() -> None:
     assert asyncio.run(run()) == ["t"]
 
 
-def test_what_the_operator_cant_do_raises_and_hurts_nobody() -> None:
+def test_invalid_operator_calls_raise_without_side_effects() -> None:
     with running(topics={"t": 2}) as server:
         with pytest.raises(ConfigError):
             server.create_topic("t")
@@ -175,24 +175,24 @@ def test_what_the_operator_cant_do_raises_and_hurts_nobody() -> None:
         assert works(server.bootstrap)
 
 
-def test_a_wrong_setting_is_refused_before_anything_starts() -> None:
+def test_an_invalid_setting_is_refused_before_the_start() -> None:
     with pytest.raises(ConfigError):
         Server(settings={"no.such.setting": "1"})
 
 
-def test_a_topic_that_cant_be_made_stops_the_start() -> None:
+def test_an_invalid_topic_prevents_the_start() -> None:
     with pytest.raises(ConfigError), running(topics={"t": 0}):
         pass
 
 
-def test_a_taken_port_is_told_without_a_trace_of_asyncio() -> None:
+def test_a_port_in_use_is_reported_as_a_config_error() -> None:
     with running() as server:
         port = int(server.bootstrap.rsplit(":", 1)[1])
         with pytest.raises(ConfigError, match="the address is in use"), running(port=port):
             pass
 
 
-def test_a_server_that_is_not_running_says_so() -> None:
+def test_calls_of_a_stopped_server_raise_illegal_state() -> None:
     server = Server()
     with pytest.raises(IllegalState):
         _ = server.bootstrap
@@ -200,7 +200,7 @@ def test_a_server_that_is_not_running_says_so() -> None:
         server.create_topic("t")
 
 
-def test_dropped_connections_break_and_new_ones_work() -> None:
+def test_dropped_connections_close_and_new_ones_work() -> None:
     with running() as server, connected(server.bootstrap) as client:
         client.ask(ApiVersionsRequest(), 0)
         server.drop_connections()
@@ -208,7 +208,7 @@ def test_dropped_connections_break_and_new_ones_work() -> None:
         assert works(server.bootstrap)
 
 
-def test_a_fleet_that_connects_at_once_need_not_try_again() -> None:
+def test_five_hundred_clients_can_connect_at_once() -> None:
     async def run() -> None:
         async with Server() as server:
             host, port = server.bootstrap.rsplit(":", 1)
@@ -221,7 +221,7 @@ def test_a_fleet_that_connects_at_once_need_not_try_again() -> None:
     asyncio.run(run())
 
 
-def test_observers_see_what_the_coordinator_did() -> None:
+def test_observers_receive_the_steps_of_the_group_coordinator() -> None:
     seen: list[tuple[coordinator.CoordinatorEvent, tuple[coordinator.CoordinatorAction, ...], int]] = []
     with (
         running(settings={"group.initial.rebalance.delay.ms": 0}) as server,
@@ -237,7 +237,7 @@ def test_observers_see_what_the_coordinator_did() -> None:
     assert any(isinstance(action, coordinator.SendResponse) for _, actions, _ in seen for action in actions)
 
 
-def test_observers_see_transactions() -> None:
+def test_observers_receive_the_steps_of_the_transaction_coordinator() -> None:
     seen: list[tuple[Any, tuple[Any, ...]]] = []
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         server.observe(lambda event, actions, _: seen.append((event, actions)))
@@ -268,14 +268,14 @@ def test_observers_see_transactions() -> None:
     ]
 
 
-def test_a_failing_observer_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_observer_does_not_affect_the_broker(caplog: pytest.LogCaptureFixture) -> None:
     with running() as server, connected(server.bootstrap) as client:
         server.observe(lambda *_: 1 / 0)
         assert client.ask(join_request(), 9).member_id
     assert "an observer of the broker failed" in caplog.text
 
 
-def test_a_stopped_server_is_gone_and_leaves_no_thread() -> None:
+def test_a_stopped_server_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     with running() as server:
         bootstrap = server.bootstrap
@@ -285,7 +285,7 @@ def test_a_stopped_server_is_gone_and_leaves_no_thread() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_while_a_server_starts_ends_it_and_waits_for_nothing_else(
+def test_ctrl_c_during_the_start_stops_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before, main, listen = set(threading.enumerate()), threading.get_ident(), socket.create_server
@@ -310,7 +310,7 @@ def test_ctrl_c_while_a_server_starts_ends_it_and_waits_for_nothing_else(
     assert set(threading.enumerate()) == before
 
 
-def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.WarningsRecorder) -> None:
+def test_stop_closes_delayed_requests_and_leaves_no_task(recwarn: pytest.WarningsRecorder) -> None:
     async def run() -> set[asyncio.Task[Any]]:
         async with Server(topics={"t": 1}) as server:
             host, port = server.bootstrap.rsplit(":", 1)
@@ -331,7 +331,7 @@ def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.Warn
 @pytest.mark.parametrize("turns", range(6))
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_stopping_closes_who_was_accepted_in_the_same_turn(
+def test_stop_closes_connections_that_were_just_accepted(
     loop: str, protocol: str, turns: int, tmp_path: Path
 ) -> None:
     """asyncio tells of it some turns later: such a client was served on by a broker that had stopped."""
@@ -352,7 +352,7 @@ def test_stopping_closes_who_was_accepted_in_the_same_turn(
         assert runner.run(run())
 
 
-def test_a_server_that_starts_again_still_has_its_records() -> None:
+def test_a_restarted_server_keeps_its_records() -> None:
     async def run() -> tuple[str, str, int]:
         server = Server(topics={"t": 1})
         await server.start()
@@ -370,7 +370,7 @@ def test_a_server_that_starts_again_still_has_its_records() -> None:
 
 @pytest.mark.parametrize("turns", range(5))
 @pytest.mark.parametrize("more", [[], ["SASL_PLAINTEXT://127.0.0.1:0"]])
-def test_a_start_that_is_cancelled_leaves_nothing_behind(more: list[str], turns: int) -> None:
+def test_a_cancelled_start_leaves_no_listener(more: list[str], turns: int) -> None:
     """As by another task of its TaskGroup. The next start listened and was deaf, or was refused for ever."""
 
     async def run() -> tuple[bool, bool]:
@@ -391,7 +391,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_behind(more: list[str], turns:
     assert asyncio.run(run()) == (True, True)
 
 
-def test_a_log_is_cut_from_another_thread() -> None:
+def test_a_log_is_truncated_from_another_thread() -> None:
     with running(topics={"t": 1}) as server:
         server.truncate("t", 0, 0)
         topic = server.broker.topics.named("t")
@@ -399,7 +399,7 @@ def test_a_log_is_cut_from_another_thread() -> None:
         assert topic.partitions[0].log.leader_epoch == 1
 
 
-def test_a_broker_that_comes_back_has_no_fetch_sessions() -> None:
+def test_a_restarted_broker_has_no_fetch_sessions() -> None:
     """They are its memory's, as Kafka's; and who had one is not on the connection that it had."""
     with running(topics={"t": 1}) as server:
         with connected(server.bootstrap) as client:
@@ -432,7 +432,7 @@ def test_a_broker_that_comes_back_has_no_fetch_sessions() -> None:
         ("highest", {"Fetch": "11"}),
     ],
 )
-def test_a_server_that_cannot_be_is_refused(name: str, given: Any) -> None:
+def test_invalid_arguments_are_refused(name: str, given: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         Server(**{name: given})
     assert refused.value.option == name
@@ -440,7 +440,7 @@ def test_a_server_that_cannot_be_is_refused(name: str, given: Any) -> None:
         pass
 
 
-def test_a_refusal_shows_no_password() -> None:
+def test_no_error_contains_a_password() -> None:
     with pytest.raises(ConfigError) as refused:
         Server(users={"ann": "swordfish", "bob": 5})  # type: ignore[dict-item]
     assert "swordfish" not in str(refused.value)
@@ -460,6 +460,6 @@ def test_a_refusal_shows_no_password() -> None:
         ("observe", (5,)),
     ],
 )
-def test_what_an_operator_cannot_ask_for_is_refused(call: str, given: tuple[Any, ...]) -> None:
+def test_invalid_arguments_of_operator_calls_are_refused(call: str, given: tuple[Any, ...]) -> None:
     with running(topics={"t": 3}) as server, pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
         getattr(server, call)(*given)

@@ -8,7 +8,7 @@ from kproto.broker.settings import Settings
 from kproto.errors import ConfigError
 
 
-def test_settings_of_the_broker_and_of_its_groups_go_by_kafkas_names() -> None:
+def test_settings_have_kafkas_names() -> None:
     settings = Settings.from_properties(
         {"num.partitions": "4", "auto.create.topics.enable": "False", "group.initial.rebalance.delay.ms": "0"}
     )
@@ -16,7 +16,7 @@ def test_settings_of_the_broker_and_of_its_groups_go_by_kafkas_names() -> None:
     assert settings.group.group_initial_rebalance_delay_ms == 0
 
 
-def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_name_is_refused_with_the_known_names() -> None:
     with pytest.raises(ConfigError, match=r"auto\.create\.topics\.enable.*group\.max\.size"):
         Settings.from_properties({"log.segment.bytes": "1"})
 
@@ -35,7 +35,7 @@ def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
         ({"log.retention.minutes": "0", "log.retention.ms": "-1"}, -1),
     ],
 )
-def test_the_finest_unit_of_retention_that_is_given_counts(given: dict[str, str], ms: int | None) -> None:
+def test_the_finest_retention_unit_has_precedence(given: dict[str, str], ms: int | None) -> None:
     settings = Settings.from_properties(given)
     assert settings.retention_ms == ms
     assert Settings.from_properties(settings.properties()) == settings
@@ -67,17 +67,17 @@ def test_the_finest_unit_of_retention_that_is_given_counts(given: dict[str, str]
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_refused(name: str, value: str) -> None:
+def test_an_invalid_value_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Settings.from_properties({name: value})
 
 
-def test_who_may_do_everything_is_named_as_kafka_reads_it() -> None:
+def test_super_users_are_parsed_as_in_kafka() -> None:
     given = {"super.users": ";  User:bob  ; User:CN=a,O=b:c;", "authorizer.class.name": "StandardAuthorizer"}
     settings = Settings.from_properties(given)
     assert (settings.super_users, settings.authorizer_class_name) == tuple(given.values())
 
 
-def test_every_setting_can_be_read_back_as_it_is_written() -> None:
+def test_settings_survive_a_round_trip() -> None:
     settings = Settings.from_properties({"broker.rack": "r1", "group.max.size": "9"})
     assert Settings.from_properties(settings.properties()) == settings

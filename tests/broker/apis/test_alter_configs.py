@@ -46,7 +46,7 @@ def own(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | N
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_is_named_is_then_all_that_a_topic_has_of_its_own(client: Client, version: int) -> None:
+def test_a_topic_has_exactly_the_configs_of_the_request(client: Client, version: int) -> None:
     assert replaced(client, {"retention.ms": "1000", "retention.bytes": "5"}, version=version) == (0, None)
     assert own(client) == {"retention.ms": "1000", "retention.bytes": "5"}
     assert replaced(client, {"retention.bytes": "7"}, version=version) == (0, None)
@@ -55,26 +55,26 @@ def test_what_is_named_is_then_all_that_a_topic_has_of_its_own(client: Client, v
     assert own(client) == {}
 
 
-def test_what_is_only_validated_changes_nothing(client: Client) -> None:
+def test_validate_only_changes_nothing(client: Client) -> None:
     assert replaced(client, {"retention.ms": "1000"})[0] == 0
     assert replaced(client, {"retention.bytes": "7"}, only=True) == (0, None)
     assert own(client) == {"retention.ms": "1000"}
 
 
-def test_what_is_refused_takes_nothing_back(client: Client) -> None:
+def test_a_refused_request_removes_no_config(client: Client) -> None:
     assert replaced(client, {"retention.ms": "1000"})[0] == 0
     assert replaced(client, {"retention.bytes": "many"})[0] == E.INVALID_CONFIG
     assert replaced(client, {"retention.bytes": None})[0] == E.INVALID_REQUEST
     assert own(client) == {"retention.ms": "1000"}
 
 
-def test_one_resource_twice_is_refused_both_times(client: Client) -> None:
+def test_a_duplicate_resource_is_refused_twice(client: Client) -> None:
     twice = [AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[]) for _ in range(2)]
     answer = client.ask(AlterConfigsRequest(resources=twice, validate_only=False))
     assert [response.error_code for response in answer.responses] == [E.INVALID_REQUEST] * 2
 
 
-def test_brokers_act_by_what_is_named_and_no_longer_by_what_is_not(client: Client) -> None:
+def test_a_broker_has_exactly_the_dynamic_configs_of_the_request(client: Client) -> None:
     large = batch_of(b"x" * 6000)
     assert replaced(client, {"message.max.bytes": "9000", "log.retention.bytes": "5"}, BROKER, "1")[0] == 0
     assert client.produce(large).error_code == 0

@@ -17,7 +17,7 @@ from kproto.security.scram import ScramClient, salted
 from tests.broker.security.stage import LoginStage
 
 
-def test_scram_credentials_are_changed_without_passwords() -> None:
+def test_scram_credentials_are_set_from_a_salted_password() -> None:
     stage = LoginStage("PLAINTEXT")
     made = salted("SCRAM-SHA-256", "carol's", b"salt", 4096)
     wanted = ScramCredentialUpsertion(
@@ -42,7 +42,7 @@ def test_scram_credentials_are_changed_without_passwords() -> None:
         ([("alice", 1)], [], 0),
     ],
 )
-def test_changes_of_credentials_are_refused_as_in_kafka(deletions: Any, upsertions: Any, code: int) -> None:
+def test_invalid_changes_are_refused_with_kafkas_code(deletions: Any, upsertions: Any, code: int) -> None:
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=name, mechanism=number) for name, number in deletions],
         upsertions=[

@@ -23,7 +23,7 @@ def hello(**fields: str) -> ApiVersionsRequest:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_exactly_what_is_served_is_advertised(client: Client, version: int) -> None:
+def test_exactly_the_served_apis_are_advertised(client: Client, version: int) -> None:
     answer: ApiVersionsResponse = client.ask(hello() if version >= 3 else ApiVersionsRequest(), version)
     assert [api.api_key for api in answer.api_keys] == SERVED
 
@@ -58,5 +58,5 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a\n"])
-def test_a_software_name_that_is_none_is_refused(client: Client, name: str) -> None:
+def test_an_invalid_software_name_is_refused(client: Client, name: str) -> None:
     assert client.ask(hello(client_software_name=name)).error_code == ErrorCode.INVALID_REQUEST

@@ -57,20 +57,20 @@ def stage_of(*rules: Acl) -> LoginStage:
 
 
 @pytest.mark.rule("R121")
-def test_lists_are_silent_about_what_is_not_allowed() -> None:
+def test_lists_omit_denied_resources() -> None:
     stage = stage_of(rule())
     assert [topic.name for topic in stage.ask(MetadataRequest(topics=None), 1).topics] == ["t"]
     assert stage.ask(ListGroupsRequest(), 0).groups == []
 
 
-def test_a_topic_that_is_not_there_looks_like_one_that_is_not_allowed() -> None:
+def test_a_missing_topic_is_answered_like_a_denied_one() -> None:
     asked = [MetadataRequestTopic(name=name) for name in ("u", "absent")]
     response = stage_of().ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [("u", 29), ("absent", 29)]
 
 
 @pytest.mark.rule("R85")
-def test_what_is_not_allowed_is_told_beside_what_is() -> None:
+def test_denied_topics_are_refused_beside_permitted_ones() -> None:
     stage = stage_of(rule(), rule("g", resource=Resource.GROUP))
     part = [OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
     topics = [OffsetCommitRequestTopic(name=name, partitions=part) for name in ("t", "u")]
@@ -95,14 +95,14 @@ def test_offsets_of_a_forbidden_topic_are_an_error_if_named_and_left_out_otherwi
 
 
 @pytest.mark.rule("R18")
-def test_a_stranger_s_member_is_not_even_heard_of() -> None:
+def test_the_coordinator_never_sees_a_denied_member() -> None:
     stage = stage_of()
     response = stage.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
     assert response.error_code == 30
     assert not stage.broker.cluster.classic_coordinator.groups
 
 
-def test_rules_are_changed_by_who_may_and_refused_where_nothing_authorizes() -> None:
+def test_acls_are_altered_with_permission_and_refused_without_an_authorizer() -> None:
     wanted = AclCreation(
         resource_type=2, resource_name="t", principal=BOB, host="*", operation=3, permission_type=3
     )
@@ -136,7 +136,7 @@ def acl_filter(**given: Any) -> DeleteAclsFilter:
 ALTERS = rule("kafka-cluster", Op.ALTER, resource=Resource.CLUSTER)
 
 
-def test_a_rule_that_only_filters_can_say_makes_none_of_its_request() -> None:
+def test_an_acl_with_a_filter_value_fails_the_whole_request() -> None:
     stage = stage_of(ALTERS)
     request = CreateAclsRequest(creations=[creation(), creation(operation=Op.ANY)])
     assert [result.error_code for result in stage.ask(request, 3).results] == [-1, -1]
@@ -144,14 +144,14 @@ def test_a_rule_that_only_filters_can_say_makes_none_of_its_request() -> None:
     assert [result.error_code for result in stage.ask(request, 3).results] == [0, 42]
 
 
-def test_filters_are_looked_at_before_anything_is_deleted() -> None:
+def test_all_filters_match_before_anything_is_deleted() -> None:
     stage = stage_of(ALTERS, rule())
     filters = [acl_filter(operation=99), acl_filter(host_filter="*"), acl_filter()]
     results = stage.ask(DeleteAclsRequest(filters=filters), 3).filter_results
     assert [(result.error_code, len(result.matching_acls)) for result in results] == [(42, 0), (0, 2), (0, 2)]
 
 
-def test_who_may_not_describe_the_cluster_hears_of_no_operation() -> None:
+def test_without_describe_no_cluster_operation_is_reported() -> None:
     configs = rule("kafka-cluster", Op.ALTER_CONFIGS, resource=Resource.CLUSTER)
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     assert stage_of(configs).ask(request, 0).cluster_authorized_operations == 0
@@ -160,13 +160,13 @@ def test_who_may_not_describe_the_cluster_hears_of_no_operation() -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [(2, 29), (4, 31), (8, 31), (16, 31), (32, 30), (99, 42)])
-def test_configs_of_each_kind_have_rules_of_their_own(kind: int, code: int) -> None:
+def test_configs_of_each_resource_type_need_their_own_permission(kind: int, code: int) -> None:
     resource = DescribeConfigsResource(resource_type=kind, resource_name="1", configuration_keys=[])
     response = stage_of().ask(DescribeConfigsRequest(resources=[resource]), 4)
     assert [result.error_code for result in response.results] == [code]
 
 
-def test_what_is_named_twice_is_refused_whoever_asks() -> None:
+def test_duplicates_are_refused_for_every_caller() -> None:
     stage = stage_of()
     names = ["t", "t", "u"]
     partitions = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
@@ -179,7 +179,7 @@ def test_what_is_named_twice_is_refused_whoever_asks() -> None:
     assert [result.error_code for result in response.results] == [30]
 
 
-def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest() -> None:
+def test_acks_0_writes_the_permitted_topics_and_closes_for_the_denied_ones() -> None:
     stage = stage_of(rule(operation=Op.WRITE))
     records = encode_batch([Record(0, 0, None, b"x")])
     part = [PartitionProduceData(index=0, records=records)]
@@ -191,7 +191,7 @@ def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest(
     assert ends == {"t": 1, "u": 0}
 
 
-def test_partitions_take_part_all_or_none_where_all_may_be_written() -> None:
+def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
     ids = Resource.TRANSACTIONAL_ID
     stage = stage_of(rule(operation=Op.WRITE), rule("x", Op.WRITE, resource=ids))
 

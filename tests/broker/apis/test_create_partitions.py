@@ -18,9 +18,7 @@ def stage() -> Stage:
     return Stage({"t": 2, "u": 1})
 
 
-def test_a_topic_grows_by_ten_thousand_partitions_at_once_and_by_no_more(
-    stage: Stage, client: Client
-) -> None:
+def test_at_most_ten_thousand_partitions_are_added_at_once(stage: Stage, client: Client) -> None:
     topics = [CreatePartitionsTopic(name="t", count=10_003, assignments=None)]
     response = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=False))
     assert response.results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -44,15 +42,15 @@ def test_partitions_are_added(stage: Stage, client: Client) -> None:
     assert [partition.log.end_offset for partition in stage.topic("t").partitions] == [0, 1, 0, 0, 0]
 
 
-def test_partitions_are_never_taken_away(client: Client) -> None:
+def test_partitions_are_never_removed(client: Client) -> None:
     assert [grown(client, count) for count in (2, 1, 0)] == [ErrorCode.INVALID_PARTITIONS] * 3
 
 
-def test_an_unknown_topic_cant_grow(client: Client) -> None:
+def test_an_unknown_topic_is_refused(client: Client) -> None:
     assert grown(client, 5, "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_added_partitions_can_only_be_on_the_only_node(client: Client) -> None:
+def test_a_manual_assignment_must_name_the_only_node(client: Client) -> None:
     assert grown(client, 3, added=[[1]]) == 0
     assert grown(client, 4, added=[[2]]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert grown(client, 4, added=[[1], [1]]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT

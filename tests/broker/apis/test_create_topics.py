@@ -58,7 +58,7 @@ def test_a_topic_is_created_in_every_version(stage: Stage, client: Client, versi
     assert len(stage.topic("new").partitions) == 3
 
 
-def test_the_answer_says_what_the_new_topic_is_like(stage: Stage, client: Client) -> None:
+def test_the_response_describes_the_new_topic(stage: Stage, client: Client) -> None:
     result = created(client, count=-1, factor=-1, configs={"retention.ms": "5"})
     assert (result.num_partitions, result.replication_factor) == (1, 1)
     assert result.topic_id == stage.topic("new").id
@@ -68,7 +68,7 @@ def test_the_answer_says_what_the_new_topic_is_like(stage: Stage, client: Client
     assert configs["cleanup.policy"] == ("delete", 5)
 
 
-def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: Client) -> None:
+def test_validate_only_creates_no_topic(stage: Stage, client: Client) -> None:
     assert created(client, validate=True).error_code == 0
     assert stage.broker.topics.named("new") is None
 
@@ -102,7 +102,7 @@ def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: 
         ({"count": 2, "factor": -1, "assignments": [[1], [1]]}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cant_be_created_is_refused_with_kafkas_code(
+def test_an_invalid_topic_is_refused_with_kafkas_code(
     stage: Stage, client: Client, topic: dict[str, Any], error: ErrorCode
 ) -> None:
     stage.step(CreateTopic("one_two.three", 1, stage.random_id()))
@@ -112,13 +112,13 @@ def test_what_cant_be_created_is_refused_with_kafkas_code(
     assert len(stage.broker.topics) == 3
 
 
-def test_names_that_are_alike_may_follow_each_other(stage: Stage, client: Client) -> None:
+def test_a_name_that_collides_with_a_deleted_topic_is_accepted(stage: Stage, client: Client) -> None:
     assert created(client, name="a.b").error_code == 0
     deleted(client, 6, name="a.b")
     assert created(client, name="a_b").error_code == 0
 
 
-def test_two_new_names_that_are_alike_collide_with_later_ones_alone(stage: Stage, client: Client) -> None:
+def test_new_names_of_one_request_do_not_collide_with_each_other(stage: Stage, client: Client) -> None:
     response = client.ask(CreateTopicsRequest(topics=[creating("a.b"), creating("a_b")]))
     assert [result.error_code for result in response.topics] == [0, 0]
     deleted(client, 6, name="a.b")
@@ -136,12 +136,12 @@ def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: 
     assert [result.error_code for result in response.topics] == codes
 
 
-def test_a_manual_assignment_gives_the_number_of_partitions(stage: Stage, client: Client) -> None:
+def test_a_manual_assignment_sets_the_partition_count(stage: Stage, client: Client) -> None:
     assert created(client, count=-1, factor=-1, assignments=[[1], [1]]).error_code == 0
     assert len(stage.topic("new").partitions) == 2
 
 
-def test_a_topic_twice_in_one_request_is_created_not_even_once(stage: Stage, client: Client) -> None:
+def test_a_duplicate_topic_is_not_created(stage: Stage, client: Client) -> None:
     response = client.ask(CreateTopicsRequest(topics=[creating(), creating()]))
     assert [result.error_code for result in response.topics] == [ErrorCode.INVALID_REQUEST]
     assert stage.broker.topics.named("new") is None
@@ -152,7 +152,7 @@ def test_two_topics_of_one_request_have_different_ids(stage: Stage, client: Clie
     assert stage.topic("one").id != stage.topic("two").id
 
 
-def test_a_topics_own_config_counts_for_what_is_produced(stage: Stage, client: Client) -> None:
+def test_a_config_of_the_topic_applies_to_produce(stage: Stage, client: Client) -> None:
     created(client, configs={"message.timestamp.type": "LogAppendTime"})
     assert client.produce(batch_of(b"a"), "new").log_append_time_ms == stage.now
     assert client.produce(batch_of(b"a"), "t").log_append_time_ms == -1

@@ -26,27 +26,27 @@ def delete(client: Client, offset: int, partition: int = 0) -> tuple[int, int]:
     return result.error_code, result.low_watermark
 
 
-def test_after_deleting_the_log_starts_there(client: Client) -> None:
+def test_the_log_starts_at_the_requested_offset(client: Client) -> None:
     assert delete(client, 3) == (0, 3)
     assert client.list_offsets(EARLIEST).offset == 3
     assert client.list_offsets(0).offset == 3
 
 
-def test_deleting_up_to_minus_one_deletes_everything(client: Client) -> None:
+def test_offset_minus_one_deletes_all_records(client: Client) -> None:
     assert delete(client, -1) == (0, 4)
     assert client.list_offsets(EARLIEST).offset == client.list_offsets(LATEST).offset == 4
 
 
-def test_deleting_beyond_the_end_is_out_of_range(client: Client) -> None:
+def test_an_offset_after_the_end_is_out_of_range(client: Client) -> None:
     assert delete(client, 5) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_topic_that_is_only_compacted_keeps_its_records(stage: Stage, client: Client) -> None:
+def test_a_compacted_topic_is_a_policy_violation(stage: Stage, client: Client) -> None:
     stage.topic("t").configs["cleanup.policy"] = "compact"
     assert delete(client, 3) == (ErrorCode.POLICY_VIOLATION, -1)
     stage.topic("t").configs["cleanup.policy"] = "compact, delete"
     assert delete(client, 3) == (0, 3)
 
 
-def test_deleting_in_an_unknown_partition_is_refused(client: Client) -> None:
+def test_records_of_an_unknown_partition_are_not_deleted(client: Client) -> None:
     assert delete(client, 0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)

@@ -40,7 +40,7 @@ def test_a_topic_is_deleted_by_id(stage: Stage, client: Client) -> None:
     assert [topic.name for topic in stage.broker.topics] == ["u"]
 
 
-def test_what_is_not_there_cant_be_deleted(client: Client) -> None:
+def test_a_missing_topic_is_refused(client: Client) -> None:
     assert deleted(client, 6, name="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert deleted(client, 6, topic_id=UUID(int=5)) == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -53,7 +53,7 @@ def test_what_is_not_there_cant_be_deleted(client: Client) -> None:
         [DeleteTopicState(name="t", topic_id=NO_ID)] * 2,
     ],
 )
-def test_a_deletion_that_is_not_clear_is_refused(
+def test_an_ambiguous_deletion_is_refused(
     stage: Stage, client: Client, states: list[DeleteTopicState]
 ) -> None:
     response = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1))

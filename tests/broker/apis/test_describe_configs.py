@@ -31,13 +31,13 @@ def test_a_topics_configs_are_described(client: Client) -> None:
     }
 
 
-def test_only_the_configs_that_were_asked_for_are_described(client: Client) -> None:
+def test_only_the_requested_configs_are_described(client: Client) -> None:
     assert [config.name for config in configs_of(client, 2, "t", ["retention.ms", "none"]).configs] == [
         "retention.ms"
     ]
 
 
-def test_a_topic_inherits_what_the_broker_was_told() -> None:
+def test_a_topic_inherits_the_configs_of_the_broker() -> None:
     client = Stage({"t": 1}, message_max_bytes=7000).client()
     [config] = configs_of(client, 2, "t", ["max.message.bytes"]).configs
     assert (config.value, config.config_source) == ("7000", 4)
@@ -49,13 +49,13 @@ def test_the_brokers_settings_are_described(client: Client) -> None:
     assert described["group.min.session.timeout.ms"] == "6000"
 
 
-def test_what_is_not_there_cant_be_described(client: Client) -> None:
+def test_a_missing_resource_is_refused(client: Client) -> None:
     assert configs_of(client, 2, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert configs_of(client, 4, "7").error_code == ErrorCode.INVALID_REQUEST
     assert configs_of(client, 99, "").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_empty_list_asks_for_all_configs(client: Client) -> None:
+def test_an_empty_list_requests_all_configs(client: Client) -> None:
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
     response = client.ask(DescribeConfigsRequest(resources=[resource]))
     assert len(response.results[0].configs) == len(TOPIC_CONFIGS)

@@ -38,7 +38,7 @@ def sizes(stage: Stage, topics: list[DescribableLogDirTopic] | None = None) -> d
     }
 
 
-def test_the_logs_are_as_large_as_what_was_written() -> None:
+def test_the_size_is_that_of_the_written_batches() -> None:
     stage = Stage({"t": 2, "u": 1})
     batch = batch_of(b"a")
     for _ in range(3):
@@ -49,7 +49,7 @@ def test_the_logs_are_as_large_as_what_was_written() -> None:
     assert sizes(stage, []) == {}
 
 
-def test_what_is_before_the_start_of_a_log_counts_until_its_segment_goes() -> None:
+def test_records_before_the_log_start_count_until_their_segment_is_deleted() -> None:
     stage = Stage({"t": 1})
     batch = batch_of(b"a")
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_what_is_before_the_start_of_a_log_counts_until_its_segment_goes() -> No
     assert sizes(stage) == {"t": {0: 3 * len(batch)}}
 
 
-def test_what_is_lost_by_an_unclean_election_does_not_count() -> None:
+def test_truncated_records_do_not_count() -> None:
     stage = Stage({"t": 1})
     batch = batch_of(b"a")
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_what_is_lost_by_an_unclean_election_does_not_count() -> None:
     assert sizes(stage) == {"t": {0: 2 * len(batch)}}
 
 
-def test_a_broker_tells_only_of_what_it_has(led_by_the_second: TwoBrokers) -> None:
+def test_a_broker_describes_only_its_own_replicas(led_by_the_second: TwoBrokers) -> None:
     has = [led_by_the_second.ask(node, DescribeLogDirsRequest(topics=None), 5) for node in (1, 2)]
     told: list[Any] = [response.results[0].topics for response in has if response is not None]  # type: ignore[attr-defined]
     assert [{t.name: [p.partition_index for p in t.partitions] for t in entry} for entry in told] == [

@@ -20,7 +20,7 @@ def producer(stage: Stage) -> TransactionalProducer:
     return TransactionalProducer(stage)
 
 
-def test_producers_are_described_with_what_they_have_open(
+def test_producers_are_described_with_their_ongoing_transactions(
     client: Client, producer: TransactionalProducer
 ) -> None:
     request = TopicRequest(name="t", partition_indexes=[0, 9])

@@ -34,7 +34,7 @@ def pages(client: Client, names: list[str], limit: int) -> list[list[tuple[str, 
         )
 
 
-def test_topics_are_described_page_by_page() -> None:
+def test_a_cursor_starts_the_next_page() -> None:
     client = Stage({"b": 3, "a": 2}).client()
     assert pages(client, [], 2000) == [[("a", [0, 1]), ("b", [0, 1, 2])]]
     assert pages(client, ["b", "a"], 2) == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2])]]

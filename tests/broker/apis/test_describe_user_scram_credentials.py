@@ -9,7 +9,7 @@ from kproto.messages.describe_user_scram_credentials import (
 from tests.broker.security.stage import LoginStage
 
 
-def test_credentials_are_told_without_their_keys() -> None:
+def test_credentials_are_described_without_keys() -> None:
     answer: DescribeUserScramCredentialsResponse = LoginStage("PLAINTEXT").ask(
         DescribeUserScramCredentialsRequest(users=None), 0
     )

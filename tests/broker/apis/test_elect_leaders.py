@@ -29,7 +29,7 @@ def elected(response: Any) -> list[tuple[int, str | None]]:
 
 
 @pytest.mark.parametrize("how", [PREFERRED, UNCLEAN])
-def test_the_only_broker_leads_already(how: int) -> None:
+def test_the_only_broker_needs_no_election(how: int) -> None:
     response = Stage({"t": 1}).client().ask(electing(0, 1, how=how))
     assert elected(response) == [
         (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
@@ -38,19 +38,19 @@ def test_the_only_broker_leads_already(how: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_election_of_no_kind_is_refused_as_a_whole(version: int) -> None:
+def test_an_unknown_election_type_fails_the_whole_request(version: int) -> None:
     response = Stage({"t": 1}).client().ask(electing(0, how=2), version)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert elected(response) == [(ErrorCode.INVALID_REQUEST, "Unknown election type 2")]
 
 
-def test_who_has_no_time_hears_so_in_a_version_without_room_for_it_too() -> None:
+def test_a_zero_timeout_is_refused_also_in_v0() -> None:
     response = Stage({"t": 1}).client().ask(electing(0, timeout_ms=0), 0)
     assert elected(response) == [(ErrorCode.REQUEST_TIMED_OUT, None)]
 
 
 @pytest.mark.parametrize("fields", [{"election_type": 2}, {"timeout_ms": 0}])
-def test_of_an_election_in_nothing_nothing_is_looked_at(fields: dict[str, int]) -> None:
+def test_an_empty_request_is_not_validated(fields: dict[str, int]) -> None:
     response = Stage({"t": 1}).client().ask(ElectLeadersRequest(topic_partitions=[], **fields))
     assert (response.error_code, response.replica_election_results) == (0, [])
 
@@ -87,7 +87,9 @@ def test_a_preferred_replica_that_is_down_is_not_elected(led_by_the_second: TwoB
     assert leader(led_by_the_second) == (2, 1)
 
 
-def test_an_unclean_election_takes_who_is_up_where_nobody_leads(led_by_the_second: TwoBrokers) -> None:
+def test_an_unclean_election_takes_a_live_replica_if_there_is_no_leader(
+    led_by_the_second: TwoBrokers,
+) -> None:
     two = led_by_the_second
     assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2))[0][0] == ErrorCode.ELECTION_NOT_NEEDED
     del two.cluster.nodes[2]

@@ -23,7 +23,7 @@ def producer(stage: Stage) -> Client:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_records_are_sent_in_every_version(
+def test_records_are_returned_in_every_version(
     stage: Stage, client: Client, producer: Client, version: int
 ) -> None:
     producer.produce(batch_of(b"a", b"b"))
@@ -32,7 +32,7 @@ def test_records_are_sent_in_every_version(
     assert values_of(data) == [b"a", b"b"]
 
 
-def test_a_fetch_within_a_batch_gets_the_whole_batch(client: Client, producer: Client) -> None:
+def test_a_fetch_within_a_batch_returns_the_whole_batch(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(1))))
@@ -47,13 +47,13 @@ def test_a_fetch_at_the_end_waits_for_the_next_record(stage: Stage, client: Clie
     assert values_of(partitions_of(client.answer())[0]) == [b"a"]
 
 
-def test_a_record_elsewhere_doesnt_wake_a_fetch(client: Client, producer: Client) -> None:
+def test_a_record_of_another_partition_does_not_complete_a_fetch(client: Client, producer: Client) -> None:
     client.send(fetch_request(fetch_topic(partition=0)), 12)
     producer.produce(batch_of(b"a"), partition=1)
     assert client.answers == []
 
 
-def test_a_fetch_without_news_is_answered_empty_after_its_wait(stage: Stage, client: Client) -> None:
+def test_a_fetch_without_records_is_answered_after_max_wait(stage: Stage, client: Client) -> None:
     client.send(fetch_request(fetch_topic(), wait=500), 12)
     stage.wait(499)
     assert client.answers == []
@@ -62,16 +62,16 @@ def test_a_fetch_without_news_is_answered_empty_after_its_wait(stage: Stage, cli
     assert (data.error_code, data.records) == (0, b"")
 
 
-def test_a_fetch_that_may_not_wait_is_answered_at_once(client: Client) -> None:
+def test_a_fetch_with_max_wait_0_is_answered_immediately(client: Client) -> None:
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(), wait=0)))
     assert (data.error_code, data.records) == (0, b"")
 
 
-def test_a_fetch_of_nothing_is_answered_at_once(client: Client) -> None:
+def test_a_fetch_without_partitions_is_answered_immediately(client: Client) -> None:
     assert partitions_of(client.fetch(fetch_request())) == []
 
 
-def test_a_fetch_waits_for_min_bytes_over_all_partitions(client: Client, producer: Client) -> None:
+def test_min_bytes_counts_all_partitions(client: Client, producer: Client) -> None:
     size = len(batch_of(b"a"))
     client.send(fetch_request(fetch_topic(partition=0), fetch_topic(partition=1), min_bytes=2 * size), 12)
     producer.produce(batch_of(b"a"), partition=0)
@@ -80,7 +80,7 @@ def test_a_fetch_waits_for_min_bytes_over_all_partitions(client: Client, produce
     assert [values_of(data) for data in partitions_of(client.answer())] == [[b"a"], [b"b"]]
 
 
-def test_a_fetch_that_waited_in_vain_gets_what_there_is(
+def test_after_max_wait_fewer_than_min_bytes_are_returned(
     stage: Stage, client: Client, producer: Client
 ) -> None:
     client.send(fetch_request(fetch_topic(), min_bytes=1 << 20, wait=500), 12)
@@ -89,7 +89,7 @@ def test_a_fetch_that_waited_in_vain_gets_what_there_is(
     assert values_of(partitions_of(client.answer())[0]) == [b"a"]
 
 
-def test_the_first_batch_is_sent_however_large_it_is(client: Client, producer: Client) -> None:
+def test_the_first_batch_is_returned_whatever_its_size(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a" * 1000))
     producer.produce(batch_of(b"b"))
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(max_bytes=10), max_bytes=10)))
@@ -103,13 +103,13 @@ def test_only_the_first_partition_may_exceed_the_limit(client: Client, producer:
     assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*both)))] == [1, 0]
 
 
-def test_an_empty_partition_leaves_the_first_batch_to_the_next_one(client: Client, producer: Client) -> None:
+def test_an_empty_partition_does_not_count_as_the_first(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a" * 1000), partition=1)
     both = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
     assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*both)))] == [0, 1]
 
 
-def test_a_partitions_limit_bounds_its_part(client: Client, producer: Client) -> None:
+def test_partition_max_bytes_limits_a_partition(client: Client, producer: Client) -> None:
     for _ in range(5):
         producer.produce(batch_of(b"a" * 100))
     size = len(batch_of(b"a" * 100))
@@ -117,7 +117,7 @@ def test_a_partitions_limit_bounds_its_part(client: Client, producer: Client) ->
     assert len(data.records or b"") == 3 * size
 
 
-def test_the_whole_limit_bounds_all_partitions_together(client: Client, producer: Client) -> None:
+def test_max_bytes_limits_all_partitions_together(client: Client, producer: Client) -> None:
     for partition in (0, 0, 0, 1, 1, 1):
         producer.produce(batch_of(b"a" * 100), partition=partition)
     size = len(batch_of(b"a" * 100))
@@ -127,7 +127,7 @@ def test_the_whole_limit_bounds_all_partitions_together(client: Client, producer
     assert [len(data.records or b"") // size for data in partitions_of(response)] == [3, 1]
 
 
-def test_fetch_max_bytes_of_the_broker_bounds_every_fetch() -> None:
+def test_fetch_max_bytes_of_the_broker_limits_every_fetch() -> None:
     size = len(batch_of(b"a" * 100))
     client = Stage({"t": 1}, fetch_max_bytes=2 * size).client()
     for _ in range(5):
@@ -143,14 +143,14 @@ def test_an_offset_outside_the_log_is_out_of_range(client: Client, producer: Cli
     assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_an_error_in_one_partition_keeps_no_other_from_its_records(client: Client, producer: Client) -> None:
+def test_an_error_of_one_partition_does_not_affect_others(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     good, bad = partitions_of(client.fetch(fetch_request(fetch_topic(), fetch_topic(partition=9))))
     assert values_of(good) == [b"a"]
     assert bad.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_error_doesnt_wait(client: Client) -> None:
+def test_an_error_completes_a_fetch_immediately(client: Client) -> None:
     codes = [
         data.error_code
         for data in partitions_of(
@@ -160,14 +160,14 @@ def test_an_error_doesnt_wait(client: Client) -> None:
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_an_unknown_topic_id_is_said_with_that_id(stage: Stage, client: Client) -> None:
+def test_an_unknown_topic_id_is_answered_with_that_id(stage: Stage, client: Client) -> None:
     unknown = stage.random_id()
     response = client.fetch(fetch_request(fetch_topic(topic_id=unknown)), 13)
     assert [topic.topic_id for topic in response.responses] == [unknown]
     assert [data.error_code for data in partitions_of(response)] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_a_topic_made_anew_is_not_the_one_with_the_old_id(stage: Stage, client: Client) -> None:
+def test_a_re_created_topic_is_unknown_by_its_old_id(stage: Stage, client: Client) -> None:
     old = stage.topic("t").id
     other = stage.client()
     other.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
@@ -178,7 +178,7 @@ def test_a_topic_made_anew_is_not_the_one_with_the_old_id(stage: Stage, client: 
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_deleting_a_topic_ends_the_wait_of_its_fetches(
+def test_deleting_a_topic_completes_its_delayed_fetches(
     stage: Stage, client: Client, producer: Client
 ) -> None:
     client.send(fetch_request(fetch_topic(), wait=10_000), 12)
@@ -192,7 +192,9 @@ def test_a_new_partition_can_be_fetched(stage: Stage, client: Client, producer: 
     assert values_of(partitions_of(client.fetch(fetch_request(fetch_topic(partition=2))))[0]) == [b"a"]
 
 
-def test_a_client_that_went_away_is_not_answered(stage: Stage, client: Client, producer: Client) -> None:
+def test_a_delayed_fetch_of_a_closed_connection_is_removed(
+    stage: Stage, client: Client, producer: Client
+) -> None:
     client.send(fetch_request(fetch_topic(), wait=500), 12)
     client.leave()
     producer.produce(batch_of(b"a"))
@@ -200,7 +202,9 @@ def test_a_client_that_went_away_is_not_answered(stage: Stage, client: Client, p
     assert client.answers == []
 
 
-def test_read_committed_is_told_that_nothing_was_aborted(client: Client, producer: Client) -> None:
+def test_read_committed_receives_an_empty_list_of_aborted_transactions(
+    client: Client, producer: Client
+) -> None:
     producer.produce(batch_of(b"a"))
     committed, uncommitted = (
         partitions_of(client.fetch(fetch_request(fetch_topic(), isolation=isolation)))[0]
@@ -209,7 +213,7 @@ def test_read_committed_is_told_that_nothing_was_aborted(client: Client, produce
     assert (committed.aborted_transactions, uncommitted.aborted_transactions) == ([], None)
 
 
-def test_an_older_leader_epoch_is_fenced_and_a_newer_one_unknown(stage: Stage, client: Client) -> None:
+def test_an_old_leader_epoch_is_fenced_and_a_new_one_unknown(stage: Stage, client: Client) -> None:
     stage.step(ElectLeader("t", 0))
     codes = [
         partitions_of(client.fetch(fetch_request(fetch_topic(epoch=epoch), wait=0)))[0].error_code
@@ -218,19 +222,19 @@ def test_an_older_leader_epoch_is_fenced_and_a_newer_one_unknown(stage: Stage, c
     assert codes == [ErrorCode.FENCED_LEADER_EPOCH, 0, ErrorCode.UNKNOWN_LEADER_EPOCH, 0]
 
 
-def test_an_election_ends_the_wait_of_a_fetch_with_the_old_epoch(stage: Stage, client: Client) -> None:
+def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: Client) -> None:
     client.send(fetch_request(fetch_topic(epoch=0), wait=10_000), 12)
     stage.step(ElectLeader("t", 0))
     assert [d.error_code for d in partitions_of(client.answer())] == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
-def test_an_epoch_that_never_was_puts_the_position_out_of_range(client: Client) -> None:
+def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
     """A diverging epoch of -1 would leave the client without a place to go back to."""
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_client_that_read_beyond_an_epochs_end_is_told_where_it_diverged(
+def test_a_position_after_the_end_of_its_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
     producer.produce(batch_of(b"a", b"b"))
@@ -242,7 +246,9 @@ def test_a_client_that_read_beyond_an_epochs_end_is_told_where_it_diverged(
     assert values_of(data) == [b"c", b"d"]
 
 
-def test_a_position_behind_a_cut_is_out_of_range(stage: Stage, client: Client, producer: Client) -> None:
+def test_a_position_after_a_truncation_is_out_of_range(
+    stage: Stage, client: Client, producer: Client
+) -> None:
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     stage.step(TruncateLog("t", 0, 2))
@@ -250,7 +256,7 @@ def test_a_position_behind_a_cut_is_out_of_range(stage: Stage, client: Client, p
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_position_behind_a_cut_is_told_where_it_diverged_when_it_says_its_epoch(
+def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
     """Partition.readRecords looks at the epochs before it looks at the end of the log."""
@@ -261,14 +267,14 @@ def test_a_position_behind_a_cut_is_told_where_it_diverged_when_it_says_its_epoc
     assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 2)
 
 
-def test_a_cut_ends_the_wait_of_a_fetch(stage: Stage, client: Client, producer: Client) -> None:
+def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     client.send(fetch_request(fetch_topic(1), wait=10_000), 12)
     stage.step(TruncateLog("t", 0, 0))
     assert [d.error_code for d in partitions_of(client.answer())] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
+def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many clients ask and don't read, or the memory of the broker would be theirs."""

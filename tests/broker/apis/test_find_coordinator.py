@@ -17,7 +17,7 @@ def stage() -> Stage:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_every_group_is_coordinated_here(client: Client, version: int) -> None:
+def test_the_only_broker_coordinates_every_group(client: Client, version: int) -> None:
     request = (
         FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g")
     )
@@ -28,7 +28,7 @@ def test_every_group_is_coordinated_here(client: Client, version: int) -> None:
 
 @pytest.mark.parametrize("kind", [2, 7])
 @pytest.mark.parametrize("version", [3, 6])
-def test_other_coordinators_are_refused_with_a_reason(client: Client, version: int, kind: int) -> None:
+def test_other_coordinator_types_are_refused_with_a_message(client: Client, version: int, kind: int) -> None:
     keys: dict[str, Any] = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
     response = client.ask(FindCoordinatorRequest(key_type=kind, **keys), version)
     found = response.coordinators[0] if version >= 4 else response

@@ -61,7 +61,7 @@ def committed(client: Client) -> dict[str, int]:
     }
 
 
-def test_a_group_lives_on_the_one_coordinator(stage: Stage, client: Client) -> None:
+def test_a_group_is_served_by_the_coordinator(stage: Stage, client: Client) -> None:
     member = stable(client)
     assert client.ask(committing(5, member=member, generation=1), 9).topics[0].partitions[0].error_code == 0
     assert committed(client) == {"t": 5}
@@ -69,7 +69,7 @@ def test_a_group_lives_on_the_one_coordinator(stage: Stage, client: Client) -> N
     assert [(group.group_id, group.group_state) for group in listed] == [("g", "Stable")]
 
 
-def test_a_member_that_says_nothing_is_removed(stage: Stage, client: Client) -> None:
+def test_a_member_without_heartbeats_is_removed(stage: Stage, client: Client) -> None:
     stable(client)
     stage.wait(10_000)
     [group] = client.ask(ListGroupsRequest()).groups
@@ -87,7 +87,7 @@ def test_deleting_a_topic_deletes_its_offsets(client: Client) -> None:
     assert committed(client) == {}
 
 
-def test_a_member_that_went_away_while_it_joined_hurts_nobody(stage: Stage, client: Client) -> None:
+def test_a_member_that_disconnects_during_a_join_does_not_affect_others(stage: Stage, client: Client) -> None:
     member = stable(client)
     other = stage.client()
     other_id = other.ask(join_request()).member_id
@@ -98,7 +98,7 @@ def test_a_member_that_went_away_while_it_joined_hurts_nobody(stage: Stage, clie
     assert other.answers == []
 
 
-def test_what_the_coordinator_does_is_told(stage: Stage, client: Client) -> None:
+def test_steps_of_the_coordinator_are_reported(stage: Stage, client: Client) -> None:
     stable(client)
     settled = [
         a for told in stage.told for a in told.actions if isinstance(a, coordinator.RebalanceCompleted)

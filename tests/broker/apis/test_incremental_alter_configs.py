@@ -40,7 +40,7 @@ def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
     )
 
 
-def test_a_list_can_be_appended_to_and_subtracted_from(stage: Stage, client: Client) -> None:
+def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
     altered(client, APPEND, "cleanup.policy", "compact")
     assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "delete,compact"
     altered(client, SUBTRACT, "cleanup.policy", "delete")
@@ -60,7 +60,7 @@ def test_a_list_can_be_appended_to_and_subtracted_from(stage: Stage, client: Cli
         ("delete", SUBTRACT, "compact", "delete"),
     ],
 )
-def test_lists_are_changed_item_by_item_as_kafka_does(
+def test_list_changes_equal_kafkas(
     stage: Stage, client: Client, before: str, operation: int, value: str, after: str
 ) -> None:
     assert altered(client, SET, "cleanup.policy", before) == 0
@@ -68,13 +68,13 @@ def test_lists_are_changed_item_by_item_as_kafka_does(
     assert stage.topic("t").configs == {"cleanup.policy": after}
 
 
-def test_the_least_lag_of_compaction_is_no_more_than_the_most(stage: Stage, client: Client) -> None:
+def test_the_minimum_compaction_lag_must_not_exceed_the_maximum(stage: Stage, client: Client) -> None:
     assert altered(client, SET, "max.compaction.lag.ms", "5") == 0
     assert altered(client, SET, "min.compaction.lag.ms", "6") == ErrorCode.INVALID_CONFIG
     assert altered(client, SET, "min.compaction.lag.ms", " 5") == 0
 
 
-def test_what_cant_be_altered_is_refused(client: Client) -> None:
+def test_invalid_changes_are_refused(client: Client) -> None:
     assert altered(client, SET, "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
     assert altered(client, SET, "none.such", "1") == ErrorCode.INVALID_CONFIG
     assert altered(client, APPEND, "retention.ms", "1") == ErrorCode.INVALID_CONFIG
@@ -83,7 +83,7 @@ def test_what_cant_be_altered_is_refused(client: Client) -> None:
     assert altered(client, SET, "retention.ms", None) == ErrorCode.INVALID_REQUEST
 
 
-def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
+def test_a_duplicate_config_is_refused(stage: Stage, client: Client) -> None:
     changes = [AlterableConfig(name="retention.ms", config_operation=SET, value=value) for value in "12"]
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
     response = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
@@ -91,7 +91,7 @@ def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Clie
     assert stage.topic("t").configs == {}
 
 
-def test_a_topic_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
+def test_a_duplicate_topic_is_refused(stage: Stage, client: Client) -> None:
     change = AlterableConfig(name="retention.ms", config_operation=SET, value="1")
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=False)

@@ -30,30 +30,32 @@ def test_latest_and_earliest_in_every_version(client: Client, version: int) -> N
     ("timestamp", "offset", "found"),
     [(0, 0, 100), (100, 0, 100), (101, 1, 300), (300, 1, 300), (301, -1, -1)],
 )
-def test_by_time_the_first_record_that_is_not_older_is_found(
+def test_a_timestamp_finds_the_first_record_that_is_not_older(
     client: Client, timestamp: int, offset: int, found: int
 ) -> None:
     answer = client.list_offsets(timestamp)
     assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, found)
 
 
-def test_the_highest_timestamp_is_found(client: Client) -> None:
+def test_max_timestamp_finds_the_latest_record(client: Client) -> None:
     answer = client.list_offsets(MAX_TIMESTAMP)
     assert (answer.offset, answer.timestamp) == (1, 300)
 
 
-def test_an_empty_log_has_no_highest_timestamp() -> None:
+def test_an_empty_log_has_no_max_timestamp() -> None:
     answer = Stage({"t": 1}).client().list_offsets(MAX_TIMESTAMP)
     assert (answer.error_code, answer.offset, answer.timestamp) == (0, -1, -1)
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
-def test_a_special_time_is_refused_before_its_version(client: Client, timestamp: int, since: int) -> None:
+def test_a_special_timestamp_is_refused_before_its_version(
+    client: Client, timestamp: int, since: int
+) -> None:
     assert client.list_offsets(timestamp, version=since - 1).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert client.list_offsets(timestamp, version=since).error_code == 0
 
 
-def test_a_special_time_that_doesnt_exist_is_refused(client: Client) -> None:
+def test_an_unknown_special_timestamp_is_refused(client: Client) -> None:
     assert client.list_offsets(-7).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -62,14 +64,14 @@ def test_an_unknown_partition_is_refused(client: Client) -> None:
     assert client.list_offsets(LATEST, "t", 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_partition_asked_for_twice_is_refused_once(client: Client) -> None:
+def test_a_duplicate_partition_is_refused_once(client: Client) -> None:
     twice = [ListOffsetsPartition(partition_index=0, timestamp=t) for t in (LATEST, EARLIEST)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=twice)])
     response = client.ask(request)
     assert [p.error_code for p in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_the_epoch_of_the_answer_is_that_of_the_record(stage: Stage, client: Client) -> None:
+def test_the_leader_epoch_is_that_of_the_record(stage: Stage, client: Client) -> None:
     stage.step(ElectLeader("t", 0))
     client.produce(batch_of(b"e", timestamps=[400]))
     assert [client.list_offsets(t).leader_epoch for t in (EARLIEST, 100, 400, LATEST)] == [0, 0, 1, 1]

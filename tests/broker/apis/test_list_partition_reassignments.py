@@ -6,6 +6,6 @@ from kproto.messages.list_partition_reassignments import ListPartitionReassignme
 from tests.broker.stage import Stage
 
 
-def test_no_replica_is_on_its_way() -> None:
+def test_no_reassignment_is_ever_in_progress() -> None:
     response = Stage({"t": 1}).client().ask(ListPartitionReassignmentsRequest(topics=None))
     assert (response.error_code, response.error_message, response.topics) == (0, None, [])

@@ -42,29 +42,29 @@ def test_metadata_describes_the_node_and_the_topic_in_every_version(client: Clie
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_null_asks_for_all_topics_and_an_empty_list_for_none(client: Client, version: int) -> None:
+def test_null_requests_all_topics_and_an_empty_list_none(client: Client, version: int) -> None:
     assert [topic.name for topic in client.ask(MetadataRequest(topics=None), version).topics] == ["t", "u"]
     assert client.ask(MetadataRequest(topics=[]), version).topics == []
 
 
-def test_in_version_0_the_empty_list_asks_for_all_topics(client: Client) -> None:
+def test_in_v0_an_empty_list_requests_all_topics(client: Client) -> None:
     assert [topic.name for topic in client.ask(MetadataRequest(topics=[]), 0).topics] == ["t", "u"]
 
 
-def test_a_topic_can_be_asked_for_by_its_id(stage: Stage, client: Client) -> None:
+def test_a_topic_can_be_requested_by_its_id(stage: Stage, client: Client) -> None:
     wanted = MetadataRequestTopic(name=None, topic_id=stage.topic("u").id)
     [topic] = client.ask(MetadataRequest(topics=[wanted])).topics
     assert (topic.error_code, topic.name) == (0, "u")
 
 
-def test_an_unknown_id_is_said_with_that_id(stage: Stage, client: Client) -> None:
+def test_an_unknown_id_is_answered_with_that_id(stage: Stage, client: Client) -> None:
     unknown = stage.random_id()
     [topic] = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=unknown)])).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_versions_10_and_11_refuse_ids_although_they_have_the_field(
+def test_v10_and_v11_refuse_ids_although_they_have_the_field(
     stage: Stage, client: Client, version: int
 ) -> None:
     wanted = MetadataRequestTopic(name=None, topic_id=stage.topic("u").id)
@@ -72,21 +72,21 @@ def test_versions_10_and_11_refuse_ids_although_they_have_the_field(
     assert (topic.error_code, topic.name) == (ErrorCode.INVALID_REQUEST, "")
 
 
-def test_metadata_creates_a_topic_that_is_asked_for_by_name() -> None:
+def test_a_topic_that_is_requested_by_name_is_auto_created() -> None:
     stage = Stage(num_partitions=4)
     [topic] = stage.client().ask(named("new")).topics
     assert (topic.error_code, len(topic.partitions)) == (0, 4)
     assert topic.topic_id == stage.topic("new").id != NO_ID
 
 
-def test_metadata_creates_nothing_when_the_client_forbids_it(stage: Stage, client: Client) -> None:
+def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Client) -> None:
     [topic] = client.ask(named("new", create=False)).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert stage.broker.topics.named("new") is None
 
 
 @pytest.mark.parametrize(("there", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
-def test_metadata_creates_nothing_that_kafka_would_not(there: str, name: str) -> None:
+def test_an_invalid_topic_is_not_auto_created(there: str, name: str) -> None:
     """Its controller refuses them, so they are unknown for ever."""
     stage = Stage({there: 1})
     [topic] = stage.client().ask(named(name)).topics
@@ -94,19 +94,19 @@ def test_metadata_creates_nothing_that_kafka_would_not(there: str, name: str) ->
     assert [topic.name for topic in stage.broker.topics] == [there]
 
 
-def test_metadata_creates_nothing_when_the_setting_forbids_it() -> None:
+def test_no_topic_is_created_if_the_setting_disables_it() -> None:
     stage = Stage(auto_create_topics_enable="false")
     [topic] = stage.client().ask(named("new")).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
-def test_a_bad_name_is_invalid_everywhere(client: Client, name: str) -> None:
+def test_an_invalid_name_is_refused_by_metadata_and_create_topics(client: Client, name: str) -> None:
     assert client.ask(named(name)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert created(client, name=name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_operations_are_told_only_to_those_who_ask(client: Client) -> None:
+def test_authorized_operations_are_returned_on_request_only(client: Client) -> None:
     asked = client.ask(named("t", include_topic_authorized_operations=True)).topics[0]
     assert asked.topic_authorized_operations == 3576
     assert client.ask(named("t")).topics[0].topic_authorized_operations == -(2**31)

@@ -22,7 +22,7 @@ def client(stage: Stage) -> Client:
     return client
 
 
-def test_the_end_of_an_epoch_is_told(stage: Stage, client: Client) -> None:
+def test_the_end_offset_of_an_epoch_is_returned(stage: Stage, client: Client) -> None:
     stage.step(ElectLeader("t", 0))
     client.produce(batch_of(b"e"))
 

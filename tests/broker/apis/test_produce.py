@@ -32,12 +32,12 @@ def test_a_batch_is_stored_in_every_version(stage: Stage, client: Client, versio
     assert [(r.offset, r.value) for r in stored(stage)] == [(0, b"a"), (1, b"b")]
 
 
-def test_each_batch_begins_where_the_last_one_ended(client: Client) -> None:
+def test_a_batch_starts_at_the_end_of_the_log(client: Client) -> None:
     assert [client.produce(batch_of(b"a", b"b")).base_offset for _ in range(3)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_acks_of_one_and_of_all_are_the_same(client: Client, acks: int) -> None:
+def test_acks_1_and_all_are_the_same(client: Client, acks: int) -> None:
     assert client.produce(batch_of(b"a"), acks=acks).error_code == 0
 
 
@@ -48,7 +48,7 @@ def test_other_acks_are_refused(stage: Stage, client: Client) -> None:
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_records_without_keys_have_no_place_in_a_compacted_topic(policy: str, compression: str) -> None:
+def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, compression: str) -> None:
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
     records = [Record(n, 1000, key, b"x") for n, key in enumerate((b"k", None, b"", None))]
@@ -67,7 +67,7 @@ def silent(client: Client, batch: bytes, topic: str = "t") -> None:
     client.send(ProduceRequest(acks=0, timeout_ms=1, topic_data=[data]), 9, expects=False)
 
 
-def test_acks_zero_stores_and_says_nothing(stage: Stage, client: Client) -> None:
+def test_acks_0_stores_without_a_response(stage: Stage, client: Client) -> None:
     silent(client, batch_of(b"a"))
     silent(client, batch_of(b"b"))
     assert client.answers == []
@@ -75,7 +75,7 @@ def test_acks_zero_stores_and_says_nothing(stage: Stage, client: Client) -> None
     assert client.conn not in stage.closed
 
 
-def test_a_failure_with_acks_zero_closes_the_connection(stage: Stage, client: Client) -> None:
+def test_an_error_with_acks_0_closes_the_connection(stage: Stage, client: Client) -> None:
     silent(client, batch_of(b"a"), topic="missing")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in stage.closed[client.conn]
 
@@ -86,7 +86,7 @@ def test_an_unknown_topic_or_partition_is_refused(client: Client) -> None:
     assert client.produce(batch_of(b"a"), "t", -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_unknown_topic_id_is_refused_as_such(stage: Stage, client: Client) -> None:
+def test_an_unknown_topic_id_is_refused_with_its_own_error(stage: Stage, client: Client) -> None:
     assert client.produce(batch_of(b"a"), topic_id=stage.random_id()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -96,7 +96,7 @@ def test_produce_creates_no_topic(stage: Stage, client: Client) -> None:
 
 
 @pytest.mark.parametrize("records", [None, b""])
-def test_no_batch_at_all_is_refused(client: Client, records: bytes | None) -> None:
+def test_a_partition_without_a_batch_is_refused(client: Client, records: bytes | None) -> None:
     assert client.produce(records).error_code == ErrorCode.INVALID_RECORD
 
 
@@ -105,14 +105,14 @@ def test_two_batches_for_one_partition_are_refused(stage: Stage, client: Client)
     assert stored(stage) == []
 
 
-def test_a_flipped_bit_is_a_corrupt_message(stage: Stage, client: Client) -> None:
+def test_a_flipped_bit_is_corrupt_message(stage: Stage, client: Client) -> None:
     batch = bytearray(batch_of(b"a"))
     batch[-3] ^= 1
     assert client.produce(bytes(batch)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert stored(stage) == []
 
 
-def test_every_cut_batch_is_refused(stage: Stage, client: Client) -> None:
+def test_every_truncated_batch_is_refused(stage: Stage, client: Client) -> None:
     batch = batch_of(b"a")
     for end in range(len(batch)):
         refused = client.produce(batch[:end]).error_code
@@ -124,7 +124,7 @@ def test_a_batch_with_gaps_is_refused(client: Client) -> None:
     assert client.produce(batch_of(b"a", last_offset=4)).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_control_batches_are_for_brokers(client: Client) -> None:
+def test_control_batches_of_clients_are_refused(client: Client) -> None:
     batch = batch_of(b"a", is_control=True, producer_id=1, producer_epoch=0, base_sequence=0)
     assert client.produce(batch).error_code == ErrorCode.INVALID_RECORD
 
@@ -135,14 +135,14 @@ def test_a_batch_above_max_message_bytes_is_too_large() -> None:
     assert client.produce(batch_of(b"a" * 10)).error_code == 0
 
 
-def test_zstd_needs_produce_7(client: Client) -> None:
+def test_zstd_is_refused_before_v7(client: Client) -> None:
     batch = batch_of(b"a", compression="zstd")
     assert client.produce(batch, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert client.produce(batch, version=7).error_code == 0
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_compressed_batch_is_stored_as_it_came(stage: Stage, client: Client, compression: str) -> None:
+def test_a_compressed_batch_is_stored_unchanged(stage: Stage, client: Client, compression: str) -> None:
     client.produce(batch_of(b"a", b"b", compression=compression))
     [chunk] = stage.log("t").read(0, 1 << 20, at_least_one=True)
     [batch] = batches(chunk)
@@ -150,13 +150,13 @@ def test_a_compressed_batch_is_stored_as_it_came(stage: Stage, client: Client, c
     assert [r.value for r in batch.records()] == [b"a", b"b"]
 
 
-def test_with_create_time_the_producers_timestamps_stay(stage: Stage, client: Client) -> None:
+def test_create_time_keeps_the_producers_timestamps(stage: Stage, client: Client) -> None:
     response = client.produce(batch_of(b"a", timestamps=[77]))
     assert response.log_append_time_ms == -1
     assert [r.timestamp for r in stored(stage)] == [77]
 
 
-def test_a_record_from_far_in_the_future_is_refused(stage: Stage, client: Client) -> None:
+def test_a_timestamp_far_in_the_future_is_refused(stage: Stage, client: Client) -> None:
     hour = 3_600_000
     assert client.produce(batch_of(b"a", timestamps=[stage.now + hour])).error_code == 0
     late = client.produce(batch_of(b"a", timestamps=[stage.now + hour + 1]))
@@ -164,7 +164,7 @@ def test_a_record_from_far_in_the_future_is_refused(stage: Stage, client: Client
     assert stage.log("t").end_offset == 1
 
 
-def test_with_log_append_time_all_records_get_the_brokers_time() -> None:
+def test_log_append_time_sets_the_brokers_time() -> None:
     stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime")
     response = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))
     assert response.log_append_time_ms == stage.now
@@ -183,7 +183,7 @@ def test_a_duplicate_is_answered_with_the_first_offset_and_not_stored(stage: Sta
     assert stage.log("t").end_offset == 3
 
 
-def test_the_last_five_batches_are_known_as_duplicates_and_older_ones_are_not(client: Client) -> None:
+def test_only_the_last_five_batches_are_recognized_as_duplicates(client: Client) -> None:
     offsets = [client.produce(from_producer(sequence)).base_offset for sequence in range(6)]
     again = [client.produce(from_producer(sequence)) for sequence in range(6)]
     assert again[0].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -197,12 +197,12 @@ def test_a_gap_in_the_sequence_is_out_of_order(stage: Stage, client: Client) -> 
     assert stage.log("t").end_offset == 3
 
 
-def test_an_overlap_that_is_no_duplicate_is_out_of_order(client: Client) -> None:
+def test_an_overlapping_batch_is_out_of_order(client: Client) -> None:
     client.produce(from_producer(0, b"a", b"b"))
     assert client.produce(from_producer(1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_new_epoch_begins_at_zero(client: Client) -> None:
+def test_a_new_epoch_starts_at_sequence_0(client: Client) -> None:
     client.produce(from_producer(0, b"a", b"b"))
     assert client.produce(from_producer(2, epoch=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert client.produce(from_producer(0, epoch=1)).error_code == 0
@@ -213,17 +213,17 @@ def test_an_older_epoch_is_fenced(client: Client) -> None:
     assert client.produce(from_producer(1, epoch=0)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_an_unknown_producer_may_begin_anywhere(client: Client) -> None:
+def test_an_unknown_producer_may_start_at_any_sequence(client: Client) -> None:
     assert client.produce(from_producer(41)).error_code == 0
     assert client.produce(from_producer(42)).error_code == 0
 
 
-def test_sequences_go_on_with_zero_after_the_largest(client: Client) -> None:
+def test_sequence_0_follows_the_largest(client: Client) -> None:
     client.produce(from_producer(2**31 - 2, b"a", b"b", b"c"))
     assert client.produce(from_producer(1)).error_code == 0
 
 
-def test_sequences_are_counted_per_partition_and_producer(client: Client) -> None:
+def test_sequences_are_per_partition_and_producer(client: Client) -> None:
     client.produce(from_producer(0))
     assert client.produce(from_producer(0), partition=1).base_offset == 0
     assert client.produce(from_producer(0, producer=8)).base_offset == 1
@@ -236,21 +236,21 @@ def test_each_producer_gets_its_own_id(client: Client) -> None:
     assert len({a.producer_id for a in answers}) == 3
 
 
-def test_produce_by_id_reaches_only_the_topic_with_that_id(stage: Stage, client: Client) -> None:
+def test_produce_by_id_writes_only_to_the_topic_with_that_id(stage: Stage, client: Client) -> None:
     assert client.produce(batch_of(b"a"), "none such", topic_id=stage.topic("t").id).error_code == 0
     assert (
         client.produce(batch_of(b"a"), "none such", topic_id=NO_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     )
 
 
-def test_batches_that_were_cut_off_may_be_sent_again(stage: Stage, client: Client) -> None:
+def test_truncated_batches_can_be_produced_again(stage: Stage, client: Client) -> None:
     client.produce(from_producer(0))
     client.produce(from_producer(1))
     stage.step(TruncateLog("t", 0, 1))
     assert [(client.produce(from_producer(1)).base_offset, stage.log("t").end_offset)] == [(1, 2)]
 
 
-def test_a_log_is_cut_only_where_it_is(stage: Stage, client: Client) -> None:
+def test_a_truncation_outside_of_the_log_is_refused(stage: Stage, client: Client) -> None:
     client.produce(from_producer(0))
     for topic, partition, offset in (("t", 0, 2), ("t", 0, -1), ("t", 9, 0), ("none", 0, 0)):
         with pytest.raises(ConfigError):
@@ -258,7 +258,7 @@ def test_a_log_is_cut_only_where_it_is(stage: Stage, client: Client) -> None:
     assert stage.log("t").leader_epoch == 0
 
 
-def test_of_what_an_unclean_election_left_the_last_five_batches_are_known(
+def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
     stage: Stage, client: Client
 ) -> None:
     """However many were lost behind them: the log says whose they are."""
@@ -271,7 +271,7 @@ def test_of_what_an_unclean_election_left_the_last_five_batches_are_known(
     assert stage.log("t").end_offset == 4
 
 
-def test_an_unclean_election_takes_the_epoch_that_it_lost(stage: Stage, client: Client) -> None:
+def test_an_unclean_election_removes_a_truncated_producer_epoch(stage: Stage, client: Client) -> None:
     client.produce(from_producer(0))
     client.produce(from_producer(0, epoch=1))
     stage.step(TruncateLog("t", 0, 1))
@@ -279,7 +279,7 @@ def test_an_unclean_election_takes_the_epoch_that_it_lost(stage: Stage, client: 
     assert client.produce(from_producer(1)).error_code == 0
 
 
-def test_who_has_nothing_in_the_log_any_more_is_remembered_by_what_went_before_the_cut(
+def test_a_producer_whose_batches_were_deleted_stays_known_after_a_truncation(
     stage: Stage, client: Client
 ) -> None:
     client.produce(from_producer(0))

@@ -37,7 +37,7 @@ def write(client: Client, name: str, *, ends: bool = True) -> dict[str, int]:
     return who
 
 
-def test_what_came_and_went_is_forgotten() -> None:
+def test_all_state_of_closed_connections_and_expired_groups_is_removed() -> None:
     stage = Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
     for number in range(30):
         client = stage.client()
@@ -72,7 +72,7 @@ def idempotent(client: Client, producer_id: int, sequence: int) -> int:
     return client.produce(batch).error_code
 
 
-def test_a_partition_forgets_who_has_not_written_for_a_day() -> None:
+def test_a_partition_forgets_producers_after_a_day() -> None:
     stage = Stage({"t": 1}, producer_id_expiration_check_interval_ms=HOUR)
     client = stage.client()
     assert idempotent(client, 7, 0) == 0
@@ -84,7 +84,7 @@ def test_a_partition_forgets_who_has_not_written_for_a_day() -> None:
     assert idempotent(client, 8, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_partition_does_not_forget_who_has_a_transaction_open() -> None:
+def test_a_producer_with_an_ongoing_transaction_does_not_expire() -> None:
     stage = Stage({"t": 1}, producer_id_expiration_ms=HOUR, producer_id_expiration_check_interval_ms=HOUR)
     partition = stage.topic("t").partitions[0]
     partition.transactions.on_batch_appended(7, 0)
@@ -97,7 +97,7 @@ def test_a_partition_does_not_forget_who_has_a_transaction_open() -> None:
     assert [producer_id for producer_id, _ in partition.producers.active()] == [7]
 
 
-def test_a_transaction_over_which_the_clock_jumps_is_aborted_and_its_producer_fenced() -> None:
+def test_a_clock_jump_aborts_a_transaction_and_fences_its_producer() -> None:
     stage = Stage({"t": 1})
     client = stage.client()
     who: dict[str, Any] = dict(write(client, "x", ends=False))
@@ -109,7 +109,7 @@ def test_a_transaction_over_which_the_clock_jumps_is_aborted_and_its_producer_fe
     assert [aborted.producer_id for aborted in partition.transactions.aborted(0, 2)] == [who["producer_id"]]
 
 
-def test_the_end_of_a_transaction_looks_at_its_own_groups_only() -> None:
+def test_the_end_of_a_transaction_visits_only_its_own_groups() -> None:
     stage = Stage({"t": 1})
     client = stage.client()
     first: dict[str, Any] = dict(write(client, "x", ends=False))

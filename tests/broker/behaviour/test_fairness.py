@@ -22,7 +22,7 @@ def beat(group: str) -> bytes:
     return frame(encode_request(request, 4, 1, "me"))
 
 
-def test_another_client_waits_for_one_turn_and_not_for_all_that_came_in_one_piece() -> None:
+def test_another_client_waits_for_at_most_one_turn_of_a_connection() -> None:
     heard: list[str] = []
     held, free, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -67,7 +67,7 @@ def silent_produce() -> bytes:
     return frame(encode_request(ProduceRequest(acks=0, timeout_ms=1, topic_data=[data]), 9, 1, "me"))
 
 
-def test_what_a_client_wrote_before_it_closed_is_there() -> None:
+def test_requests_that_arrived_before_the_close_are_served() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as other:
         with connected(server.bootstrap) as client:
             client.socket.sendall(silent_produce() * 10 * REQUESTS_PER_TURN)
@@ -76,7 +76,7 @@ def test_what_a_client_wrote_before_it_closed_is_there() -> None:
             assert time.monotonic() < end, end_of(other)
 
 
-def test_what_came_behind_a_request_that_waited_is_served() -> None:
+def test_requests_after_a_delayed_one_are_served() -> None:
     """More than a turn of them, and an answer in between that nobody waits for."""
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
@@ -92,7 +92,7 @@ def test_what_came_behind_a_request_that_waited_is_served() -> None:
         assert end_of(client) == 6 * REQUESTS_PER_TURN
 
 
-def test_a_quiet_connection_goes_on_where_it_was() -> None:
+def test_a_muted_connection_continues_with_its_queued_requests() -> None:
     """The time of a throttled client ends, and the requests that came meanwhile are all there."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)

@@ -38,13 +38,13 @@ def looked(server: Server) -> None:
     server._operate(Shell.close_idle_connections)
 
 
-def test_who_says_nothing_is_let_go_of() -> None:
+def test_an_idle_connection_is_closed() -> None:
     with running(settings=IDLE) as server, connected(server.bootstrap) as silent:
         assert silent.closed_by_broker()
         left(server, 0)
 
 
-def test_who_says_something_stays() -> None:
+def test_an_active_connection_stays_open() -> None:
     with running() as server, connected(server.bootstrap) as client:
         grown_older(server)
         assert client.ask(MetadataRequest(topics=[]), 9).brokers
@@ -53,7 +53,7 @@ def test_who_says_something_stays() -> None:
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_who_waits_for_an_answer_stays(slow: bool) -> None:
+def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         if slow:
             server.slow(0.1)
@@ -66,7 +66,7 @@ def test_who_waits_for_an_answer_stays(slow: bool) -> None:
         assert client.answer(FetchResponse, 12).error_code == 0
 
 
-def test_who_does_not_take_an_answer_holds_no_memory_for_ever() -> None:
+def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
     """So much of it that others would get one batch at a time (MOST_UNSENT), were there more of these."""
     with running({"t": 1}, {**IDLE, "message.max.bytes": "20000000"}) as server:
         with connected(server.bootstrap) as writer:
@@ -83,7 +83,7 @@ def test_who_does_not_take_an_answer_holds_no_memory_for_ever() -> None:
             assert server.broker.cluster.unsent == 0
 
 
-def test_below_zero_nobody_is_let_go_of() -> None:
+def test_a_negative_idle_time_disables_the_check() -> None:
     with running(settings={"connections.max.idle.ms": "-1"}) as server, connected(server.bootstrap) as client:
         assert client.ask(MetadataRequest(topics=[]), 9).brokers
         grown_older(server)

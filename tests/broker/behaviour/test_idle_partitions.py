@@ -124,7 +124,9 @@ def awake(*_: Any) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
-def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_responses_are_the_same_as_without_idle_partitions(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept = 0
 
     def sleep(session: FetchSession, *given: Any, really: Any = FetchSession.set_idle) -> None:
@@ -143,7 +145,7 @@ def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None
     assert slept > 100
 
 
-def test_a_fetch_looks_at_what_changed_and_at_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_reads_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage({"t": 1000})
     client, producer = stage.client(), stage.client()
     everything = [fetch_topic(partition=index) for index in range(1000)]
@@ -171,7 +173,7 @@ def said(client: Client) -> list[int]:
 
 
 @pytest.mark.parametrize("end", [(0, 0), (0, -1)], ids=["another one", "none"])
-def test_a_session_that_ends_leaves_nothing_behind(end: tuple[int, int]) -> None:
+def test_a_closed_session_leaves_no_idle_partitions(end: tuple[int, int]) -> None:
     stage = Stage({"t": 3})
     client = stage.client()
     session = client.fetch(fetch_request(*of(range(3)), session=(0, 0), wait=0)).session_id

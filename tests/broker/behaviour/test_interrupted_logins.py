@@ -145,7 +145,7 @@ class Guest:
         self.ask(SaslAuthenticateRequest(auth_bytes=first), 2)
 
 
-def test_logins_that_break_off_leave_nothing_behind(server: Server, files: Certificates) -> None:
+def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certificates) -> None:
     draw = Random(SEED)
     broker = server.broker
     before, open_before = parts(), descriptors()
@@ -170,7 +170,7 @@ def test_logins_that_break_off_leave_nothing_behind(server: Server, files: Certi
     assert parts() - before == Counter(), told
 
 
-def test_and_who_comes_then_is_served(server: Server, files: Certificates) -> None:
+def test_a_client_is_served_after_interrupted_logins(server: Server, files: Certificates) -> None:
     from consumer import Cluster
 
     draw = Random(SEED + 1)

@@ -60,7 +60,7 @@ def client(stage: Stage) -> Client:
 
 
 @pytest.mark.parametrize("field", ["all", "partition"])
-def test_less_than_no_bytes_is_an_error_where_there_is_something_to_read(client: Client, field: str) -> None:
+def test_a_negative_limit_is_an_error_if_there_are_records(client: Client, field: str) -> None:
     least = {"max_bytes": -1} if field == "partition" else {}
     request = fetch_request(fetch_topic(**least), wait=0, max_bytes=-1 if field == "all" else 1 << 20)
     (data,) = partitions_of(client.fetch(request))
@@ -69,27 +69,25 @@ def test_less_than_no_bytes_is_an_error_where_there_is_something_to_read(client:
     assert [data.error_code for data in partitions_of(client.fetch(end))] == [0]
 
 
-def test_no_bytes_at_all_is_the_first_batch(client: Client) -> None:
+def test_a_limit_of_0_bytes_returns_the_first_batch(client: Client) -> None:
     (data,) = partitions_of(client.fetch(fetch_request(fetch_topic(max_bytes=0), wait=0, max_bytes=0)))
     assert values_of(data) == [b"a", b"b"]
 
 
-def test_less_than_no_bytes_concern_the_first_partition_alone(client: Client) -> None:
+def test_a_negative_limit_affects_only_the_first_partition(client: Client) -> None:
     first, second = partitions_of(
         client.fetch(fetch_request(fetch_topic(partition=1), fetch_topic(), wait=0, max_bytes=-5))
     )
     assert (first.error_code, second.error_code, values_of(second)) == (0, 0, [b"a", b"b"])
 
 
-def test_a_fetch_waits_for_no_more_than_it_may_bring(client: Client) -> None:
+def test_min_bytes_is_limited_by_max_bytes(client: Client) -> None:
     request = fetch_request(fetch_topic(), wait=10_000, min_bytes=1 << 30, max_bytes=10)
     assert values_of(partitions_of(client.fetch(request))[0]) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("version", [4, 12, 13, 18])
-def test_a_level_of_isolation_that_there_is_not_is_an_error(
-    stage: Stage, client: Client, version: int
-) -> None:
+def test_an_unknown_isolation_level_is_an_error(stage: Stage, client: Client, version: int) -> None:
     topic = fetch_topic(topic="t", topic_id=stage.topic("t").id)
     answer = client.fetch(fetch_request(topic, wait=0, isolation=7), version)
     codes = [data.error_code for data in partitions_of(answer)]
@@ -105,7 +103,7 @@ def test_a_level_of_isolation_that_there_is_not_is_an_error(
     assert client.ask(listed, 6).topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
 
 
-def test_a_leader_epoch_below_minus_one_is_none_for_a_fetch(client: Client) -> None:
+def test_fetch_ignores_a_leader_epoch_below_minus_1(client: Client) -> None:
     (data,) = partitions_of(client.fetch(fetch_request(fetch_topic(epoch=-2), wait=0)))
     assert data.error_code == 0
 
@@ -115,7 +113,7 @@ def deleting(*offsets: int) -> DeleteRecordsRequest:
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)], timeout_ms=1)
 
 
-def test_the_latest_record_is_found_when_the_log_starts_behind_it(client: Client) -> None:
+def test_the_latest_record_is_found_before_the_log_start(client: Client) -> None:
     client.ask(deleting(2))
     found = client.list_offsets(-3)
     assert (found.offset, found.timestamp) == (1, 1001)
@@ -123,7 +121,7 @@ def test_the_latest_record_is_found_when_the_log_starts_behind_it(client: Client
     assert client.list_offsets(-3).offset == 1
 
 
-def test_the_latest_record_is_lost_with_the_end_of_its_log(stage: Stage, client: Client) -> None:
+def test_a_truncated_latest_record_is_not_found(stage: Stage, client: Client) -> None:
     log = stage.log("t")
     client.produce(batch_of(b"late", timestamps=[9000]))
     assert client.list_offsets(-3).offset == 3
@@ -133,7 +131,7 @@ def test_the_latest_record_is_lost_with_the_end_of_its_log(stage: Stage, client:
     assert client.list_offsets(-3).offset == -1
 
 
-def test_of_one_partition_twice_the_last_is_done(stage: Stage, client: Client) -> None:
+def test_the_last_of_duplicate_partitions_is_used(stage: Stage, client: Client) -> None:
     answer = client.ask(deleting(3, 1))
     assert [
         (partition.partition_index, partition.low_watermark) for partition in answer.topics[0].partitions
@@ -145,15 +143,13 @@ def test_of_one_partition_twice_the_last_is_done(stage: Stage, client: Client) -
     assert stage.log("t").end_offset == 4
 
 
-def test_of_one_partition_twice_list_offsets_tells_once(client: Client) -> None:
+def test_list_offsets_answers_duplicate_partitions_once(client: Client) -> None:
     topic = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     (told,) = client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic, topic]), 6).topics
     assert [part.error_code for part in told.partitions] == [E.INVALID_REQUEST]
 
 
-def test_one_topic_twice_is_described_once_and_by_its_id_where_one_has_one(
-    stage: Stage, client: Client
-) -> None:
+def test_duplicate_topics_are_described_once_and_by_id_if_there_is_one(stage: Stage, client: Client) -> None:
     by_name = MetadataRequestTopic(name="t")
     by_id = MetadataRequestTopic(name="ignored", topic_id=stage.topic("e").id)
     unknown = MetadataRequestTopic(name="t", topic_id=stage.random_id())
@@ -167,7 +163,7 @@ def test_one_topic_twice_is_described_once_and_by_its_id_where_one_has_one(
     assert told(unknown) == [(None, E.UNKNOWN_TOPIC_ID)]
 
 
-def test_a_topic_that_there_is_not_has_its_operations_too(client: Client) -> None:
+def test_a_missing_topic_has_authorized_operations(client: Client) -> None:
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in ("none", "a b")],
         allow_auto_topic_creation=False,
@@ -191,7 +187,7 @@ def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id="g", member_id="", topics=topics)
 
 
-def test_commits_are_told_by_topic_what_does_not_exist_first(client: Client) -> None:
+def test_commit_responses_list_unknown_partitions_first(client: Client) -> None:
     def told(*places: tuple[str, int]) -> Any:
         topics = client.ask(committing(*places), 8).topics
         return [
@@ -203,14 +199,14 @@ def test_commits_are_told_by_topic_what_does_not_exist_first(client: Client) -> 
     assert told(("t", 0), ("t", 1)) == [("t", [(0, 0)]), ("t", [(1, 0)])]
 
 
-def test_a_group_that_there_is_not_is_told_before_partitions_that_there_are_not(client: Client) -> None:
+def test_an_unknown_group_is_reported_before_unknown_partitions(client: Client) -> None:
     topic = OffsetDeleteRequestTopic(name="no", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
     for group, code in (("g", E.GROUP_ID_NOT_FOUND), ("", E.INVALID_GROUP_ID)):
         response = client.ask(OffsetDeleteRequest(group_id=group, topics=[topic]))
         assert (response.error_code, response.topics) == (code, [])
 
 
-def test_a_topic_by_its_name_and_its_id_is_not_deleted(stage: Stage, client: Client) -> None:
+def test_a_topic_named_by_name_and_id_is_not_deleted(stage: Stage, client: Client) -> None:
     topic = stage.topic("t")
     both = [DeleteTopicState(name="t", topic_id=NO_ID), DeleteTopicState(name=None, topic_id=topic.id)]
     answer = client.ask(DeleteTopicsRequest(topics=both, timeout_ms=1))
@@ -246,7 +242,7 @@ def creating(partitions: int, factor: int, *configs: tuple[str, str | None]) -> 
         (creating(1, 1, ("cleanup.policy", "shred"), ("cleanup.policy", "delete")), E.NONE),
     ],
 )
-def test_what_is_wrong_with_a_topic_is_told_in_kafkas_order(
+def test_faults_of_a_topic_are_reported_in_kafkas_order(
     client: Client, request_: CreateTopicsRequest, code: E
 ) -> None:
     assert client.ask(request_).topics[0].error_code == code
@@ -264,7 +260,7 @@ def altered(client: Client, *resources: AlterConfigsResource) -> list[int]:
     return [response.error_code for response in answer.responses]
 
 
-def test_what_is_wrong_with_a_change_of_configs_is_told_in_kafkas_order(client: Client) -> None:
+def test_faults_of_a_config_change_are_reported_in_kafkas_order(client: Client) -> None:
     assert altered(client, altering("no", ("retention.ms", 0, "soon"))) == [E.INVALID_CONFIG]
     assert altered(client, altering("no", ("retention.ms", 0, "5"))) == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert altered(client, altering("a b", ("retention.ms", 0, "soon"))) == [E.INVALID_TOPIC_EXCEPTION]
@@ -272,13 +268,13 @@ def test_what_is_wrong_with_a_change_of_configs_is_told_in_kafkas_order(client: 
     assert altered(client, altering("", ("retention.ms", 0, "5"))) == [E.INVALID_REQUEST]
 
 
-def test_an_unknown_operation_fails_all_that_is_changed_with_it(stage: Stage, client: Client) -> None:
+def test_an_unknown_operation_fails_the_whole_request(stage: Stage, client: Client) -> None:
     fine, odd = altering("t", ("retention.ms", 0, "5")), altering("e", ("retention.ms", 9, "5"))
     assert altered(client, fine, odd) == [E.UNKNOWN_SERVER_ERROR] * 2
     assert stage.topic("t").configs == {}
 
 
-def test_configs_are_described_as_they_were_read(client: Client) -> None:
+def test_configs_are_described_as_kafka_parses_them(client: Client) -> None:
     given = {"min.cleanable.dirty.ratio": " 1d ", "retention.ms": "+5", "preallocate": "TRUE"}
     given["cleanup.policy"] = "compact , delete,compact"
     assert altered(client, altering("t", *((name, 0, value) for name, value in given.items()))) == [0]
@@ -292,7 +288,7 @@ def test_configs_are_described_as_they_were_read(client: Client) -> None:
     }
 
 
-def test_a_type_that_nobody_knows_fails_the_whole_description(client: Client) -> None:
+def test_an_unknown_resource_type_fails_describe_configs(client: Client) -> None:
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name="t", configuration_keys=None)
         for kind in (2, 3)
@@ -309,12 +305,12 @@ def test_endpoints_that_are_neither_brokers_nor_controllers_are_not_supported(cl
     assert codes == [E.MISMATCHED_ENDPOINT_TYPE, E.UNSUPPORTED_ENDPOINT_TYPE]
 
 
-def test_a_topic_without_a_name_fails_the_whole_description(client: Client) -> None:
+def test_an_empty_topic_name_fails_describe_topic_partitions(client: Client) -> None:
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=""), TopicRequest(name="t")])
     assert [topic.error_code for topic in client.ask(request).topics] == [E.UNKNOWN_SERVER_ERROR] * 2
 
 
-def test_an_epoch_before_all_ended_where_the_first_began(stage: Stage) -> None:
+def test_an_epoch_before_all_known_ones_ended_where_the_first_started(stage: Stage) -> None:
     assert stage.log("t").epoch_end(-2) == (-2, 0)
     assert stage.log("t").epoch_end(-1) == (-1, -1)
 
@@ -329,9 +325,7 @@ FILTER = {
 
 
 @pytest.mark.parametrize("odd", [0, 99])
-def test_rules_with_unknown_in_them_are_not_read_but_with_a_strange_number_they_are(
-    stage: Stage, odd: int
-) -> None:
+def test_acls_with_unknown_close_the_connection_but_other_numbers_do_not(stage: Stage, odd: int) -> None:
     acl = {**ACL, "operation": odd}
     creation = AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", **acl)
     for request in (
@@ -368,14 +362,14 @@ def setting(mechanism: int, password: bytes = b"p" * 32) -> ScramCredentialUpser
         (changing(setting(1, b""), setting(2)), E.DUPLICATE_RESOURCE),
     ],
 )
-def test_a_users_credentials_change_once(
+def test_a_duplicate_change_of_credentials_is_refused(
     client: Client, request_: AlterUserScramCredentialsRequest, code: E
 ) -> None:
     (result,) = client.ask(request_).results
     assert result.error_code == code
 
 
-def test_batches_that_no_producer_makes_are_refused(stage: Stage, client: Client) -> None:
+def test_batches_with_impossible_headers_are_refused(stage: Stage, client: Client) -> None:
     producer = {"producer_id": 7, "producer_epoch": 0}
     shifted = batch_of(b"a", base_offset=0)
     shifted = (5).to_bytes(8, "big") + shifted[8:]
@@ -391,7 +385,7 @@ def test_batches_that_no_producer_makes_are_refused(stage: Stage, client: Client
     assert stage.log("t").end_offset == 3
 
 
-def test_an_unreadable_head_fails_the_whole_request(client: Client) -> None:
+def test_an_unreadable_batch_header_fails_the_whole_request(client: Client) -> None:
     parts = [
         PartitionProduceData(index=0, records=batch_of(b"a")),
         PartitionProduceData(index=1, records=b"\0" * 61),
@@ -402,15 +396,13 @@ def test_an_unreadable_head_fails_the_whole_request(client: Client) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0" * 8 + b"\0\0\0\x50", batch_of(b"b")[:-1]])
-def test_a_batch_that_was_cut_off_is_passed_over_behind_another(
-    stage: Stage, client: Client, tail: bytes
-) -> None:
+def test_a_truncated_second_batch_is_ignored(stage: Stage, client: Client, tail: bytes) -> None:
     assert client.produce(batch_of(b"a") + tail).error_code == 0
     assert stage.log("t").end_offset == 4
     assert stage.log("t").read(3, 1 << 20, at_least_one=True)[0][-1:] == batch_of(b"a")[-1:]
 
 
-def test_a_producer_without_an_epoch_may_go_on_with_any_sequence(client: Client) -> None:
+def test_a_producer_without_an_epoch_may_continue_at_any_sequence(client: Client) -> None:
     first = batch_of(b"a", producer_id=7, producer_epoch=-1, base_sequence=5)
     second = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=3)
     assert [client.produce(batch).error_code for batch in (first, second)] == [0, 0]

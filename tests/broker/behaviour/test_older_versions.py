@@ -20,7 +20,7 @@ OLD = {
 }
 
 
-def test_it_advertises_no_more_than_it_was_told() -> None:
+def test_no_version_above_highest_is_advertised() -> None:
     with running(highest=OLD) as server, Cluster(server.bootstrap) as cluster:
         answer = cluster.request(ApiVersionsRequest(client_software_name="", client_software_version=""))
         assert isinstance(answer, ApiVersionsResponse)
@@ -28,7 +28,7 @@ def test_it_advertises_no_more_than_it_was_told() -> None:
     assert (advertised[1], advertised[3], advertised[11]) == (11, 5, 4)
 
 
-def test_our_client_works_with_it() -> None:
+def test_the_client_library_works_with_older_versions() -> None:
     settings = {"group.initial.rebalance.delay.ms": "0"}
     with running(topics={"t": 2}, settings=settings, highest=OLD) as server:
         with Producer(server.bootstrap) as producer:
@@ -44,6 +44,6 @@ def test_our_client_works_with_it() -> None:
 
 
 @pytest.mark.parametrize("highest", [{"Nonsense": 1}, {"Fetch": 3}, {"Fetch": 99}])
-def test_what_it_can_not_seem_is_refused_at_once(highest: dict[str, int]) -> None:
+def test_an_unknown_api_or_version_in_highest_is_refused(highest: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="allowed"):
         Server(highest=highest)

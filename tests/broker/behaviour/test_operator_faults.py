@@ -44,7 +44,7 @@ def codes(part: Any) -> set[int]:
 
 
 @given(st.data())
-def test_no_failing_request_does_anything_and_each_hears_nothing_but_the_error(data: st.DataObject) -> None:
+def test_a_failed_request_changes_nothing_and_is_answered_with_the_error(data: st.DataObject) -> None:
     drawn: Drawn = data.draw(requests(list(FAILING)))
     stage = Stage({"t": 2})
     if drawn.version > stage.broker.apis[drawn.api_key].max_version:
@@ -62,7 +62,7 @@ def test_no_failing_request_does_anything_and_each_hears_nothing_but_the_error(d
     assert (sorted(stage.broker.topics), dict(stage.broker.cluster.classic_coordinator.groups)) == before
 
 
-def test_a_failing_produce_writes_nothing_and_the_next_one_does() -> None:
+def test_a_failed_produce_writes_nothing_and_the_next_one_does() -> None:
     stage = Stage({"t": 1})
     me = stage.client()
     stage.step(FailRequests(FAILING["Produce"], ErrorCode.NOT_ENOUGH_REPLICAS, 2))
@@ -70,7 +70,7 @@ def test_a_failing_produce_writes_nothing_and_the_next_one_does() -> None:
     assert [(response.error_code, response.base_offset) for response in heard] == [(19, -1), (19, -1), (0, 0)]
 
 
-def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
+def test_a_fetch_session_continues_after_a_failed_fetch() -> None:
     stage = Stage({"t": 1})
     me = stage.client()
     me.produce(batch_of(b"a", b"b"))
@@ -94,21 +94,21 @@ def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
         (ListGroupsRequest(), 4),
     ],
 )
-def test_a_group_request_hears_that_error(request_: Any, version: int) -> None:
+def test_a_group_request_is_answered_with_the_error(request_: Any, version: int) -> None:
     stage = Stage({"t": 1})
     stage.step(FailRequests(request_.__api_key__, ErrorCode.COORDINATOR_NOT_AVAILABLE, 1))
     response = stage.client().ask(request_, version)
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE in codes(response)
 
 
-def test_a_version_that_asks_by_id_too_early_hears_it_too() -> None:
+def test_a_refused_metadata_request_is_answered_with_the_error() -> None:
     stage = Stage({"t": 1})
     stage.step(FailRequests(FAILING["Metadata"], BUSY, 1))
     response = stage.client().ask(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 11)
     assert codes(response) == {0, BUSY}
 
 
-def test_failing_ends_when_it_is_told_to() -> None:
+def test_times_0_ends_the_failures() -> None:
     stage = Stage({"t": 1})
     me = stage.client()
     stage.step(FailRequests(FAILING["Produce"], BUSY, 100))
@@ -116,12 +116,12 @@ def test_failing_ends_when_it_is_told_to() -> None:
     assert me.produce(batch_of(b"a")).error_code == 0
 
 
-def test_whatever_is_served_may_fail_but_for_what_comes_before_a_login() -> None:
+def test_all_apis_can_fail_except_those_of_a_login() -> None:
     assert {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}.isdisjoint(FAILING)
     assert set(served()) - REFUSABLE == {18, 17, 36}
 
 
-def test_a_client_survives_errors_that_pass_and_is_told_of_one_that_stays() -> None:
+def test_a_client_retries_temporary_errors_and_raises_permanent_ones() -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         server.fail("Produce", "NOT_ENOUGH_REPLICAS", 3)
         assert producer.send("t", b"a").result(20).offset == 0
@@ -131,7 +131,7 @@ def test_a_client_survives_errors_that_pass_and_is_told_of_one_that_stays() -> N
         assert producer.send("t", b"c").result(20).offset == 1
 
 
-def test_what_can_not_fail_is_told() -> None:
+def test_fail_refuses_unknown_apis_and_errors() -> None:
     with running() as server:
         with pytest.raises(ConfigError, match=r"api='Prduce' is not allowed; .*Produce"):
             server.fail("Prduce", "UNKNOWN_SERVER_ERROR")
@@ -147,7 +147,7 @@ def test_what_can_not_fail_is_told() -> None:
             server.fail("Produce", "UNKNOWN_SERVER_ERROR", -1)
 
 
-def test_a_silent_broker_answers_when_it_is_not_any_more() -> None:
+def test_held_responses_are_sent_when_the_delay_ends() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         server.slow(math.inf)
         client.send(MetadataRequest(topics=[]), 12)
@@ -159,7 +159,7 @@ def test_a_silent_broker_answers_when_it_is_not_any_more() -> None:
         assert client.answer(MetadataResponse, 12).brokers
 
 
-def test_a_slow_broker_is_no_faster_than_that_and_answers_in_order() -> None:
+def test_delayed_responses_are_sent_in_order() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         server.slow(0.2)
         began = time.monotonic()
@@ -170,7 +170,7 @@ def test_a_slow_broker_is_no_faster_than_that_and_answers_in_order() -> None:
         assert time.monotonic() - began >= 0.4
 
 
-def test_a_silent_broker_stops_with_what_it_holds() -> None:
+def test_a_broker_stops_with_held_responses() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         server.slow(math.inf)
         client.send(MetadataRequest(topics=[]), 12)
@@ -178,7 +178,7 @@ def test_a_silent_broker_stops_with_what_it_holds() -> None:
         other.slow(-1)
 
 
-def test_a_call_to_a_silent_broker_ends() -> None:
+def test_a_call_to_a_silent_broker_times_out() -> None:
     with running({"t": 1}) as server, Cluster(server.bootstrap) as cluster:
         assert cluster.topics() == {"t": 1}
         server.slow(math.inf)
@@ -188,7 +188,7 @@ def test_a_call_to_a_silent_broker_ends() -> None:
         assert cluster.topics() == {"t": 1}
 
 
-def test_clients_come_by_the_proxy_that_the_broker_advertises() -> None:
+def test_clients_use_the_advertised_proxy() -> None:
     with running({"t": 1}) as server, Proxy(server.bootstrap) as proxy:
         server.advertise(proxy.bootstrap)
         with Producer(server.bootstrap) as producer:
@@ -198,7 +198,7 @@ def test_clients_come_by_the_proxy_that_the_broker_advertises() -> None:
             server.advertise("nowhere")
 
 
-def test_a_broker_that_was_down_has_what_it_had() -> None:
+def test_a_restarted_broker_keeps_its_records() -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         producer.send("t", b"a").result(20)
         server.down()
@@ -208,7 +208,7 @@ def test_a_broker_that_was_down_has_what_it_had() -> None:
 
 
 @rule("R175")
-def test_a_broker_that_is_back_begins_the_sessions_of_its_members_anew() -> None:
+def test_a_restarted_broker_restarts_the_sessions_of_members() -> None:
     """As a coordinator that has loaded its groups (R175), however long it was away."""
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:
@@ -224,7 +224,7 @@ def test_a_broker_that_is_back_begins_the_sessions_of_its_members_anew() -> None
             assert client.answer(HeartbeatResponse, 0).error_code == ErrorCode.NONE
 
 
-def test_what_is_no_address_no_time_and_no_broker_is_told() -> None:
+def test_invalid_addresses_and_delays_are_refused() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         with pytest.raises(ConfigError, match="a port from 1 to 65535"):
             server.advertise("127.0.0.1:0")
@@ -243,7 +243,7 @@ def test_what_is_no_address_no_time_and_no_broker_is_told() -> None:
         server.up()
 
 
-def test_a_brokers_own_loop_can_not_wait_for_itself() -> None:
+def test_blocking_calls_are_refused_in_the_brokers_own_loop() -> None:
     async def inside() -> None:
         async with Server() as server:
             with pytest.raises(IllegalState, match=r"await stop\(\)"):

@@ -26,7 +26,7 @@ def throttled(api_key: int, ms: int = 2_000) -> tuple[Stage, Client]:
     return stage, me
 
 
-def test_it_is_answered_at_once_and_nothing_more_is_taken_until_the_time_is_over() -> None:
+def test_a_throttled_response_is_immediate_and_mutes_the_connection() -> None:
     stage, me = throttled(METADATA)
     assert me.ask(MetadataRequest(topics=[])).throttle_time_ms == 2_000
     me.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
@@ -36,7 +36,7 @@ def test_it_is_answered_at_once_and_nothing_more_is_taken_until_the_time_is_over
     assert me.answer().throttle_time_ms == 0
 
 
-def test_other_connections_and_apis_are_not_touched() -> None:
+def test_other_connections_and_apis_are_not_throttled() -> None:
     stage, me = throttled(METADATA)
     me.ask(MetadataRequest(topics=[]))
     other = stage.client()
@@ -44,7 +44,7 @@ def test_other_connections_and_apis_are_not_touched() -> None:
     assert other.produce(batch_of(b"d")).base_offset == 3
 
 
-def test_a_throttled_fetch_brings_nothing_and_opens_no_session() -> None:
+def test_a_throttled_fetch_returns_no_records_and_opens_no_session() -> None:
     stage, me = throttled(FETCH)
     first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     assert (first.throttle_time_ms, first.session_id, first.error_code) == (2_000, 0, 0)
@@ -55,7 +55,7 @@ def test_a_throttled_fetch_brings_nothing_and_opens_no_session() -> None:
     assert (again.throttle_time_ms, len(partitions_of(again))) == (0, 1)
 
 
-def test_a_fetch_session_goes_on_behind_a_throttled_fetch() -> None:
+def test_a_fetch_session_continues_after_a_throttled_fetch() -> None:
     stage, me = throttled(PRODUCE)
     first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     stage.step(ThrottleClients(FETCH, 100))
@@ -66,13 +66,13 @@ def test_a_fetch_session_goes_on_behind_a_throttled_fetch() -> None:
     assert partitions_of(me.fetch(fetch_request(session=(first.session_id, 2), wait=0)))
 
 
-def test_what_a_throttled_client_brought_is_kept() -> None:
+def test_records_of_a_throttled_producer_are_stored() -> None:
     stage, me = throttled(PRODUCE)
     assert me.produce(batch_of(b"c")).base_offset == 2
     assert stage.log("t").end_offset == 3
 
 
-def test_a_connection_that_ends_while_it_is_throttled_leaves_nothing_behind() -> None:
+def test_a_connection_that_closes_while_muted_leaves_no_state() -> None:
     stage, me = throttled(METADATA)
     me.ask(MetadataRequest(topics=[]))
     stage.step(ClientDisconnected(me.conn))
@@ -80,7 +80,7 @@ def test_a_connection_that_ends_while_it_is_throttled_leaves_nothing_behind() ->
     assert next_deadline(stage.broker) is None
 
 
-def test_on_a_socket_the_next_answer_comes_when_the_time_is_over() -> None:
+def test_on_a_socket_the_next_response_waits_for_the_throttle_time() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.3)
         began = time.monotonic()
@@ -92,7 +92,7 @@ def test_on_a_socket_the_next_answer_comes_when_the_time_is_over() -> None:
         assert time.monotonic() - began >= 0.25
 
 
-def test_what_can_not_be_throttled_is_told() -> None:
+def test_throttle_refuses_unknown_apis_and_times() -> None:
     assert "throttle_time_ms" not in SaslHandshakeRequest.__struct_fields__
     with running() as server:
         with pytest.raises(ConfigError, match=r"api='SaslHandshake' is not allowed; .*Fetch"):
@@ -102,7 +102,7 @@ def test_what_can_not_be_throttled_is_told() -> None:
                 server.throttle("Fetch", seconds)
 
 
-def test_a_session_that_a_throttled_client_does_not_hear_of_is_not_there() -> None:
+def test_a_declined_session_does_not_occupy_a_slot() -> None:
     """Each fetch left one behind, and soon nobody else got one."""
     stage, me = throttled(FETCH, 10)
     for _ in range(5):
@@ -111,7 +111,7 @@ def test_a_session_that_a_throttled_client_does_not_hear_of_is_not_there() -> No
     assert len(stage.broker.fetch_sessions) == 0
 
 
-def test_what_a_throttled_fetch_did_not_say_is_said_by_the_next() -> None:
+def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
     """A high watermark counted as told, and the client heard of it with the next record, or never."""
     stage, me = throttled(FETCH, 0)
     first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))

@@ -294,7 +294,7 @@ def checked_cells() -> Iterator[set[Key]]:
         yield check_cells(patch, TABLE, codes_of)
 
 
-def test_whatever_producers_do_transactions_are_transactions_and_the_table_says_so() -> None:
+def test_transaction_invariants_hold_for_random_producers() -> None:
     wanted = {
         (kind, S.ONGOING)
         for kind in (
@@ -431,7 +431,7 @@ MUTANTS: dict[str, Change] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as found:
         # The first ones mostly do; rules that are switched off for an example may not.

@@ -31,7 +31,7 @@ def morning(stage: Stage) -> int:
     return stage.now + NIGHT
 
 
-def test_a_listener_takes_records_of_the_day_to_which_its_machine_woke(
+def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """time.monotonic doesn't count the sleep, on Linux and on macOS."""
@@ -47,13 +47,13 @@ def test_a_listener_takes_records_of_the_day_to_which_its_machine_woke(
                 assert response.responses[0].partition_responses[0].error_code == 0
 
 
-def test_no_record_may_be_much_later_than_the_day(stage: Stage) -> None:
+def test_a_timestamp_after_the_wall_clock_is_refused(stage: Stage) -> None:
     client = stage.client()
     assert client.produce(batch_of(b"a", timestamps=[morning(stage) + HOUR])).error_code == 0
     assert client.produce(batch_of(b"a", timestamps=[morning(stage) + HOUR + 1])).error_code == 32
 
 
-def test_what_the_broker_dates_is_of_the_day(stage: Stage) -> None:
+def test_the_broker_stamps_records_with_the_wall_clock(stage: Stage) -> None:
     stage.topic("t").configs["message.timestamp.type"] = "LogAppendTime"
     producer = TransactionalProducer(stage)
     assert producer.write(b"a").log_append_time_ms == morning(stage)
@@ -63,7 +63,7 @@ def test_what_the_broker_dates_is_of_the_day(stage: Stage) -> None:
     assert marker.max_timestamp == morning(stage)
 
 
-def test_records_grow_old_in_the_night(stage: Stage) -> None:
+def test_records_age_while_the_machine_sleeps(stage: Stage) -> None:
     stage.topic("t").configs["retention.ms"] = str(8 * HOUR)
     assert stage.client().produce(batch_of(b"a", timestamps=[stage.now])).error_code == 0
     stage.broker.cluster.wall_clock_offset = 0
@@ -75,7 +75,7 @@ def test_records_grow_old_in_the_night(stage: Stage) -> None:
     assert stage.log("t").start_offset == 1
 
 
-def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
+def test_deadlines_do_not_pass_while_the_machine_sleeps(stage: Stage) -> None:
     """Neither members nor transactions end because the machine slept: they slept as well."""
     stage.broker.cluster.wall_clock_offset = 0
     producer, member = TransactionalProducer(stage), stage.client()
@@ -92,7 +92,7 @@ def test_nobody_who_waits_is_late_for_it(stage: Stage) -> None:
     assert member.answer().error_code == 0
 
 
-def test_a_token_lasts_by_the_day() -> None:
+def test_a_token_expires_by_the_wall_clock() -> None:
     login = LoginStage()
     login.broker.cluster.wall_clock_offset = NIGHT
     login.users.tokens = unsecured(lambda: login.now + NIGHT)

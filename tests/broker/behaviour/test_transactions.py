@@ -53,7 +53,7 @@ def latest(client: Client, *, isolation: int, timestamp: int = -1) -> int:
     return offset
 
 
-def test_an_open_transaction_is_read_by_those_who_read_everything(
+def test_an_ongoing_transaction_is_visible_to_read_uncommitted_only(
     client: Client, producer: TransactionalProducer
 ) -> None:
     client.produce(batch_of(b"before"))
@@ -68,7 +68,9 @@ def test_an_open_transaction_is_read_by_those_who_read_everything(
     assert latest(client, isolation=0, timestamp=1001) == 2
 
 
-def test_with_its_marker_a_transaction_is_read(client: Client, producer: TransactionalProducer) -> None:
+def test_a_committed_transaction_is_visible_after_its_marker(
+    client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"a")
     producer.write(b"b", partition=1)
     producer.end()
@@ -84,7 +86,7 @@ def test_with_its_marker_a_transaction_is_read(client: Client, producer: Transac
     )
 
 
-def test_what_was_aborted_is_told_to_those_who_need_it(
+def test_a_fetch_lists_the_aborted_transactions_of_its_range(
     stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
@@ -106,7 +108,7 @@ def test_what_was_aborted_is_told_to_those_who_need_it(
 
 
 @pytest.mark.rule("X5")
-def test_the_oldest_open_transaction_bounds_what_is_read(stage: Stage, client: Client) -> None:
+def test_the_oldest_ongoing_transaction_sets_the_last_stable_offset(stage: Stage, client: Client) -> None:
     first, second = TransactionalProducer(stage, "x"), TransactionalProducer(stage, "y")
     first.write(b"x")
     second.write(b"y")
@@ -116,7 +118,7 @@ def test_the_oldest_open_transaction_bounds_what_is_read(stage: Stage, client: C
     assert read_committed(client) == [b"x", b"y"]
 
 
-def test_a_marker_wakes_who_waits_for_committed_records(
+def test_a_marker_completes_a_delayed_read_committed_fetch(
     client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
@@ -127,7 +129,7 @@ def test_a_marker_wakes_who_waits_for_committed_records(
     assert values_of(partitions_of(client.answer())[0])[:2] == [b"a", b"b"]
 
 
-def test_an_unclean_election_that_loses_a_marker_opens_the_transaction_again(
+def test_truncating_a_marker_makes_the_transaction_ongoing_again(
     stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     client.produce(batch_of(b"plain"))
@@ -140,7 +142,7 @@ def test_an_unclean_election_that_loses_a_marker_opens_the_transaction_again(
     assert read_partition(client).aborted_transactions == []
 
 
-def test_an_unclean_election_keeps_what_was_aborted_before(
+def test_a_truncation_keeps_earlier_aborted_transactions(
     client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
@@ -167,9 +169,7 @@ def test_deleted_records_are_never_the_last_stable_offset(
     assert read_partition(client, 3).aborted_transactions == []
 
 
-def test_a_newer_client_takes_part_by_writing_and_an_older_one_says_so(
-    stage: Stage, producer: TransactionalProducer
-) -> None:
+def test_writing_adds_a_partition_from_v12_on_only(stage: Stage, producer: TransactionalProducer) -> None:
     assert producer.write(version=11).error_code == E.TRANSACTION_ABORTABLE
     assert producer.write(version=9).error_code == E.INVALID_TXN_STATE
     assert producer.add(0) == [0]
@@ -178,7 +178,7 @@ def test_a_newer_client_takes_part_by_writing_and_an_older_one_says_so(
     assert producer.write(partition=1).error_code == 0
 
 
-def test_a_write_without_a_name_is_forbidden(
+def test_a_transactional_batch_needs_a_transactional_id(
     stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.name = None  # type: ignore[assignment]
@@ -186,7 +186,9 @@ def test_a_write_without_a_name_is_forbidden(
     assert stage.log("t").end_offset == 0
 
 
-def test_who_was_fenced_writes_nothing(stage: Stage, client: Client, producer: TransactionalProducer) -> None:
+def test_a_fenced_producer_writes_nothing(
+    stage: Stage, client: Client, producer: TransactionalProducer
+) -> None:
     producer.write(b"mine")
     other = TransactionalProducer(stage)
     assert producer.write(b"late").error_code == E.INVALID_PRODUCER_EPOCH
@@ -198,7 +200,7 @@ def test_who_was_fenced_writes_nothing(stage: Stage, client: Client, producer: T
     assert read_committed(client) == [b"other's"]
 
 
-def test_what_comes_late_from_an_ended_transaction_is_fenced(
+def test_a_late_batch_of_an_ended_transaction_is_fenced(
     client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
@@ -210,7 +212,7 @@ def test_what_comes_late_from_an_ended_transaction_is_fenced(
     assert producer.write(b"b").error_code == 0
 
 
-def test_up_to_v4_of_end_txn_sequences_go_on(client: Client, producer: TransactionalProducer) -> None:
+def test_sequences_continue_after_end_txn_up_to_v4(client: Client, producer: TransactionalProducer) -> None:
     for value in (b"a", b"b"):
         producer.add(0)
         assert producer.write(value, version=9).error_code == 0
@@ -227,11 +229,11 @@ def test_a_retried_batch_of_a_transaction_is_stored_once(
     assert read_committed(client) == [b"a"]
 
 
-def test_a_first_batch_in_the_middle_is_out_of_order(producer: TransactionalProducer) -> None:
+def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer) -> None:
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_how_a_first_batch_was_tried_counts_until_one_is_there(
+def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
     """VerificationStateEntry: the first try says whether to begin with 0, the lowest one what may come."""
@@ -244,12 +246,14 @@ def test_how_a_first_batch_was_tried_counts_until_one_is_there(
     assert producer.write(b"a", base_sequence=0).error_code == 0
 
 
-def test_a_plain_batch_in_an_open_transaction_is_refused(producer: TransactionalProducer) -> None:
+def test_a_non_transactional_batch_in_an_ongoing_transaction_is_refused(
+    producer: TransactionalProducer,
+) -> None:
     producer.write(b"a")
     assert producer.write(b"b", is_transactional=False).error_code == E.INVALID_TXN_STATE
 
 
-def test_two_producers_in_one_request_are_refused_and_with_them_all_that_is_in_it(
+def test_two_producers_in_one_request_fail_the_whole_request(
     client: Client, producer: TransactionalProducer
 ) -> None:
     """Also where one of them has its transaction open already, and what belongs to none."""
@@ -278,7 +282,7 @@ def test_two_producers_in_one_request_are_refused_and_with_them_all_that_is_in_i
     assert [response.error_code for response in answers] == [E.INVALID_PRODUCER_ID_MAPPING] * 4
 
 
-def test_a_topic_that_was_deleted_keeps_no_transaction_open(
+def test_a_deleted_topic_does_not_block_a_transaction(
     stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"a")
@@ -290,7 +294,7 @@ def test_a_topic_that_was_deleted_keeps_no_transaction_open(
 
 
 @pytest.mark.parametrize(("ends", "offset"), [(True, 5), (False, -1)])
-def test_offsets_count_with_the_transaction(
+def test_offsets_become_valid_with_the_commit_of_the_transaction(
     client: Client, producer: TransactionalProducer, ends: bool, offset: int
 ) -> None:
     assert producer.commit(5) == [0]
@@ -300,7 +304,7 @@ def test_offsets_count_with_the_transaction(
     assert committed_offset(client, stable=True) == (0, offset)
 
 
-def test_offsets_need_an_open_transaction_that_has_the_group(
+def test_offsets_need_an_ongoing_transaction_with_the_group(
     client: Client, producer: TransactionalProducer
 ) -> None:
     assert producer.commit(5, version=3) == [E.INVALID_TXN_STATE]
@@ -311,9 +315,7 @@ def test_offsets_need_an_open_transaction_that_has_the_group(
     assert producer.commit(5) == [E.INVALID_PRODUCER_EPOCH]
 
 
-def test_a_partition_that_has_offsets_of_the_transaction_asks_no_more_whose_it_is(
-    client: Client, producer: TransactionalProducer
-) -> None:
+def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
     """As Kafka 4.3.1, where only the first write of a transaction is looked up at its coordinator."""
     producer.name = "other"
     assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
@@ -331,7 +333,7 @@ def test_a_partition_that_has_offsets_of_the_transaction_asks_no_more_whose_it_i
     assert producer.commit(8) == [E.INVALID_PRODUCER_ID_MAPPING]
 
 
-def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Client) -> None:
+def test_a_transaction_is_aborted_after_its_timeout(stage: Stage, client: Client) -> None:
     producer = TransactionalProducer(stage, timeout=5_000)
     producer.write(b"a")
     producer.commit(7)
@@ -353,9 +355,7 @@ def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Clien
     ]
 
 
-def test_an_end_fails_when_the_operator_says_so(
-    stage: Stage, client: Client, producer: TransactionalProducer
-) -> None:
+def test_the_operator_can_fail_end_txn(stage: Stage, client: Client, producer: TransactionalProducer) -> None:
     producer.write(b"a")
     stage.step(FailRequests(26, E.COORDINATOR_LOAD_IN_PROGRESS, 1))
     assert producer.end() == E.COORDINATOR_LOAD_IN_PROGRESS
@@ -365,11 +365,11 @@ def test_an_end_fails_when_the_operator_says_so(
 
 
 @pytest.mark.parametrize("key", [22, 24, 25, 26, 28, 61, 65, 66])
-def test_every_request_of_transactions_can_fail(key: int) -> None:
+def test_every_transaction_api_can_fail(key: int) -> None:
     assert key in REFUSABLE
 
 
-def test_the_second_version_of_transactions_is_finalized_where_it_is_served() -> None:
+def test_transaction_version_2_is_finalized_if_it_is_served() -> None:
     hello = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     stage = Stage()
     response = stage.client().ask(hello, 4)
@@ -380,16 +380,14 @@ def test_the_second_version_of_transactions_is_finalized_where_it_is_served() ->
     assert stage.client().ask(hello, 4).finalized_features == []
 
 
-def test_all_of_a_log_are_rows_but_its_markers(
-    stage: Stage, client: Client, producer: TransactionalProducer
-) -> None:
+def test_markers_are_not_records(stage: Stage, client: Client, producer: TransactionalProducer) -> None:
     producer.write(b"a")
     producer.end()
     stored = b"".join(stage.log("t").read(0, 1 << 20, at_least_one=True))
     assert [record.value for record in rows(stored)] == [b"a"]
 
 
-def test_of_a_cluster_one_node_coordinates_and_all_take_what_is_written() -> None:
+def test_one_node_coordinates_and_all_nodes_accept_transactional_batches() -> None:
     settings = Settings.from_properties({})
     cluster = Cluster(settings, [Node(1, "one", 1), Node(2, "two", 2)])
     first, second = (Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values())

@@ -29,7 +29,7 @@ def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings
     return acls.allows(who, HOST, operation, Resource.TOPIC, name)
 
 
-def test_nobody_may_do_what_no_rule_allows() -> None:
+def test_an_operation_without_an_acl_is_denied() -> None:
     assert not may(Op.READ)
     assert not may(Op.WRITE, rule())
     assert not may(Op.READ, rule(), name="other")
@@ -37,7 +37,7 @@ def test_nobody_may_do_what_no_rule_allows() -> None:
     assert not may(Op.READ, rule(host="10.0.0.8"))
 
 
-def test_what_a_rule_allows_may_be_done() -> None:
+def test_an_allowed_operation_is_permitted() -> None:
     assert may(Op.READ, rule())
     assert may(Op.READ, rule(host=HOST))
     assert may(Op.READ, rule("*"))
@@ -46,7 +46,7 @@ def test_what_a_rule_allows_may_be_done() -> None:
     assert may(Op.WRITE, rule(operation=Op.ALL))
 
 
-def test_forbidding_wins() -> None:
+def test_deny_has_precedence_over_allow() -> None:
     for deny in (
         rule(permission=DENY),
         rule("*", Op.ALL, DENY),
@@ -56,23 +56,23 @@ def test_forbidding_wins() -> None:
 
 
 @pytest.mark.parametrize("operation", [Op.READ, Op.WRITE, Op.DELETE, Op.ALTER])
-def test_who_may_more_may_describe(operation: Op) -> None:
+def test_read_write_delete_and_alter_imply_describe(operation: Op) -> None:
     assert may(Op.DESCRIBE, rule(operation=operation))
     assert may(Op.DESCRIBE, rule(operation=Op.DESCRIBE), rule(operation=operation, permission=DENY))
 
 
-def test_who_may_alter_configs_may_describe_them() -> None:
+def test_alter_configs_implies_describe_configs() -> None:
     assert may(Op.DESCRIBE_CONFIGS, rule(operation=Op.ALTER_CONFIGS))
     assert not may(Op.DESCRIBE, rule(operation=Op.ALTER_CONFIGS))
 
 
-def test_super_users_and_everybody() -> None:
+def test_super_users_may_do_everything() -> None:
     assert may(Op.READ, rule(permission=DENY), super_users=[BOB])
     assert may(Op.READ, allow_everyone=True)
     assert not may(Op.READ, rule(principal="User:eve"), allow_everyone=True)
 
 
-def test_a_filter_that_matches_finds_all_rules_about_a_name() -> None:
+def test_a_match_filter_finds_all_acls_that_cover_a_name() -> None:
     acls = Acls()
     known = [rule(), rule("*"), rule("t", pattern=Pattern.PREFIXED), rule("other")]
     for one in known:
@@ -100,11 +100,11 @@ RULES = st.builds(
     RULES.map(lambda entry: entry._replace(permission=DENY)),
     st.sampled_from([Op.READ, Op.WRITE]),
 )
-def test_forbidding_more_never_allows_more(rules: list[Acl], deny: Acl, operation: Op) -> None:
+def test_another_deny_never_permits_more(rules: list[Acl], deny: Acl, operation: Op) -> None:
     assert may(operation, *rules, deny) <= may(operation, *rules)
 
 
-def test_a_rule_about_all_passes_names_over_that_begin_with_its_star() -> None:
+def test_a_wildcard_acl_skips_names_that_begin_with_a_star() -> None:
     assert not may(Op.READ, rule("*"), name="*t")
     assert may(Op.READ, rule("*"), name="*")
     assert may(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")

@@ -35,12 +35,12 @@ from tests.broker.security.stage import PASSWORD
         ("a:70000", "a port up to 65535"),
     ],
 )
-def test_wrong_listeners_are_refused(text: str, allowed: str) -> None:
+def test_an_invalid_listener_is_refused(text: str, allowed: str) -> None:
     with pytest.raises(ConfigError, match=allowed):
         Listener.parse(text)
 
 
-def test_a_certificate_names_a_principal_as_kafka_writes_it() -> None:
+def test_the_principal_of_a_certificate_is_written_as_in_kafka() -> None:
     subject = ((("organizationName", "a, b"),), (("commonName", "client"),))
     assert principal({"subject": subject}) == "User:CN=client,O=a\\, b"
     assert principal(None) == principal({}) == "User:ANONYMOUS"
@@ -80,7 +80,7 @@ def options(protocol: str, mechanism: str, files: Certificates) -> dict[str, Any
     ("protocol", "mechanism"),
     [("SSL", ""), ("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-512"), ("SASL_SSL", "OAUTHBEARER")],
 )
-def test_what_is_written_through_a_listener_is_read_through_it(
+def test_a_client_writes_and_reads_through_every_listener(
     server: Any, files: Certificates, protocol: str, mechanism: str
 ) -> None:
     place, how = server.places[protocol], options(protocol, mechanism, files)
@@ -91,7 +91,7 @@ def test_what_is_written_through_a_listener_is_read_through_it(
         assert next(record.value for record in consumer if record.offset == offset) == b"x" * 100_000
 
 
-def test_a_certificate_is_who_comes(server: Any, files: Certificates) -> None:
+def test_the_principal_is_that_of_the_client_certificate(server: Any, files: Certificates) -> None:
     how = options("SSL", "", files)
     with Cluster(server.places["SSL"], ssl_certfile=files.client, **how) as cluster:
         cluster.topics()
@@ -99,7 +99,7 @@ def test_a_certificate_is_who_comes(server: Any, files: Certificates) -> None:
     assert any(name.startswith("User:CN=client,") for name in names)
 
 
-def test_an_expired_certificate_is_called_one(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("trustme")
     made = certificates(tmp_path, expired=True)
     with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:
@@ -111,7 +111,9 @@ def test_an_expired_certificate_is_called_one(tmp_path: Path) -> None:
             cluster.topics(timeout=60)
 
 
-def test_a_wrong_password_is_told_at_once_and_leaves_nothing_behind(server: Any, files: Certificates) -> None:
+def test_a_wrong_password_raises_immediately_and_leaves_no_connection(
+    server: Any, files: Certificates
+) -> None:
     how = options("SASL_SSL", "SCRAM-SHA-256", files) | {"sasl_password": "wrong"}
     with Cluster(server.places["SASL_SSL"], **how) as cluster, pytest.raises(AuthenticationFailed) as caught:
         cluster.topics(timeout=60)
@@ -120,7 +122,7 @@ def test_a_wrong_password_is_told_at_once_and_leaves_nothing_behind(server: Any,
 
 
 @pytest.mark.thorough  # tests/testing/behaviour/test_secrets.py asks more, and sooner
-def test_no_log_and_no_error_tells_a_secret(
+def test_no_log_or_error_contains_a_secret(
     server: Any, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After failures of each kind: wrong passwords, wrong ports, no mechanism."""
@@ -142,7 +144,7 @@ def test_no_log_and_no_error_tells_a_secret(
     assert secret not in "\n".join([*told, caplog.text])
 
 
-def test_nothing_long_is_collected_of_a_stranger_and_all_of_who_is_known() -> None:
+def test_large_requests_are_read_only_after_the_login() -> None:
     listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
     with running({"t": 1}, listen=listen, users={"alice": PASSWORD}) as server:
         host, _, port = server.bootstrap.rpartition(":")
@@ -158,7 +160,7 @@ def test_nothing_long_is_collected_of_a_stranger_and_all_of_who_is_known() -> No
             assert producer.send("t", bytes(600_000)).result(30).offset == 0
 
 
-def test_a_setting_names_the_keys_of_who_signs_tokens(tmp_path: Path) -> None:
+def test_a_setting_names_the_keys_of_the_token_issuer(tmp_path: Path) -> None:
     pytest.importorskip("jwt")
     issuer = Issuer(algorithm="ES256")
     (tmp_path / "jwks.json").write_text(json.dumps(issuer.jwks))
@@ -183,7 +185,7 @@ def test_a_setting_names_the_keys_of_who_signs_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("none.json", "No such file"), ("list.json", r'a JSON object such as \{"keys"')]
 )
-def test_keys_that_are_not_there_are_told_at_once(tmp_path: Path, name: str, words: str) -> None:
+def test_missing_keys_are_reported_immediately(tmp_path: Path, name: str, words: str) -> None:
     pytest.importorskip("jwt")
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ConfigError, match=words):

@@ -47,7 +47,7 @@ def shaken(place: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
         return context.wrap_socket(raw, server_hostname="localhost")
 
 
-def test_a_context_for_clients_is_refused_before_all_who_come_are() -> None:
+def test_an_ssl_context_for_clients_is_refused() -> None:
     with (
         pytest.raises(ConfigError, match=r"tls=.* a context for servers; this one is for clients"),
         running(listen=["SSL://127.0.0.1:0"], tls=ssl.create_default_context()),
@@ -56,7 +56,7 @@ def test_a_context_for_clients_is_refused_before_all_who_come_are() -> None:
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_what_is_good_is_spoken(place: tuple[str, int], files: Certificates, version: str) -> None:
+def test_tls_1_2_and_1_3_are_accepted(place: tuple[str, int], files: Certificates, version: str) -> None:
     context = asking(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
     with shaken(place, context) as made:
@@ -69,7 +69,7 @@ def test_what_is_good_is_spoken(place: tuple[str, int], files: Certificates, ver
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
-def test_what_is_old_is_not(place: tuple[str, int], files: Certificates, version: str) -> None:
+def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates, version: str) -> None:
     context = asking(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
     with pytest.raises((ssl.SSLError, OSError)):
@@ -98,7 +98,7 @@ def raw(bootstrap: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_who_shows_no_certificate_where_it_must_gets_an_alert(files: Certificates, version: str) -> None:
+def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certificates, version: str) -> None:
     """Also who has sent its first request already, as it may in TLS 1.3."""
     context = asking(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
@@ -115,7 +115,7 @@ def test_who_shows_no_certificate_where_it_must_gets_an_alert(files: Certificate
         talk(server.bootstrap)
 
 
-def test_who_speaks_no_tls_is_closed_and_the_log_says_so(
+def test_a_client_without_tls_is_closed_and_logged(
     place: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_connection(place, timeout=60) as plain:
@@ -125,7 +125,7 @@ def test_who_speaks_no_tls_is_closed_and_the_log_says_so(
     assert "closed: the client speaks no TLS, and this listener does" in caplog.text
 
 
-def test_a_stop_waits_for_nobody_who_is_in_the_middle_of_a_handshake(files: Certificates) -> None:
+def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
     with running(listen=["SSL://127.0.0.1:0"], tls=files.context()) as server:
         half, out = raw(server.bootstrap), ssl.MemoryBIO()
         mine = asking(files).wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
@@ -138,7 +138,7 @@ def test_a_stop_waits_for_nobody_who_is_in_the_middle_of_a_handshake(files: Cert
             pass
 
 
-def test_an_answer_of_many_records_comes_whole(files: Certificates) -> None:
+def test_a_response_of_many_tls_records_is_complete(files: Certificates) -> None:
     value = bytes(range(256)) * 3000
     with running({"t": 1}, listen=["SSL://127.0.0.1:0"], tls=files.context()) as server:
         how: SecurityConfig = {"security_protocol": "SSL", "ssl_cafile": files.ca}
@@ -150,7 +150,7 @@ def test_an_answer_of_many_records_comes_whole(files: Certificates) -> None:
 
 
 @pytest.mark.parametrize("secured", [True, False])
-def test_who_asks_and_hangs_up_costs_the_broker_no_word(
+def test_a_client_that_closes_after_a_request_causes_no_log(
     files: Certificates, secured: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     listen = ["SSL://127.0.0.1:0" if secured else "PLAINTEXT://127.0.0.1:0"]

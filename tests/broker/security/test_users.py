@@ -8,13 +8,13 @@ from kproto.security.scram import ScramClient
 from tests.broker.security.stage import LoginStage
 
 
-def test_a_password_that_is_changed_holds_from_now_on() -> None:
+def test_a_changed_password_takes_effect_immediately() -> None:
     stage = LoginStage(connection_failed_authentication_delay_ms="0")
     stage.users.set("alice", "another")
     assert stage.alice().error_code == 58
 
 
-def test_a_stranger_s_salt_is_always_the_same() -> None:
+def test_the_salt_of_an_unknown_name_is_constant() -> None:
     """Else whoever asks twice knows that there is no such user."""
     for name in ("alice", "eve"):
         asked = set()
