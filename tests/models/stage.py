@@ -1,13 +1,14 @@
-"""Clients' machines before the embedded broker in virtual time, and what they say, line by line.
+"""Models and the embedded broker in virtual time, with their requests as lines of text.
 
-stage = Stage({"t": 2})
-a = stage.add_member("A", librdkafka, reset="earliest")
-a.run_command("subscribe t")
-assert stage.run(until=lambda: a.has_printed("assigned"))
-a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
+    stage = Stage({"t": 2})
+    a = stage.add_member("A", librdkafka, reset="earliest")
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
+    a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
 
-A member obeys the commands of the originals' drivers. The lines are those of the tap that is put before a
-real broker: the same words for an original and its machine, with member ids by name.
+A member obeys the commands of the originals' drivers. The lines are those of the proxy that stands between an
+original and a real broker, so an original and its model print the same text. Member ids are replaced by
+names.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HUNG_UP = "hung up"
 
 
 class Stage:
-    """One broker, some members, one clock."""
+    """One broker, some members and one clock."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **properties: str) -> None:
         self.now = START
@@ -59,7 +60,7 @@ class Stage:
         for name, partitions in (topics or {}).items():
             self.topic(name, partitions)
 
-    # ---- the operator
+    # ---- the broker
 
     def topic(self, name: str, partitions: int) -> None:
         topic_id = UUID(int=next(self.ids))
@@ -91,15 +92,15 @@ class Stage:
     # ---- members and time
 
     def add_member(self, name: str, client: Any, group: str = "g", **conf: Any) -> Member:
-        made = Member(self, name, client, group, conf)
-        self.members.append(made)
-        return made
+        member = Member(self, name, client, group, conf)
+        self.members.append(member)
+        return member
 
     def call_later(self, ms: int, what: Callable[[], None]) -> None:
         heapq.heappush(self.queue, (self.now + ms, next(self.order), what))
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; with `until`, stop when it holds; True when it held."""
+        """Advance the time, or stop when `until` holds; return whether it held."""
         end = self.now + ms
         while until is None or not until():
             due = self._next()
@@ -112,21 +113,21 @@ class Stage:
 
     def _next(self) -> int | None:
         times = [self.queue[0][0]] if self.queue else []
-        times += [one.due for one in self.members if one.due is not None]
-        if (at := machine.next_deadline(self.broker)) is not None:
-            times.append(at)
+        times += [member.due for member in self.members if member.due is not None]
+        if (deadline := machine.next_deadline(self.broker)) is not None:
+            times.append(deadline)
         return min(times, default=None)
 
     def _turn(self) -> None:
         while self.queue and self.queue[0][0] <= self.now:
             heapq.heappop(self.queue)[2]()
-        at = machine.next_deadline(self.broker)
-        if at is not None and at <= self.now:
+        deadline = machine.next_deadline(self.broker)
+        if deadline is not None and deadline <= self.now:
             self._broker(machine.Tick())
         for one in self.members:
             one.turn()
 
-    # ---- wires
+    # ---- connections
 
     def _broker(self, event: machine.Event) -> None:
         for action in list(machine.step(self.broker, event, self.now)):
@@ -145,7 +146,7 @@ class Stage:
 
 
 class Wire:
-    """One connection of a member: answers come in the order of the requests."""
+    """One connection of a member. Responses arrive in the order of the requests."""
 
     def __init__(self, member: Member, address: c.Address) -> None:
         self.member, self.address = member, address
@@ -200,7 +201,7 @@ class Wire:
 
 
 class Member:
-    """A client's machine and its application, which is the drivers' loop: a command, else a poll of 50 ms."""
+    """A model and its application, which runs a command, or else polls for 50 ms."""
 
     def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
         self.stage, self.name, self.client, self.conf = stage, name, client, dict(conf)
@@ -235,7 +236,7 @@ class Member:
 
     @property
     def requests(self) -> list[str]:
-        """What it said about its group, with the answers; the names of members are as in the tap's lines."""
+        """Return the group's requests with their responses, with the proxy's names for members."""
         return [str(line) for line in self.lines if line.is_shown]
 
     def has_printed(self, what: str, times: int = 1) -> bool:
@@ -246,22 +247,22 @@ class Member:
         self.stage.call_later(0, lambda: None)
 
     def poll(self, ms: int, limit: int = 1) -> tuple[c.ModelRecord, ...]:
-        """One poll of an application that polls by hand; its callbacks run in it."""
+        """Poll once by hand; callbacks run inside the poll."""
         before, self.waiting = len(self.records), True
         self.do(c.PollCalled(ms, limit))
         self.stage.run(until=lambda: not self.waiting)
         return tuple(self.records[before:])
 
     def inject(self, api: str, *codes: int) -> None:
-        """These error codes into its next answers of this kind; 0 leaves one as it is."""
+        """Put these error codes into the next responses of this API; 0 leaves a response unchanged."""
         self.injected.setdefault(api, []).extend(codes)
 
     def hold(self, api: str, ms: int) -> None:
-        """Its next answer of this kind comes that much later."""
+        """Delay the next response of this API by `ms`."""
         self.held[api] = ms
 
     def drop_connections(self) -> None:
-        """Its connections with group traffic break."""
+        """Break the connections that carry group requests."""
         for wire in [one for one in self.wires.values() if one.group]:
             self.stage._broker(machine.ClientDisconnected(wire.conn))
             wire.break_connection("connection reset by peer")
@@ -272,16 +273,16 @@ class Member:
             self.stage.conns.pop(wire.conn, None)
             self.stage._broker(machine.ClientDisconnected(wire.conn))
 
-    # ---- the machine
+    # ---- the model
 
     @property
     def due(self) -> int | None:
         if not self.alive or self.closed:
             return None
-        at = self.client.next_deadline(self.state)
+        deadline = self.client.next_deadline(self.state)
         if self.busy_until > self.stage.now:
-            return self.busy_until if at is None else min(at, self.busy_until)
-        return self.stage.now if self._can_continue() else at
+            return self.busy_until if deadline is None else min(deadline, self.busy_until)
+        return self.stage.now if self._can_continue() else deadline
 
     def do(self, event: c.ModelEvent) -> None:
         if self.closed or not self.alive:
@@ -325,8 +326,8 @@ class Member:
     def turn(self) -> None:
         if not self.alive or self.closed:
             return
-        at = self.client.next_deadline(self.state)
-        if at is not None and at <= self.stage.now:
+        deadline = self.client.next_deadline(self.state)
+        if deadline is not None and deadline <= self.stage.now:
             self.do(c.DeadlineReached())
         while self.alive and not self.closed and self.busy_until <= self.stage.now and self._can_continue():
             self._continue()
@@ -360,37 +361,37 @@ class Member:
             self.do(c.CallbackReturned())
 
     def _run_command(self, line: str) -> None:
-        word, *rest = line.split()
+        word, *arguments = line.split()
         match word:
             case "subscribe":
                 self.polling = True
-                self.do(c.SubscribeCalled(tuple(rest)))
+                self.do(c.SubscribeCalled(tuple(arguments)))
             case "pattern":
                 self.polling = True
-                self.do(c.SubscribeCalled(pattern=rest[0]))
+                self.do(c.SubscribeCalled(pattern=arguments[0]))
             case "unsubscribe":
                 self.do(c.UnsubscribeCalled())
             case "assign":
                 self.polling = True
-                self.do(c.AssignCalled(dict(_parse_partition(one) for one in rest)))
+                self.do(c.AssignCalled(dict(_parse_partition(one) for one in arguments)))
             case "seek":
-                where, offset = _parse_partition(rest[0])
+                where, offset = _parse_partition(arguments[0])
                 self.do(c.SeekCalled(where, offset or 0))
             case "poll":
-                self.polling = rest[0] == "on"
+                self.polling = arguments[0] == "on"
             case "sleep":
-                self.busy_until = self.stage.now + int(rest[0])
-                self.stage.call_later(int(rest[0]), lambda: self.print_line("slept"))
+                self.busy_until = self.stage.now + int(arguments[0])
+                self.stage.call_later(int(arguments[0]), lambda: self.print_line("slept"))
             case "commit" | "commit-async":
                 token = object()
                 if word == "commit":
                     self.busy_with = token
                 self.do(c.CommitCalled(token, wait=word == "commit"))
             case "rebalance":
-                self.do(c.RebalanceCalled(" ".join(rest)))
+                self.do(c.RebalanceCalled(" ".join(arguments)))
             case "close":
                 self.polling = False
-                self.do(c.CloseCalled(stay="stay" in rest))
+                self.do(c.CloseCalled(stay="stay" in arguments))
             case _:
                 raise AssertionError(line)
 
@@ -418,14 +419,14 @@ def _parse_partition(text: str) -> tuple[TopicPartition, int | None]:
     return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
 
 
-# ---- what is said, in the tap's words
+# ---- requests and responses in the proxy's words
 
 _NAMES = {1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "Commit", 9: "OffsetFetch", 10: "Find", 11: "Join"}
 _NAMES |= {12: "Heartbeat", 13: "Leave", 14: "Sync", 23: "EpochEnd"}
 
 
 class Line:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, member: Member, conn: int, request: Any, version: int, now: int) -> None:
         self.member, self.conn, self.request, self.version, self.now = member, conn, request, version, now
@@ -441,17 +442,17 @@ class Line:
         if self.api == "Join" and answer.member_id:
             names, stage = self.member.stage.names, self.member.stage
             if answer.member_id not in names:
-                mine = sum(1 for name in names.values() if name.startswith(self.member.name))
-                stage.names[answer.member_id] = f"{self.member.name}{mine + 1}"
+                known_ids = sum(1 for name in names.values() if name.startswith(self.member.name))
+                stage.names[answer.member_id] = f"{self.member.name}{known_ids + 1}"
 
     def __str__(self) -> str:
-        said = f"{self.api} v{self.version}"
+        text = f"{self.api} v{self.version}"
         if self.api == "Fetch":
-            return f"{said} closes its session"
+            return f"{text} closes its session"
         body = _REQUESTS[self.api](self)
         if self.api == "Metadata":
-            return self.member.stage.name(f"{said} {body}")
-        return self.member.stage.name(f"{said} {body}" if body else said) + self._end()
+            return self.member.stage.name(f"{text} {body}")
+        return self.member.stage.name(f"{text} {body}" if body else text) + self._end()
 
     def _end(self) -> str:
         if self.answer is None:
@@ -470,10 +471,10 @@ def _error(api: str, answer: Any) -> int:
     if api == "Find" and answer.coordinators:
         return int(answer.coordinators[0].error_code)
     if api in ("Commit", "ListOffsets", "EpochEnd"):
-        return max([one.error_code for topic in answer.topics for one in topic.partitions] or [0])
+        return max([partition.error_code for topic in answer.topics for partition in topic.partitions] or [0])
     if api == "OffsetFetch":
         body = answer.groups[0] if answer.groups else answer
-        inner = max([one.error_code for topic in body.topics for one in topic.partitions] or [0])
+        inner = max([partition.error_code for topic in body.topics for partition in topic.partitions] or [0])
         return int(body.error_code or inner)
     if api == "Leave":
         return int(answer.error_code or next((m.error_code for m in answer.members if m.error_code), 0))
@@ -492,7 +493,7 @@ def _describe_join(line: Line) -> str:
         text = f"{one.name}(v{version}"
         try:
             sub = Subscription.decode(one.metadata)
-        except DecodeError:  # sarama's old releases say version 1 and leave out what it has
+        except DecodeError:  # Old releases of sarama claim version 1 but leave out its fields.
             sub, version = read_subscription(one.metadata), 0
         text += f" topics={_comma_separated(sub.topics)}"
         if version >= 1:
@@ -530,9 +531,11 @@ def _decode_partitions(assignment: bytes) -> list[str]:
 
 
 def _describe_sync(line: Line) -> str:
-    given = {one.member_id: _decode_partitions(one.assignment) for one in line.request.assignments}
-    told = " ".join(f"{k}={_comma_separated(p)}" for k, p in sorted(given.items(), key=lambda x: str(x[1])))
-    return f"{_describe_member(line.request)} {'assign ' + told if given else 'empty'}"
+    assignments = {one.member_id: _decode_partitions(one.assignment) for one in line.request.assignments}
+    text = " ".join(
+        f"{k}={_comma_separated(p)}" for k, p in sorted(assignments.items(), key=lambda x: str(x[1]))
+    )
+    return f"{_describe_member(line.request)} {'assign ' + text if assignments else 'empty'}"
 
 
 def _describe_leave(line: Line) -> str:
@@ -550,8 +553,12 @@ def _describe_leave(line: Line) -> str:
 def _describe_commit(line: Line) -> str:
     x = line.request
     instance = f" inst={x.group_instance_id}" if x.group_instance_id else ""
-    offsets = {f"{topic.name}:{one.partition_index}": one for topic in x.topics for one in topic.partitions}
-    said = ",".join(
+    offsets = {
+        f"{topic.name}:{partition.partition_index}": partition
+        for topic in x.topics
+        for partition in topic.partitions
+    }
+    text = ",".join(
         f"{key}@{one.committed_offset}/e{one.committed_leader_epoch if line.version >= 6 else -1}"
         + (
             ""
@@ -562,13 +569,13 @@ def _describe_commit(line: Line) -> str:
         )
         for key, one in sorted(offsets.items())
     )
-    return f"gen={x.generation_id_or_member_epoch} id={x.member_id or '-'}{instance} {said or 'none'}"
+    return f"gen={x.generation_id_or_member_epoch} id={x.member_id or '-'}{instance} {text or 'none'}"
 
 
 def _describe_offset_fetch(line: Line) -> str:
     x = line.request
     body = x.groups[0] if x.groups else x
-    asked = (
+    partitions = (
         "all"
         if body.topics is None
         else _comma_separated(
@@ -576,28 +583,34 @@ def _describe_offset_fetch(line: Line) -> str:
         )
     )
     stable = x.require_stable if line.version >= 7 else None
-    return f"stable={stable} {asked}"
+    return f"stable={stable} {partitions}"
 
 
 def _describe_fetched_offsets(line: Line, code: int) -> str:
     body = line.answer.groups[0] if line.answer.groups else line.answer
     found = {
-        f"{t.name}:{one.partition_index}": one.committed_offset for t in body.topics for one in t.partitions
+        f"{t.name}:{partition.partition_index}": partition.committed_offset
+        for t in body.topics
+        for partition in t.partitions
     }
     return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(found.items()))
 
 
 def _describe_list_offsets(line: Line) -> str:
     x = line.request
-    asked = sorted(
-        f"{t.name}:{one.partition_index}@{one.timestamp}" for t in x.topics for one in t.partitions
+    partitions = sorted(
+        f"{t.name}:{partition.partition_index}@{partition.timestamp}"
+        for t in x.topics
+        for partition in t.partitions
     )
-    return f"iso={x.isolation_level if line.version >= 2 else 0} {_comma_separated(asked)}"
+    return f"iso={x.isolation_level if line.version >= 2 else 0} {_comma_separated(partitions)}"
 
 
 def _describe_listed_offsets(line: Line, code: int) -> str:
     found = {
-        f"{t.name}:{one.partition_index}": one.offset for t in line.answer.topics for one in t.partitions
+        f"{t.name}:{partition.partition_index}": partition.offset
+        for t in line.answer.topics
+        for partition in t.partitions
     }
     return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(found.items()))
 
@@ -605,16 +618,16 @@ def _describe_listed_offsets(line: Line, code: int) -> str:
 def _describe_epoch_end(line: Line) -> str:
     return _comma_separated(
         sorted(
-            f"{t.topic}:{one.partition}@e{one.leader_epoch}"
+            f"{t.topic}:{partition.partition}@e{partition.leader_epoch}"
             for t in line.request.topics
-            for one in t.partitions
+            for partition in t.partitions
         )
     )
 
 
 def _describe_metadata(line: Line) -> str:
     topics = line.request.topics
-    return "all" if topics is None else _comma_separated(sorted(str(one.name) for one in topics))
+    return "all" if topics is None else _comma_separated(sorted(str(topic.name) for topic in topics))
 
 
 _REQUESTS: dict[str, Callable[[Line], str]] = {
@@ -641,7 +654,7 @@ _RESPONSES: dict[str, Callable[[Line, int], str]] = {
 
 
 def with_error(api: str, answer: Any, code: int) -> Any:
-    """The answer with this error code, as the tap changes it."""
+    """Put an error code into a response, as the proxy does."""
     if api == "Find" and answer.coordinators:
         answer.coordinators[0].error_code = code
     elif api == "OffsetFetch" and answer.groups:

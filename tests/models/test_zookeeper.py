@@ -1,4 +1,4 @@
-"""Kafka 0.8's consumers: everybody decides alone, and only the owners' nodes keep them apart."""
+"""Consumers of Kafka 0.8: each decides alone, and only the owner nodes prevent conflicts."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Group:
         return [action for _, action in self.said if isinstance(action, kind)]
 
     def owners(self) -> list[str | None]:
-        return [zk.owner_of(self.state, tp(one)) for one in range(self.state.topics["t"])]
+        return [zk.owner_of(self.state, tp(topic)) for topic in range(self.state.topics["t"])]
 
 
-def test_each_takes_its_range_by_its_place_among_the_ids() -> None:
+def test_each_consumer_takes_the_range_at_its_position_among_the_ids() -> None:
     group = Group(5)
     for name in ("b", "a"):
         group.do(zk.ConsumerStarted(name))
@@ -43,7 +43,7 @@ def test_each_takes_its_range_by_its_place_among_the_ids() -> None:
     assert group.owners() == ["a", "a", "a", "b", "b"]
 
 
-def test_who_hears_first_runs_into_who_has_not_let_go() -> None:
+def test_a_consumer_that_is_notified_first_conflicts_with_the_present_owner() -> None:
     group = Group()
     group.do(zk.ConsumerStarted("b", delay_ms=500))
     group.run()
@@ -54,7 +54,7 @@ def test_who_hears_first_runs_into_who_has_not_let_go() -> None:
     assert group.owners() == ["a", "a", "b", "b"]
 
 
-def test_a_conflict_leaves_nothing_half_taken() -> None:
+def test_a_conflict_releases_all_partitions_again() -> None:
     group = Group()
     group.do(zk.ConsumerStarted("c", delay_ms=90_000))
     group.now = 90_000
@@ -69,7 +69,7 @@ def test_a_conflict_leaves_nothing_half_taken() -> None:
     assert group.owners()[:2] == [None, None]
 
 
-def test_after_four_tries_it_gives_up_until_something_changes() -> None:
+def test_after_four_tries_a_consumer_waits_for_the_next_change() -> None:
     group = Group()
     group.do(zk.ConsumerStarted("b", delay_ms=3_600_000))
     group.now = 3_600_000
@@ -83,7 +83,7 @@ def test_after_four_tries_it_gives_up_until_something_changes() -> None:
     assert group.owners() == ["a"] * 4
 
 
-def test_a_session_that_ends_takes_its_nodes_along() -> None:
+def test_the_nodes_of_a_session_disappear_with_it() -> None:
     group = Group()
     for name in ("a", "b"):
         group.do(zk.ConsumerStarted(name))
@@ -94,7 +94,7 @@ def test_a_session_that_ends_takes_its_nodes_along() -> None:
     assert group.owners() == ["b"] * 4
 
 
-def test_growth_makes_everybody_begin_anew() -> None:
+def test_new_partitions_make_every_consumer_rebalance() -> None:
     group = Group(2)
     for name in ("a", "b"):
         group.do(zk.ConsumerStarted(name))
@@ -106,7 +106,7 @@ def test_growth_makes_everybody_begin_anew() -> None:
     assert None not in group.owners()
 
 
-def test_a_commit_is_a_node() -> None:
+def test_a_committed_offset_is_a_node() -> None:
     group = Group()
     group.do(zk.OffsetCommitted("a", tp(3), 17))
     assert group.state.nodes["/consumers/g/offsets/t/3"] == "17"

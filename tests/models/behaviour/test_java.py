@@ -1,4 +1,4 @@
-"""Java's consumers, 4.3.1 and 2.6.2: what they say to their group, and where the two differ."""
+"""Java's consumers 4.3.1 and 2.6.2: their requests, and the differences between them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def join_member_ids(member: Member) -> list[str]:
 # ---- what they say
 
 
-def test_a_join_of_2_6_is_said_as_the_original_says_it() -> None:
+def test_a_join_of_2_6_sends_the_originals_requests() -> None:
     _, a = stage_with_member(java_2_6)
     join = "sess=6000 reb=300000 reason=null range(v1 topics=t own=none)"
     assert a.requests == [
@@ -75,7 +75,7 @@ def test_a_join_of_2_6_is_said_as_the_original_says_it() -> None:
     ]
 
 
-def test_a_join_of_4_3_says_why() -> None:
+def test_a_join_of_4_3_carries_a_reason() -> None:
     _, a = stage_with_member(java)
     assert [line.split("reason=")[1].split(" range")[0] for line in requests_of(a, "Join")] == [
         '""',
@@ -84,7 +84,7 @@ def test_a_join_of_4_3_says_why() -> None:
 
 
 @BOTH
-def test_versions_are_those_seen(release: ModuleType) -> None:
+def test_request_versions_are_those_of_the_original(release: ModuleType) -> None:
     stage, a = stage_with_member(release, isolation="read_committed")
     add_second_member(stage, release)
     stage.run(1500)
@@ -122,7 +122,7 @@ def test_committed_positions_are_validated_before_they_are_fetched_from(release:
 
 
 @BOTH
-def test_it_commits_at_each_interval_also_what_is_committed_already(release: ModuleType) -> None:
+def test_auto_commit_repeats_unchanged_offsets_at_each_interval(release: ModuleType) -> None:
     stage, a = stage_with_member(release)
     stage.run(5000)
     assert len(requests_of(a, "Commit")) >= 4
@@ -141,7 +141,7 @@ def test_only_the_leader_watches_its_partitions(release: ModuleType) -> None:
 
 
 @BOTH
-def test_a_topic_that_is_not_there_is_joined_for_and_looked_for(release: ModuleType) -> None:
+def test_a_missing_topic_does_not_prevent_the_join_and_is_requested_again(release: ModuleType) -> None:
     stage = Stage(**{"auto.create.topics.enable": "false"})
     a = add_member(stage, release)
     a.run_command("subscribe t")
@@ -183,7 +183,7 @@ def test_a_static_member_never_leaves(release: ModuleType) -> None:
     assert requests_of(a, "Leave") == []
 
 
-def test_a_static_leader_that_comes_back_syncs_with_nothing() -> None:
+def test_a_static_leader_that_restarts_sends_an_empty_sync_group() -> None:
     stage, a = stage_with_member(java, instance="ia")
     a.run_command("close")
     stage.run(until=lambda: a.closed)
@@ -195,7 +195,7 @@ def test_a_static_leader_that_comes_back_syncs_with_nothing() -> None:
 
 
 @BOTH
-def test_an_application_that_does_not_poll_leaves_and_hears_of_lost_in_its_next_poll(
+def test_a_member_without_polls_leaves_and_its_next_poll_calls_on_partitions_lost(
     release: ModuleType,
 ) -> None:
     stage, a = stage_with_member(release, max_poll_ms=6000)
@@ -207,7 +207,7 @@ def test_an_application_that_does_not_poll_leaves_and_hears_of_lost_in_its_next_
 
 
 @BOTH
-def test_a_pattern_asks_for_all_topics_before_each_join(release: ModuleType) -> None:
+def test_a_pattern_requests_all_topics_before_each_join(release: ModuleType) -> None:
     stage = Stage({"t": 1})
     a = add_member(stage, release)
     a.run_command("pattern t.*")
@@ -220,7 +220,7 @@ def test_a_pattern_asks_for_all_topics_before_each_join(release: ModuleType) -> 
 
 
 @BOTH
-def test_a_broken_coordinator_connection_costs_a_lookup_and_no_generation(release: ModuleType) -> None:
+def test_a_lost_coordinator_connection_causes_a_lookup_but_no_rejoin(release: ModuleType) -> None:
     stage, a = stage_with_member(release)
     a.drop_connections()
     stage.run(2000)
@@ -230,7 +230,7 @@ def test_a_broken_coordinator_connection_costs_a_lookup_and_no_generation(releas
 
 
 @BOTH
-def test_a_poll_without_a_subscription_is_refused(release: ModuleType) -> None:
+def test_a_poll_without_a_subscription_throws(release: ModuleType) -> None:
     stage = Stage()
     a = add_member(stage, release)
     a.poll(10)
@@ -238,7 +238,7 @@ def test_a_poll_without_a_subscription_is_refused(release: ModuleType) -> None:
 
 
 @BOTH
-def test_s0_14_assign_beside_subscribe_is_refused(release: ModuleType) -> None:
+def test_s0_14_assign_after_subscribe_throws(release: ModuleType) -> None:
     _, a = stage_with_member(release)
     a.do(c.AssignCalled({T0: 2}))
     assert a.has_printed("error IllegalStateException Subscription to topics")
@@ -249,7 +249,9 @@ def test_s0_14_assign_beside_subscribe_is_refused(release: ModuleType) -> None:
 
 @BOTH
 @pytest.mark.parametrize("code", [22, 25])
-def test_heartbeats_that_end_the_membership_lose_everything(release: ModuleType, code: int) -> None:
+def test_heartbeat_errors_that_reset_the_member_call_on_partitions_lost(
+    release: ModuleType, code: int
+) -> None:
     stage, a = stage_with_member(release)
     a.inject("Heartbeat", code)
     assert stage.run(until=lambda: a.has_printed("lost") or a.has_printed("revoked"))
@@ -260,7 +262,7 @@ def test_heartbeats_that_end_the_membership_lose_everything(release: ModuleType,
 
 
 @BOTH
-def test_fenced_throws_once_loses_and_joins_again(release: ModuleType) -> None:
+def test_a_fenced_member_throws_once_loses_its_partitions_and_rejoins(release: ModuleType) -> None:
     stage, a = stage_with_member(release, instance="ia")
     a.inject("Heartbeat", 82)
     assert stage.run(until=lambda: a.has_printed("error FencedInstanceIdException"))
@@ -273,7 +275,7 @@ def test_fenced_throws_once_loses_and_joins_again(release: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("code", "old", "new"), [(14, "id=-", "id=A1"), (15, "id=-", "id=A1"), (16, "id=-", "id=A1")]
 )
-def test_2_6_forgets_its_id_where_4_3_keeps_it(code: int, old: str, new: str) -> None:
+def test_a_retried_join_of_2_6_forgets_the_member_id_and_4_3_keeps_it(code: int, old: str, new: str) -> None:
     for release, expected in ((java_2_6, old), (java, new)):
         stage, a = stage_with_member(release)
         a.inject("Join", code)
@@ -283,7 +285,7 @@ def test_2_6_forgets_its_id_where_4_3_keeps_it(code: int, old: str, new: str) ->
         assert join_member_ids(a)[2:4] == ["id=A1", expected]
 
 
-def test_rebalance_in_progress_for_a_join_is_thrown_by_2_6_only() -> None:
+def test_rebalance_in_progress_in_a_join_group_response_is_thrown_by_2_6_only() -> None:
     for release, thrown in ((java_2_6, True), (java, False)):
         stage, a = stage_with_member(release)
         a.inject("Join", 27)
@@ -295,7 +297,7 @@ def test_rebalance_in_progress_for_a_join_is_thrown_by_2_6_only() -> None:
 
 @BOTH
 @pytest.mark.parametrize("code", [14, 30, 82])
-def test_a_sync_error_that_is_not_expected_is_thrown_and_the_next_poll_joins(
+def test_an_unexpected_sync_group_error_is_thrown_and_the_next_poll_rejoins(
     release: ModuleType, code: int
 ) -> None:
     stage, a = stage_with_member(release)
@@ -307,7 +309,7 @@ def test_a_sync_error_that_is_not_expected_is_thrown_and_the_next_poll_joins(
     assert callbacks_of(a).count("revoked t:0 t:1") == 1
 
 
-def test_s2_26_a_cooperative_2_6_keeps_what_it_owns_under_a_new_id_and_never_hears_of_lost() -> None:
+def test_s2_26_a_cooperative_2_6_keeps_its_partitions_under_a_new_member_id() -> None:
     stage, a = stage_with_member(java_2_6, **COOP)
     a.inject("Sync", 25)
     b = add_member(stage, java_2_6, "B", **COOP)
@@ -318,7 +320,7 @@ def test_s2_26_a_cooperative_2_6_keeps_what_it_owns_under_a_new_id_and_never_hea
     assert join_member_ids(a)[3] == "id=-"
 
 
-def test_m76_a_cooperative_4_3_hears_of_lost() -> None:
+def test_m76_a_cooperative_4_3_calls_on_partitions_lost() -> None:
     stage, a = stage_with_member(java, **COOP)
     a.inject("Sync", 25)
     b = add_member(stage, java, "B", **COOP)
@@ -330,7 +332,7 @@ def test_m76_a_cooperative_4_3_hears_of_lost() -> None:
     ("number", "member_id", "old", "new"),
     [(-1, "", True, True), (-1, "id", False, True), (3, "", False, True), (3, "id", False, False)],
 )
-def test_s2_26_lost_needs_both_in_2_6_and_either_in_4_3(
+def test_s2_26_lost_needs_no_generation_and_no_id_in_2_6_but_either_in_4_3(
     number: int, member_id: str, old: bool, new: bool
 ) -> None:
     for rules, expected in ((JAVA_2_6, old), (JAVA_4_3, new)):
@@ -366,7 +368,7 @@ def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() 
     [(14, 100), (0, 1000), (12, 1000)],
     ids=["retriable", "done", "failed for good"],
 )
-def test_s2_17_to_19_three_results_of_the_automatic_commit(code: int, wait: int) -> None:
+def test_s2_17_to_19_auto_commit_has_three_results(code: int, wait: int) -> None:
     stage, a = stage_with_member(java_2_6)
     a.inject("Commit", code)
     stage.run(until=lambda: len(requests_of(a, "Commit")) == 2)
@@ -375,7 +377,7 @@ def test_s2_17_to_19_three_results_of_the_automatic_commit(code: int, wait: int)
 
 
 @pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
-def test_a_commit_before_a_join_that_fails_and_may_pass_is_sent_again(release: ModuleType) -> None:
+def test_a_retriable_error_of_the_commit_before_a_join_is_retried(release: ModuleType) -> None:
     stage, a = stage_with_member(release, auto_commit_ms=60_000)
     a.inject("Commit", *[14] * 30)
     b = add_member(stage, release, "B", auto_commit_ms=60_000)
@@ -385,7 +387,7 @@ def test_a_commit_before_a_join_that_fails_and_may_pass_is_sent_again(release: M
 
 
 @BOTH
-def test_m130_a_fenced_automatic_commit_is_thrown_by_every_poll_from_then_on(release: ModuleType) -> None:
+def test_m130_a_fenced_auto_commit_is_thrown_by_every_later_poll(release: ModuleType) -> None:
     stage, a = stage_with_member(release)
     a.inject("Commit", 82)
     assert stage.run(until=lambda: a.has_printed("error FencedInstanceIdException", 5))
@@ -393,7 +395,7 @@ def test_m130_a_fenced_automatic_commit_is_thrown_by_every_poll_from_then_on(rel
     assert callbacks_of(a) == ["assigned t:0 t:1"]
 
 
-def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for_a_cooperative_one() -> None:
+def test_m95_a_commit_during_a_join_is_empty_if_eager_and_fails_if_cooperative() -> None:
     for conf, expected in (({}, "commit ok"), (COOP, "commit RebalanceInProgressException")):
         stage, a = stage_with_member(java, auto_commit=False, **conf)
         a.hold("Join", 1500)
@@ -406,20 +408,20 @@ def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for
         assert requests_of(a, "Commit") == []
 
 
-def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again_without_a_callback() -> None:
+def test_s2_35_an_assignment_outside_the_subscription_rejoins_without_a_callback() -> None:
     state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), JAVA_2_6)
     state.topics, state.auto_assigned = frozenset({"u"}), True
     state.state, state.generation = JavaMemberState.STABLE, JavaGeneration(1, "id", "range")
     state.join_result = Assignment(partitions=(T0,)).encode()
     out: list[c.ModelAction] = []
     consumer_coordinator.on_join_complete(state, out)
-    assert [(one.kind, one.name) for one in out if isinstance(one, c.Notify)] == [("log", "WARN")]
+    assert [(action.kind, action.name) for action in out if isinstance(action, c.Notify)] == [("log", "WARN")]
     assert len(out) == 1
     assert state.rejoin_needed
     assert state.assigned == {}
 
 
-def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_then() -> None:
+def test_s2_37_38_a_cooperative_member_revokes_before_it_rejoins() -> None:
     stage, a = stage_with_member(java_2_6, 4, **COOP)
     add_second_member(stage, java_2_6, **COOP)
     stage.run(1500)
@@ -427,7 +429,7 @@ def test_s2_37_38_cooperative_revokes_what_it_did_not_get_and_joins_again_only_t
     assert len(requests_of(a, "Join")) == 4
 
 
-def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
+def test_s2_40_a_pattern_adopts_topics_that_only_the_leader_knew() -> None:
     state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), JAVA_4_3)
     state.pattern, state.auto_assigned, state.topics = "t.*", True, frozenset({"t"})
     state.joined_topics = frozenset({"t"})
@@ -438,7 +440,7 @@ def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
 
 
 @pytest.mark.parametrize(("topic", "order"), [("t", [3, 2, 1, 0]), ("fh1", [0, 3, 1, 2])])
-def test_2_6_keeps_partitions_as_its_hash_table_walks_them(topic: str, order: list[int]) -> None:
+def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: list[int]) -> None:
     partitions = [TopicPartition(topic, number) for number in range(4)]
     assert [tp.partition for tp in hash_order.partition_order(partitions)] == order
 
@@ -447,7 +449,7 @@ def test_2_6_keeps_partitions_as_its_hash_table_walks_them(topic: str, order: li
     ("release", "topic", "given_up"),
     [(java_2_6, "t", {0, 1}), (java_2_6, "fh1", {0, 2}), (java, "t", {2, 3}), (java, "fh1", {2, 3})],
 )
-def test_what_moves_is_what_the_release_lists_last(
+def test_the_last_partitions_in_the_releases_order_move(
     release: ModuleType, topic: str, given_up: set[int]
 ) -> None:
     """As seen with 2.6.2 and 4.3.1. Partition 0 of fh1 is read: 2.6 moves it to the end of its list."""
@@ -463,14 +465,14 @@ def test_what_moves_is_what_the_release_lists_last(
     assert {tp.partition for tp in revoked} == given_up
 
 
-def test_2_6_writes_topics_as_its_hash_set_walks_them() -> None:
+def test_2_6_writes_topics_in_the_order_of_its_hash_set() -> None:
     assert hash_order.hash_code("t") == 116
     assert hash_order.hash_order(["b", "a", "q"]) == ["a", "q", "b"]
 
 
 @BOTH
 @pytest.mark.parametrize("at", range(0, 60, 3))
-def test_connections_that_break_at_any_moment_are_ridden_out(release: ModuleType, at: int) -> None:
+def test_all_records_arrive_although_connections_break_at_any_time(release: ModuleType, at: int) -> None:
     stage = Stage({"t": 2})
     stage.produce("t", range(2), 10)
     a = add_member(stage, release)
@@ -478,4 +480,6 @@ def test_connections_that_break_at_any_moment_are_ridden_out(release: ModuleType
     stage.run(at + 1)
     a.drop_connections()
     everything = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
-    assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= everything)
+    assert stage.run(
+        8000, until=lambda: {(record.partition, record.offset) for record in a.records} >= everything
+    )

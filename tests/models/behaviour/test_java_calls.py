@@ -1,6 +1,6 @@
-"""Java's calls: who may make them, what wakes them, what listeners, interceptors and assignors may raise.
+"""Java's calls: concurrent calls, wakeup, and exceptions of listeners, interceptors and assignors.
 
-What comes out with a listener that raises was seen of kafka-clients 2.6.2 and 4.3.1, against our broker.
+The results of a raising listener were observed with kafka-clients 2.6.2 and 4.3.1, against our broker.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def wrapped_exception(cause: str) -> tuple[str, str]:
 
 
 @BOTH
-def test_wakeup_ends_the_poll_that_waits_and_nothing_else(release: ModuleType) -> None:
+def test_wakeup_ends_the_waiting_poll_only(release: ModuleType) -> None:
     world = World({"t": 1})
     a = join_member(world, release)
     world.run(2_000)
@@ -78,7 +78,7 @@ def test_wakeup_ends_the_poll_that_waits_and_nothing_else(release: ModuleType) -
 
 
 @BOTH
-def test_wakeup_between_polls_is_thrown_by_the_next_one_and_loses_no_record(release: ModuleType) -> None:
+def test_wakeup_between_polls_is_thrown_by_the_next_poll_without_losing_records(release: ModuleType) -> None:
     world = World({"t": 1})
     a = join_member(world, release)
     world.write("t", 0, "x", "y")
@@ -96,7 +96,7 @@ def test_wakeup_between_polls_is_thrown_by_the_next_one_and_loses_no_record(rele
 
 
 @BOTH
-def test_wakeup_ends_a_commit_that_waits(release: ModuleType) -> None:
+def test_wakeup_ends_a_waiting_commit(release: ModuleType) -> None:
     world = World({"t": 1})
     a = join_member(world, release, auto_commit=False)
     world.run(2_000)
@@ -109,7 +109,7 @@ def test_wakeup_ends_a_commit_that_waits(release: ModuleType) -> None:
 
 
 @BOTH
-def test_wakeup_before_a_commit_ends_it_after_its_request_went_out(release: ModuleType) -> None:
+def test_wakeup_before_a_commit_ends_it_after_its_request_was_sent(release: ModuleType) -> None:
     world = World({"t": 1})
     a = join_member(world, release, auto_commit=False)
     world.run(2_000)
@@ -123,7 +123,7 @@ def test_wakeup_before_a_commit_ends_it_after_its_request_went_out(release: Modu
 
 
 @BOTH
-def test_wakeup_while_it_commits_before_a_join_skips_revoked(release: ModuleType) -> None:
+def test_wakeup_during_the_commit_before_a_join_skips_on_partitions_revoked(release: ModuleType) -> None:
     world = World({"t": 2})
     a = join_member(world, release, auto_commit_ms=60_000)
     world.write("t", 0, "x")
@@ -153,14 +153,14 @@ def test_wakeup_does_nothing_to_close() -> None:
 
 
 @BOTH
-def test_a_poll_while_another_one_is_open_is_refused_and_the_open_one_goes_on(release: ModuleType) -> None:
+def test_a_concurrent_poll_throws_and_the_open_poll_continues(release: ModuleType) -> None:
     world = World({"t": 1})
     a = join_member(world, release)
     world.run(2_000)
     a.poll_timeout_ms = 5_000
     world.run(100)
     said = a.machine.step(a.state, c.PollCalled(), world.now)
-    assert [(one.kind, one.name) for one in said] == [("error", "ConcurrentModificationException")]
+    assert [(line.kind, line.name) for line in said] == [("error", "ConcurrentModificationException")]
     world.write("t", 0, "x")
     world.run(1_000)
     assert a.values() == ["x"]
@@ -191,14 +191,14 @@ def first_long_poll(world: World) -> tuple[Any, int]:
     return a, begun
 
 
-def test_poll_of_a_long_takes_no_longer_when_the_join_is_quick() -> None:
+def test_poll_long_keeps_its_timeout_when_the_join_is_quick() -> None:
     world = World({"t": 1})
     a, begun = first_long_poll(world)
     assert a.owned
     assert world.now - begun == 500
 
 
-def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
+def test_poll_long_ends_with_the_next_response_after_its_timeout() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
     a, begun = first_long_poll(world)
     assigned = next(one.at for one in world.observations if one.kind == "assigned")
@@ -207,7 +207,7 @@ def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
     assert not a.records
 
 
-def test_poll_of_a_duration_returns_in_time_and_the_join_goes_on_in_the_next_one() -> None:
+def test_poll_duration_returns_in_time_and_the_next_poll_continues_the_join() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
     a = join_member(world, java_2_6)
     world.run(100)
@@ -227,7 +227,9 @@ def test_poll_of_a_duration_returns_in_time_and_the_join_goes_on_in_the_next_one
 
 
 @BOTH
-def test_assigned_that_raises_is_thrown_and_called_once_more_with_nothing(release: ModuleType) -> None:
+def test_an_exception_of_on_partitions_assigned_is_thrown_and_the_call_repeated_empty(
+    release: ModuleType,
+) -> None:
     world = World({"t": 2})
     a = world.join("a", release, group_id="g", reset="earliest", assignors=("range",))
     a.listener = raising_listener(assigned=RuntimeException("no"))
@@ -239,7 +241,7 @@ def test_assigned_that_raises_is_thrown_and_called_once_more_with_nothing(releas
 
 
 @BOTH
-def test_revoked_that_raises_before_a_join_takes_the_partitions_all_the_same(release: ModuleType) -> None:
+def test_an_exception_of_on_partitions_revoked_does_not_keep_the_partitions(release: ModuleType) -> None:
     world = World({"t": 2})
     a = join_member(world, release)
     world.run(2_000)
@@ -259,7 +261,7 @@ def test_revoked_that_raises_before_a_join_takes_the_partitions_all_the_same(rel
         (CommitFailedException("first"), ("CommitFailedException", "first")),
     ],
 )
-def test_of_two_that_raise_after_a_join_the_first_is_thrown(
+def test_the_first_of_two_listener_exceptions_after_a_join_is_thrown(
     release: ModuleType, cause: Exception, thrown: tuple[str, str]
 ) -> None:
     world = World({"t": 2})
@@ -273,7 +275,7 @@ def test_of_two_that_raise_after_a_join_the_first_is_thrown(
 
 
 @BOTH
-def test_revoked_that_raises_in_close_keeps_it_from_leaving(release: ModuleType) -> None:
+def test_an_exception_of_on_partitions_revoked_in_close_prevents_leave_group(release: ModuleType) -> None:
     world = World({"t": 1})
     a = join_member(world, release)
     world.run(2_000)
@@ -285,7 +287,9 @@ def test_revoked_that_raises_in_close_keeps_it_from_leaving(release: ModuleType)
 
 
 @BOTH
-def test_revoked_that_raises_in_unsubscribe_leaves_it_subscribed(release: ModuleType) -> None:
+def test_an_exception_of_on_partitions_revoked_in_unsubscribe_keeps_the_subscription(
+    release: ModuleType,
+) -> None:
     world = World({"t": 1})
     a = join_member(world, release)
     world.run(2_000)
@@ -314,9 +318,7 @@ def replace_next_response(world: World, kind: type[Message], make: Callable[[Mes
     ("data", "thrown"),
     [(b"", "IllegalStateException"), (b"\0", "IllegalStateException"), (b"\0\1", "Schema")],
 )
-def test_an_assignment_that_cannot_be_read_is_thrown_by_every_poll_of_a_member(
-    release: ModuleType, data: bytes, thrown: str
-) -> None:
+def test_a_corrupt_assignment_is_thrown_by_every_poll(release: ModuleType, data: bytes, thrown: str) -> None:
     world = World({"t": 1})
     replace_next_response(
         world, SyncGroupRequest, lambda request: SyncGroupResponse(error_code=0, assignment=data)
@@ -331,7 +333,7 @@ def test_an_assignment_that_cannot_be_read_is_thrown_by_every_poll_of_a_member(
 
 
 @BOTH
-def test_an_assignor_that_nobody_offered_is_thrown_by_every_poll_of_a_follower(release: ModuleType) -> None:
+def test_an_assignor_that_was_not_offered_is_thrown_by_every_poll_of_a_follower(release: ModuleType) -> None:
     world = World({"t": 1})
 
     def follower(request: Any) -> Message:
@@ -365,7 +367,7 @@ def test_an_assignor_that_nobody_offered_is_thrown_by_every_poll_of_a_follower(r
 
 
 @BOTH
-def test_an_assignor_that_nobody_offered_makes_a_leader_join_again(release: ModuleType) -> None:
+def test_an_assignor_that_was_not_offered_makes_a_leader_rejoin(release: ModuleType) -> None:
     world = World({"t": 1})
     replace_next_response(
         world,
@@ -399,7 +401,7 @@ class RecordingInterceptor:
     def on_consume(self, records: tuple[c.ModelRecord, ...]) -> tuple[c.ModelRecord, ...]:
         if self.raises:
             raise RuntimeException("no")
-        return tuple(one for one in records if one.value != b"secret")
+        return tuple(record for record in records if record.value != b"secret")
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.commits.append(offsets)
@@ -408,7 +410,7 @@ class RecordingInterceptor:
 
 
 @BOTH
-def test_what_an_interceptor_takes_away_is_committed_as_read(release: ModuleType) -> None:
+def test_records_removed_by_an_interceptor_are_committed(release: ModuleType) -> None:
     world, tap = World({"t": 1}), RecordingInterceptor()
     a = join_member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (tap,)})
     world.write("t", 0, "x", "secret")
@@ -419,7 +421,7 @@ def test_what_an_interceptor_takes_away_is_committed_as_read(release: ModuleType
 
 
 @BOTH
-def test_an_interceptor_that_raises_is_passed_over(release: ModuleType) -> None:
+def test_an_exception_of_an_interceptor_is_logged_and_ignored(release: ModuleType) -> None:
     world, broken, tap = World({"t": 1}), RecordingInterceptor(), RecordingInterceptor()
     broken.raises = True
     a = join_member(world, release, auto_commit_ms=500, extra={"interceptor.classes": (broken, tap)})
@@ -428,11 +430,11 @@ def test_an_interceptor_that_raises_is_passed_over(release: ModuleType) -> None:
     assert a.values() == ["x"]
     assert a.errors == []
     assert tap.commits
-    assert {one.name for one in a.reports} == {"WARN"}
+    assert {report.name for report in a.reports} == {"WARN"}
 
 
 @BOTH
-def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType) -> None:
+def test_an_exception_of_on_assignment_is_thrown_after_on_partitions_assigned(release: ModuleType) -> None:
     world = World({"t": 1})
     heard: list[tuple[tuple[TopicPartition, ...], int]] = []
 
@@ -452,7 +454,7 @@ def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType)
 # ---- metrics
 
 
-def test_poll_times_are_those_of_kafka_consumer_metrics() -> None:
+def test_poll_metrics_are_those_of_kafka_consumer_metrics() -> None:
     times = KafkaConsumerMetrics()
     assert times.values(5)["last-poll-seconds-ago"] == -1
     for begun, ended in ((1_000, 1_100), (2_000, 2_500), (5_000, 5_000)):
@@ -465,7 +467,7 @@ def test_poll_times_are_those_of_kafka_consumer_metrics() -> None:
     assert found["poll-idle-ratio-avg"] == pytest.approx((1 + 500 / 1_500 + 0) / 3)
 
 
-def test_a_first_poll_without_time_spoils_the_average_until_its_sample_is_over() -> None:
+def test_a_first_poll_of_zero_duration_makes_the_average_nan_until_its_sample_expires() -> None:
     times = KafkaConsumerMetrics()
     times.record_poll_start(0)
     times.record_poll_end(0)
@@ -476,7 +478,7 @@ def test_a_first_poll_without_time_spoils_the_average_until_its_sample_is_over()
     assert times.values(61_000)["poll-idle-ratio-avg"] == pytest.approx(1 / 3)
 
 
-def test_what_is_older_than_two_samples_is_forgotten() -> None:
+def test_values_older_than_two_samples_are_dropped() -> None:
     times = KafkaConsumerMetrics()
     times.record_poll_start(0)
     times.record_poll_start(20_000)

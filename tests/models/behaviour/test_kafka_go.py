@@ -1,4 +1,4 @@
-"""kafka-go's Reader, step by step: what consumergroup.go and reader.go do."""
+"""kafka-go's Reader step by step, as consumergroup.go and reader.go."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from tests.models.kafka_go.stage import ReaderStage, request_name, tp
 READS = {"auto_commit": True, "auto_commit_ms": 1_000}
 
 
-def test_a_leader_asks_for_partitions_between_join_and_sync() -> None:
+def test_a_leader_requests_partitions_between_join_and_sync() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.settle(but=("OffsetFetch",))
     assert reader.names() == ["FindCoordinator", "JoinGroup", "Metadata", "SyncGroup", "OffsetFetch"]
 
 
-def test_a_subscription_says_version_1_and_stops_where_version_0_does() -> None:
+def test_a_subscription_claims_version_1_with_the_fields_of_version_0() -> None:
     (join,) = ReaderStage().join().asked("JoinGroup")
     assert join.protocols[0].metadata == b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
-    assert [one.name for one in join.protocols] == ["range", "roundrobin"]
+    assert [protocol.name for protocol in join.protocols] == ["range", "roundrobin"]
     assert join.member_id == ""
 
 
-def test_each_partition_asks_for_both_ends_twice_before_it_fetches() -> None:
+def test_each_partition_requests_both_ends_of_the_log_twice_before_it_fetches() -> None:
     reader = ReaderStage(watch=False).join()
-    asked = [one.topics[0].partitions[0] for one in reader.asked("ListOffsets")]
+    asked = [request.topics[0].partitions[0] for request in reader.asked("ListOffsets")]
     assert [one.timestamp for one in asked if one.partition_index == 0] == [-2, -1, -2, -1]
     assert len(reader.asked("Fetch")) == 2
 
 
 def test_each_partition_has_a_connection_of_its_own() -> None:
     reader = ReaderStage().join()
-    lanes = {one.to for one in reader.told(c.SendRequest) if request_name(one) == "Fetch"}
+    lanes = {action.to for action in reader.told(c.SendRequest) if request_name(action) == "Fetch"}
     assert len(lanes) == 2
 
 
-def test_a_round_trip_is_taken_off_what_the_broker_may_wait() -> None:
+def test_a_fetch_waits_max_wait_minus_a_round_trip() -> None:
     assert [fetch_wait(ms) for ms in (100, 1_000, 10_000)] == [75, 0, 9_000]
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 22, 25, 27, 30])
-def test_whatever_a_heartbeat_is_answered_means_join_again_with_the_same_id(code: int) -> None:
+def test_every_heartbeat_error_rejoins_with_the_same_id(code: int) -> None:
     reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [code]
     reader.wait(250)
@@ -57,7 +57,7 @@ def test_whatever_a_heartbeat_is_answered_means_join_again_with_the_same_id(code
     reader.records(0)
     reader.records(1)
     reader.settle()
-    assert [one.member_id for one in reader.asked("JoinGroup")] == ["", "m-1"]
+    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", "m-1"]
     assert reader.asked("LeaveGroup") == []
 
 
@@ -72,7 +72,7 @@ def test_a_rebalance_waits_for_open_fetches_without_a_heartbeat() -> None:
     assert len(reader.asked("FindCoordinator")) == 2
 
 
-def test_what_is_queued_is_committed_before_the_next_generation() -> None:
+def test_queued_records_are_committed_before_the_next_generation() -> None:
     reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a", b"b")
     reader.do(c.PollCalled(50))
@@ -83,7 +83,7 @@ def test_what_is_queued_is_committed_before_the_next_generation() -> None:
     assert commit.generation_id_or_member_epoch == 1
 
 
-def test_what_is_read_between_two_generations_is_committed_with_the_next() -> None:
+def test_records_read_between_generations_are_committed_by_the_next() -> None:
     reader = ReaderStage(watch=False, **READS).join()
     reader.records(0, b"a", b"b")
     reader.errors[HeartbeatRequest] = [27]
@@ -91,7 +91,7 @@ def test_what_is_read_between_two_generations_is_committed_with_the_next() -> No
     reader.records(1)
     reader.do(c.PollCalled(50))  # nobody takes commits now
     polled = reader.told(c.FinishPoll)[-1]
-    assert [one.offset for one in polled.records] == [0, 1]
+    assert [record.offset for record in polled.records] == [0, 1]
     reader.records(0)
     reader.settle()
     reader.wait(1_100)
@@ -122,7 +122,7 @@ def test_a_commit_is_tried_three_times_and_kept() -> None:
     assert len(reader.asked("OffsetCommit")) == 4
 
 
-def test_a_join_that_is_refused_forgets_the_id_and_waits() -> None:
+def test_a_join_group_error_forgets_the_id_and_backs_off() -> None:
     reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [25]
     reader.wait(250)
@@ -133,27 +133,27 @@ def test_a_join_that_is_refused_forgets_the_id_and_waits() -> None:
     reader.wait(4_900)
     assert len(reader.asked("JoinGroup")) == 2
     reader.wait(200)
-    assert [one.member_id for one in reader.asked("JoinGroup")] == ["", "m-1", ""]
+    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", "m-1", ""]
     assert reader.asked("LeaveGroup") == []
 
 
-def test_a_sync_that_is_refused_leaves_the_group_first() -> None:
+def test_a_sync_group_error_leaves_the_group_first() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [25]
     reader.settle()
     assert reader.names()[-2:] == ["FindCoordinator", "LeaveGroup"]
     reader.wait(5_100)
-    assert [one.member_id for one in reader.asked("JoinGroup")] == ["", ""]
+    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", ""]
 
 
-def test_a_sync_that_says_rebalance_is_joined_again_at_once_with_the_id() -> None:
+def test_rebalance_in_progress_in_sync_group_rejoins_at_once_with_the_id() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [27]
     reader.settle()
-    assert [one.member_id for one in reader.asked("JoinGroup")] == ["", "m-1"]
+    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", "m-1"]
 
 
-def test_the_third_error_in_a_row_reaches_an_application_that_waits() -> None:
+def test_the_third_consecutive_error_ends_the_open_poll() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.errors[JoinGroupRequest] = [15, 15, 15]
     reader.settle()
@@ -164,7 +164,7 @@ def test_the_third_error_in_a_row_reaches_an_application_that_waits() -> None:
     assert polled.error[0] == "Error(15)"
 
 
-def test_a_watcher_that_sees_growth_ends_the_generation() -> None:
+def test_a_watcher_that_finds_new_partitions_ends_the_generation() -> None:
     reader = ReaderStage(metadata_ms=500).join()
     reader.partitions = 3
     reader.wait(600)
@@ -174,14 +174,14 @@ def test_a_watcher_that_sees_growth_ends_the_generation() -> None:
     assert len(reader.asked("JoinGroup")) == 2
 
 
-def test_without_the_watcher_growth_is_never_seen() -> None:
+def test_without_the_watcher_new_partitions_are_never_noticed() -> None:
     reader = ReaderStage(watch=False).join()
     reader.partitions = 3
     reader.wait(600_000)
     assert len(reader.asked("JoinGroup")) == 1
 
 
-def test_an_error_that_answers_a_watcher_is_passed_over() -> None:
+def test_a_watcher_ignores_error_codes() -> None:
     reader = ReaderStage(metadata_ms=500).join()
     reader.errors[MetadataRequest] = [5, 29]
     reader.wait(1_600)
@@ -192,12 +192,12 @@ def test_a_full_queue_stops_the_fetches() -> None:
     reader = ReaderStage(watch=False, extra={"QueueCapacity": 3}).join()
     reader.records(0, b"a", b"b", b"c", b"d")
     assert not [
-        one
-        for one in reader.open
-        if request_name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == 0
+        action
+        for action in reader.open
+        if request_name(action) == "Fetch" and action.request.topics[0].partitions[0].partition == 0
     ]  # type: ignore[attr-defined]
     reader.do(c.PollCalled(0))
-    assert [one.offset for one in reader.told(c.FinishPoll)[-1].records] == [0, 1, 2, 3]
+    assert [record.offset for record in reader.told(c.FinishPoll)[-1].records] == [0, 1, 2, 3]
     assert reader.fetch(0).request.topics[0].partitions[0].fetch_offset == 4  # type: ignore[attr-defined]
 
 
@@ -215,7 +215,7 @@ def test_close_commits_and_leaves_on_a_new_connection() -> None:
     assert isinstance(reader.said[-1], c.FinishClose)
 
 
-def test_close_waits_for_an_open_join() -> None:
+def test_close_waits_for_a_join_group_in_flight() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.settle(but=("JoinGroup",))
     reader.do(c.CloseCalled())
@@ -226,7 +226,7 @@ def test_close_waits_for_an_open_join() -> None:
     assert reader.asked("Fetch") == []
 
 
-def test_close_in_the_backoff_leaves_nobody() -> None:
+def test_close_during_the_backoff_sends_no_leave_group() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.errors[JoinGroupRequest] = [15]
     reader.settle()
@@ -234,7 +234,7 @@ def test_close_in_the_backoff_leaves_nobody() -> None:
     assert reader.asked("LeaveGroup") == []
 
 
-def test_commit_messages_waits_for_its_answer() -> None:
+def test_commit_messages_waits_for_the_response() -> None:
     reader = ReaderStage(watch=False).join()
     reader.records(0, b"a")
     reader.do(c.PollCalled(50))
@@ -245,7 +245,7 @@ def test_commit_messages_waits_for_its_answer() -> None:
     assert reader.told(c.FinishCommit) == [c.FinishCommit(token)]
 
 
-def test_commit_messages_while_joining_is_answered_when_its_context_ends() -> None:
+def test_commit_messages_during_a_join_ends_with_its_context() -> None:
     reader = ReaderStage(watch=False).join()
     reader.records(0, b"a")
     reader.do(c.PollCalled(50))
@@ -258,7 +258,7 @@ def test_commit_messages_while_joining_is_answered_when_its_context_ends() -> No
     assert committed.error[0] == "context.deadlineExceededError"
 
 
-def test_a_leader_cannot_read_subscriptions_with_more_than_version_0() -> None:
+def test_a_leader_rejects_subscriptions_with_more_fields_than_version_0() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.metadata += b"\x00\x00\x00\x00"  # no owned partitions, as Java writes it
     reader.settle()
@@ -266,31 +266,31 @@ def test_a_leader_cannot_read_subscriptions_with_more_than_version_0() -> None:
     assert len(reader.asked("LeaveGroup")) == 1
 
 
-def test_the_longer_parts_of_a_range_are_not_at_the_front() -> None:
+def test_the_larger_shares_of_a_range_are_not_the_first() -> None:
     plan = assign("range", {"b": ["t"], "a": ["t"], "c": ["t"]}, {"t": [0, 1, 2, 3, 4]})
     assert plan == {"a": {"t": [0]}, "b": {"t": [1, 2]}, "c": {"t": [3, 4]}}
 
 
-def test_roundrobin_begins_each_topic_with_the_first_member() -> None:
+def test_roundrobin_starts_each_topic_with_the_first_member() -> None:
     plan = assign("roundrobin", {"a": ["t", "u"], "b": ["t", "u"]}, {"t": [0], "u": [0]})
     assert plan == {"a": {"t": [0], "u": [0]}, "b": {}}
 
 
 @pytest.mark.parametrize("options", [{"assignors": ("sticky",)}, {"reset": "none"}])
-def test_what_newreader_would_panic_at_is_refused(options: dict[str, object]) -> None:
+def test_options_at_which_newreader_panics_are_rejected(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         ReaderStage(**options)
 
 
-def test_the_connection_that_is_late_is_closed() -> None:
+def test_a_connection_with_a_late_response_is_closed() -> None:
     reader = ReaderStage(watch=False).join()
     reader.now += 200
-    (beat,) = [one for one in reader.do(c.DeadlineReached()) if isinstance(one, c.SendRequest)]
+    (beat,) = [action for action in reader.do(c.DeadlineReached()) if isinstance(action, c.SendRequest)]
     out = reader.do(c.RequestFailed(beat.request, "late", late=True))
     assert c.CloseConnection(beat.to) in out
 
 
-def test_what_was_assigned_and_taken_is_told_without_waiting() -> None:
+def test_assigned_and_revoked_are_reported_without_waiting() -> None:
     reader = ReaderStage(watch=False).join()
     (told,) = reader.told(c.RunCallback)
     assert told == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)

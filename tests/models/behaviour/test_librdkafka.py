@@ -1,4 +1,4 @@
-"""librdkafka's machine: what it says to its group, and the race of seed 000 between its two threads."""
+"""librdkafka's model: its requests, and the race between its two threads of scenario S0."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def requests_of(member: Member, *apis: str) -> list[str]:
 # ---- what it says
 
 
-def test_a_join_is_said_as_the_original_says_it() -> None:
+def test_a_join_sends_the_originals_requests() -> None:
     _, a = stage_with_member()
     claim = "(v3 topics=t own=none gen=-1 ud=0b)"
     join = f"sess=6000 reb=300000 reason=null range{claim} roundrobin{claim}"
@@ -64,7 +64,7 @@ def test_a_join_is_said_as_the_original_says_it() -> None:
     ]
 
 
-def test_an_eager_member_commits_after_the_revoked_callback_and_then_joins() -> None:
+def test_an_eager_member_commits_after_the_revoke_callback_and_then_rejoins() -> None:
     stage, a = stage_with_member()
     add_second_member(stage)
     at = a.requests.index("Heartbeat v3 gen=1 id=A1 -> 27")
@@ -84,7 +84,7 @@ def test_cooperative_partitions_move_one_by_one_from_the_first() -> None:
     assert requests_of(a, "Sync")[1] == "Sync v3 gen=2 id=A1 assign A1=t:2,t:3 B1=none -> 0 got=t:2,t:3"
 
 
-def test_1_9_speaks_older_versions_and_says_no_generation() -> None:
+def test_1_9_uses_older_versions_and_sends_no_generation() -> None:
     _, a = stage_with_member(version="1.9")
     assert requests_of(a, "Join")[0].endswith(
         "range(v1 topics=t own=none ud=0b) roundrobin(v1 topics=t own=none ud=0b) -> 79 id=A1"
@@ -93,7 +93,7 @@ def test_1_9_speaks_older_versions_and_says_no_generation() -> None:
     assert requests_of(a, "ListOffsets")[0].startswith("ListOffsets v2")
 
 
-def test_any_member_joins_again_when_partitions_are_added() -> None:
+def test_every_member_rejoins_when_partitions_are_added() -> None:
     stage, a = stage_with_member()
     b = add_second_member(stage)
     b.inject("Heartbeat", *[0] * 50)
@@ -104,7 +104,7 @@ def test_any_member_joins_again_when_partitions_are_added() -> None:
     assert stage.run(until=lambda: a.has_printed("assigned", 3))
 
 
-def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_without_a_revoke() -> None:
+def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_without_revoke() -> None:
     world = World({"t": 2})
     a = world.join("a", librdkafka, topics=["t"], group_id="g", assignors=("range",), metadata_ms=1_000)
     a.callback_ms = 3_000
@@ -116,7 +116,7 @@ def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_w
     assert [kind for kind, _ in a.calls] == ["assigned"]
 
 
-def test_heartbeats_go_on_while_the_application_is_away() -> None:
+def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
     """Also where nothing but the loop itself is due: no commits, no polls."""
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
@@ -127,7 +127,7 @@ def test_heartbeats_go_on_while_the_application_is_away() -> None:
 
 
 @pytest.mark.parametrize("code", [23, 26, 27, 81])
-def test_a_join_that_is_refused_is_told_and_tried_again(code: int) -> None:
+def test_a_join_group_error_is_reported_and_the_join_retried(code: int) -> None:
     stage, a = stage_with_member()
     a.inject("Join", code)
     add_second_member(stage)
@@ -135,7 +135,7 @@ def test_a_join_that_is_refused_is_told_and_tried_again(code: int) -> None:
     assert requests_of(a, "Join")[-1].split(" -> ")[1].startswith("0 gen=2")
 
 
-def test_a_sync_that_finds_a_loading_coordinator_is_sent_again() -> None:
+def test_coordinator_load_in_progress_repeats_the_sync_group() -> None:
     stage, a = stage_with_member()
     a.inject("Sync", 14)
     add_second_member(stage)
@@ -143,7 +143,7 @@ def test_a_sync_that_finds_a_loading_coordinator_is_sent_again() -> None:
     assert (one.split(" -> ")[0], one.split(" -> ")[1]) == (two.split(" -> ")[0], "14!")
 
 
-def test_an_unknown_member_loses_everything_without_a_commit_and_joins_with_no_id() -> None:
+def test_an_unknown_member_loses_everything_without_a_commit_and_rejoins_without_an_id() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000)
     a.inject("Heartbeat", 25)
     stage.run(until=lambda: a.has_printed("lost"))
@@ -152,7 +152,7 @@ def test_an_unknown_member_loses_everything_without_a_commit_and_joins_with_no_i
     assert requests_of(a, "Join")[2].startswith("Join v5 id=- ")
 
 
-def test_an_illegal_generation_for_a_commit_while_joining_only_fails_that_commit() -> None:
+def test_illegal_generation_of_a_commit_during_a_join_only_fails_the_commit() -> None:
     stage, a = stage_with_member(4, auto_commit=False, assignors=["cooperative-sticky"])
     a.hold("Join", 1000)
     b = stage.add_member("B", librdkafka, reset="earliest", assignors=["cooperative-sticky"], **TIMES)
@@ -166,7 +166,7 @@ def test_an_illegal_generation_for_a_commit_while_joining_only_fails_that_commit
     assert a.state.generation != -1
 
 
-def test_a_fenced_static_member_is_told_once_and_says_nothing_more() -> None:
+def test_a_fenced_static_member_reports_once_and_sends_nothing_more() -> None:
     stage, a = stage_with_member(instance="ia", auto_commit=False)
     a.inject("Heartbeat", 82)
     stage.run(until=lambda: a.has_printed("error _FATAL"))
@@ -176,14 +176,14 @@ def test_a_fenced_static_member_is_told_once_and_says_nothing_more() -> None:
     assert not a.has_printed("lost")
 
 
-def test_without_answers_the_session_ends_by_the_members_own_clock() -> None:
+def test_m111_without_responses_the_session_expires_by_the_members_own_clock() -> None:
     stage, a = stage_with_member()
     a.hold("Heartbeat", 20_000)
     assert stage.run(8_000, until=lambda: a.has_printed("lost"))
     assert not requests_of(a, "Leave")
 
 
-def test_an_application_that_does_not_poll_is_left_out_until_it_does() -> None:
+def test_m112_a_member_without_polls_leaves_and_rejoins_at_the_next_poll() -> None:
     stage, a = stage_with_member(max_poll_ms=6000)
     a.run_command("sleep 9000")
     assert stage.run(8_000, until=lambda: bool(requests_of(a, "Leave")))
@@ -208,7 +208,7 @@ def test_a_static_member_leaves_when_it_unsubscribes_but_not_when_it_closes() ->
     assert len(requests_of(a, "Leave")) == 1
 
 
-def test_a_broken_coordinator_connection_is_looked_up_and_positions_are_validated() -> None:
+def test_a_lost_coordinator_connection_causes_a_lookup_and_validates_positions() -> None:
     stage, a = stage_with_member()
     for wire in list(a.wires.values()):
         wire.break_connection("reset")
@@ -221,7 +221,7 @@ def test_a_broken_coordinator_connection_is_looked_up_and_positions_are_validate
 # ---- commits
 
 
-def test_timer_commits_what_is_newer_and_an_unassign_commits_it_again() -> None:
+def test_the_timer_commits_newer_offsets_and_an_unassign_commits_them_again() -> None:
     stage, a = stage_with_member()
     stage.run(1000)
     assert len(requests_of(a, "Commit")) == 1
@@ -250,14 +250,14 @@ def test_s0_11_both_commit_paths(options: dict[str, object], timer: int, closing
     assert len(requests_of(a, "Commit")) == closing
 
 
-def test_s0_12_a_record_handed_over_is_stored_as_its_offset_plus_one() -> None:
+def test_s0_12_a_delivered_record_stores_its_offset_plus_one() -> None:
     stage, a = stage_with_member(auto_commit=False)
     stage.run(500)
     assert a.state.partitions[T0].stored_position.offset == 10
     assert a.state.partitions[T0].committed_position.offset == INVALID
 
 
-def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_stored() -> None:
+def test_s0_12_the_end_of_a_partition_is_stored_only_if_the_fetcher_started_at_stored() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9)
     toppar.stop(state, one)
@@ -269,7 +269,7 @@ def test_s0_12_the_end_of_a_partition_is_stored_only_where_the_fetcher_began_at_
     assert one.stored_position.offset == 9
 
 
-def test_store_by_hand_is_refused_beside_the_automatic_one_and_for_what_is_not_assigned() -> None:
+def test_store_is_rejected_with_auto_store_and_for_unassigned_partitions() -> None:
     stage, a = stage_with_member(auto_commit=False, **{"enable.auto.offset.store": False})
     assert offset_store.store(a.state, {T0: 4}) is None
     assert offset_store.store(a.state, {TopicPartition("t", 9): 4}) == ("_STATE", "Local: Erroneous state")
@@ -280,7 +280,7 @@ def test_store_by_hand_is_refused_beside_the_automatic_one_and_for_what_is_not_a
     assert offset_store.store(other.state, {T0: 4}) is not None
 
 
-def test_nothing_to_commit_is_no_offset() -> None:
+def test_a_commit_without_offsets_is_no_offset() -> None:
     stage, a = stage_with_member(auto_commit=False)
     for _ in range(2):
         a.run_command("commit")
@@ -291,7 +291,7 @@ def test_nothing_to_commit_is_no_offset() -> None:
 # ---- subscribe, assign, seek
 
 
-def test_s0_6_an_eager_resubscribe_to_the_same_topics_revokes_and_joins_again_without_leaving() -> None:
+def test_s0_6_an_eager_resubscribe_to_the_same_topics_revokes_and_rejoins_without_leaving() -> None:
     stage, a = stage_with_member()
     a.run_command("subscribe t")
     assert stage.run(until=lambda: a.has_printed("assigned", 2))
@@ -311,7 +311,7 @@ def test_s0_6_a_cooperative_resubscribe_to_the_same_topics_does_nothing() -> Non
     assert len(requests_of(a, "Join")) == 2
 
 
-def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
+def test_s0_7_a_subscribe_during_a_rebalance_is_deferred() -> None:
     stage, a = stage_with_member()
     stage.topic("u", 1)
     a.run_command("poll off")
@@ -326,7 +326,7 @@ def test_s0_7_a_subscribe_during_a_rebalance_waits_until_that_is_over() -> None:
     assert stage.run(until=lambda: a.has_printed("assigned u:0"))
 
 
-def test_the_wrong_family_of_assign_is_state() -> None:
+def test_assign_calls_of_the_wrong_protocol_fail_with_state() -> None:
     _, a = stage_with_member()
     a.do(c.AssignCalled({T0: 3}, "add"))
     assert a.has_printed("error _STATE")
@@ -335,7 +335,7 @@ def test_the_wrong_family_of_assign_is_state() -> None:
     assert b.has_printed("error _STATE")
 
 
-def test_s0_9_seeks_that_are_refused() -> None:
+def test_s0_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
     stage, a = stage_with_member(auto_commit=False)
     a.do(c.SeekCalled(T0, STORED))
     assert a.has_printed("error _INVALID_ARG")
@@ -347,7 +347,7 @@ def test_s0_9_seeks_that_are_refused() -> None:
     assert librdkafka.position(a.state, T0) == INVALID
     a.records.clear()
     stage.run(300)
-    assert [one.offset for one in a.records if one.partition == T0] == [4, 5, 6, 7, 8, 9]
+    assert [record.offset for record in a.records if record.partition == T0] == [4, 5, 6, 7, 8, 9]
     assert librdkafka.position(a.state, T0) == 10
 
 
@@ -400,13 +400,13 @@ class Handler:
         return self.app.state.partitions[self.tp].committed_position.offset
 
 
-def test_seed_a_the_first_request_is_over_before_the_group_has_joined() -> None:
+def test_seed_a_the_first_request_ends_before_the_group_has_joined() -> None:
     handler = Handler()
     handler.subscribe()
     assert handler.request() == ({0: 2}, 2, "")
 
 
-def test_seed_b_the_next_request_meets_the_event_in_the_queue() -> None:
+def test_seed_b_the_next_request_takes_the_rebalance_event_from_the_queue() -> None:
     handler = Handler()
     handler.subscribe()
     handler.request()
@@ -414,14 +414,14 @@ def test_seed_b_the_next_request_meets_the_event_in_the_queue() -> None:
     assert handler.request() == ({0: STORED}, 5, "")
 
 
-def test_seed_c_a_pause_before_the_first_request_does_the_same() -> None:
+def test_seed_c_a_delay_before_the_first_request_has_the_same_result() -> None:
     handler = Handler()
     handler.subscribe()
     handler.stage.run(5000)
     assert handler.request() == ({0: STORED}, 5, "")
 
 
-def test_seed_d_once_the_event_is_consumed_requests_are_good() -> None:
+def test_seed_d_requests_succeed_after_the_event_has_been_consumed() -> None:
     handler = Handler()
     handler.subscribe()
     handler.request()
@@ -430,13 +430,13 @@ def test_seed_d_once_the_event_is_consumed_requests_are_good() -> None:
     assert handler.request() == ({0: 2}, 2, "")
 
 
-def test_seed_e_subscribe_inside_the_first_request_is_good() -> None:
+def test_seed_e_a_subscribe_inside_the_first_request_succeeds() -> None:
     handler = Handler()
     handler.subscribe()
     assert handler.request()[:2] == ({0: 2}, 2)
 
 
-def test_seed_f_the_second_subscribe_brings_revoked_and_assigned_into_the_polls() -> None:
+def test_seed_f_a_second_subscribe_queues_a_revocation_and_an_assignment() -> None:
     handler = Handler()
     handler.subscribe()
     handler.request()
@@ -451,44 +451,44 @@ def test_seed_f_the_second_subscribe_brings_revoked_and_assigned_into_the_polls(
     ]
 
 
-def test_seed_g_long_polls_meet_the_event_on_their_way_and_start_again_at_the_commit() -> None:
+def test_seed_g_long_polls_take_the_event_and_restart_at_the_committed_offset() -> None:
     handler = Handler()
     handler.subscribe()
     assert handler.request(20)[:2] == ({0: STORED}, 2)
-    offsets = [one.offset for one in handler.app.records]
+    offsets = [record.offset for record in handler.app.records]
     assert offsets == [2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8][: len(offsets)]
     assert 5 in offsets[4:]
 
 
-def test_seed_h_a_group_without_delay_is_quicker_than_the_first_request() -> None:
+def test_seed_h_a_group_without_initial_delay_joins_before_the_first_request() -> None:
     handler = Handler(delay_ms=0)
     handler.subscribe()
     handler.stage.run(50)
     assert handler.request()[:2] == ({0: STORED}, 5)
 
 
-def test_seed_i_a_short_sleep_is_over_before_the_join() -> None:
+def test_seed_i_a_short_sleep_ends_before_the_join() -> None:
     handler = Handler()
     handler.subscribe()
     handler.stage.run(100)
     assert handler.request()[:2] == ({0: 2}, 2)
 
 
-def test_s0_4_an_event_that_was_served_does_no_harm() -> None:
+def test_s0_4_a_consumed_event_does_not_replace_the_assignment() -> None:
     handler = Handler(delay_ms=0)
     handler.subscribe()
     handler.app.poll(100)
     assert handler.request()[:2] == ({0: 2}, 2)
 
 
-def test_s0_5_sleeping_is_no_cure() -> None:
+def test_s0_5_sleeping_does_not_prevent_the_race() -> None:
     handler = Handler(delay_ms=0)
     handler.subscribe()
     handler.stage.run(100)
     assert handler.request()[:2] == ({0: STORED}, 5)
 
 
-def test_s0_10_nothing_of_this_moves_the_committed_offset() -> None:
+def test_s0_10_the_committed_offset_never_changes() -> None:
     handler = Handler()
     handler.subscribe()
     for _ in range(3):
@@ -498,7 +498,7 @@ def test_s0_10_nothing_of_this_moves_the_committed_offset() -> None:
     assert handler.committed() == 5
 
 
-def test_s0_13_the_end_of_a_partition_is_told_once() -> None:
+def test_s0_13_the_end_of_a_partition_is_reported_once() -> None:
     handler = Handler()
     handler.subscribe()
     handler.request(40)
@@ -509,7 +509,7 @@ def test_s0_13_the_end_of_a_partition_is_told_once() -> None:
     )
 
 
-def test_s0_13_the_end_is_told_by_the_fetch_behind_the_last_record() -> None:
+def test_s0_13_the_fetch_after_the_last_record_reports_the_end() -> None:
     handler = Handler()
     handler.app.do(c.AssignCalled({handler.tp: 8}))
     handler.app.poll(400)
@@ -520,7 +520,7 @@ def test_s0_13_the_end_is_told_by_the_fetch_behind_the_last_record() -> None:
 
 
 @pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])
-def test_gos_poll_ends_with_each_rebalance_and_others_wait_on_for_a_message(
+def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting(
     binding: str, polls: list[str]
 ) -> None:
     handler = Handler(delay_ms=0, binding=binding)
@@ -532,7 +532,7 @@ def test_gos_poll_ends_with_each_rebalance_and_others_wait_on_for_a_message(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_answers_last_wins(seed: int) -> None:
+def test_the_last_assign_wins(seed: int) -> None:
     """The assignment is STORED exactly if the event was answered after the last assign by hand."""
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))
@@ -550,7 +550,7 @@ def test_whoever_answers_last_wins(seed: int) -> None:
 # ---- mutants: the rule falls, the story changes
 
 
-def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(
         state: librdkafka.LibrdkafkaState, event: cgrp_rebalance.RebalanceOp, out: list[c.ModelAction]
     ) -> None:
@@ -567,7 +567,7 @@ def test_mutant_an_event_answered_at_once_is_no_race(monkeypatch: pytest.MonkeyP
     assert handler.request()[0] == {0: 2}
 
 
-def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
+def test_queued_records_of_an_older_version_are_dropped() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     one = Toppar(
         T0, fetch_state=TopparFetchState.ACTIVE, fetch_position=FetchPos(9), app_position=FetchPos(5)
@@ -577,14 +577,14 @@ def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 300, 10))
-def test_connections_that_break_at_any_moment_are_ridden_out(at: int) -> None:
+def test_all_records_arrive_although_connections_break_at_any_time(at: int) -> None:
     stage = Stage({"t": 2})
     stage.produce("t", range(2), 10)
     a = stage.add_member("A", librdkafka, reset="earliest", **TIMES)
     a.run_command("subscribe t")
     stage.run(at + 1)
     a.drop_connections()
-    assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= ALL)
+    assert stage.run(8000, until=lambda: {(record.partition, record.offset) for record in a.records} >= ALL)
 
 
 @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def test_connections_that_break_at_any_moment_are_ridden_out(at: int) -> None:
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, 40, []),
     ],
 )
-def test_who_may_not_read_asks_ten_times_as_seldom_and_errors_of_the_leader_are_not_told(
+def test_failed_authorization_backs_off_ten_times_longer_and_leader_errors_are_not_reported(
     code: ErrorCode, most: int, errors: list[str]
 ) -> None:
     """rd_kafka_toppar_fetch_backoff and rd_kafka_fetch_reply_handle_partition_error."""

@@ -1,6 +1,6 @@
-"""kproto's consumer in one group with each of the other clients: they share, and hand over what is committed.
+"""kproto's consumer in one group with each model: they share partitions and committed offsets.
 
-What befalls such groups is in tests/testing/behaviour/test_mixed_groups.py.
+Random schedules of such groups are in tests/testing/behaviour/test_mixed_groups.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def join_model(world: World, kind: str, **options: Any) -> Member:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_both_have_their_share_and_read_it(kind: str) -> None:
+def test_both_members_read_their_share(kind: str) -> None:
     world = World({"t": 6})
     a, b = join_kproto(world, "one"), join_model(world, kind)
     assert world.run(30_000, until=lambda: len(a.owned) == len(b.owned) == 3 and world.is_stable("g"))
@@ -59,7 +59,7 @@ def test_both_have_their_share_and_read_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_the_other_one_read_and_committed_is_not_read_again(kind: str) -> None:
+def test_committed_records_are_not_read_again_by_the_other_member(kind: str) -> None:
     world = World({"t": 4})
     b = join_model(world, kind)
     for partition in range(4):

@@ -1,4 +1,4 @@
-"""Three brokers: leaders and coordinators move, brokers stop, and with `earliest` nothing is lost."""
+"""sarama with three brokers: leaders and coordinators move, brokers stop, no record is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def story(seed: int, assignor: str, *machines: Any) -> World:
 
 
 def read(world: World) -> set[tuple[object, int]]:
-    return {(one.partition, one.offset) for member in world.clients.values() for one in member.records}
+    return {
+        (record.partition, record.offset) for member in world.clients.values() for record in member.records
+    }
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])

@@ -1,4 +1,4 @@
-"""sarama-cluster: its cycle, what it says, and what it never sees."""
+"""sarama-cluster: its consume cycle, its requests, and the changes that it never notices."""
 
 from __future__ import annotations
 

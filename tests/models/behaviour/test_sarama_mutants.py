@@ -1,4 +1,4 @@
-"""The claims of this folder fail where the machine is spoilt: each mutant dies by the test that names it."""
+"""Each mutant of sarama's model fails the test that is named with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""2.6's sticky assignors; the plans are 2.6.2's own (test_assignors_java_2_6.py asks it)."""
+"""The sticky assignors of 2.6. tests/conformance/test_assignors_java_2_6.py compares them with 2.6.2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def assign(count: int, **claims: bytes | None) -> dict[str, list[TopicPartition]
     return plan
 
 
-def test_who_owns_more_keeps_the_first_that_it_says() -> None:
+def test_a_member_above_its_share_keeps_the_first_partitions_that_it_claims() -> None:
     owned = JAVA_2_6.assignors_2_6["sticky"].user_data([T2, T0, T1], 5)
     assert assign(3, a=owned, b=sticky_user_data([], 5)) == {"a": [T2, T0], "b": [T1]}
 
@@ -26,5 +26,5 @@ def test_a_member_of_an_older_generation_owns_nothing() -> None:
     assert plan == {"a": [T0], "b": [T1]}
 
 
-def test_who_says_no_generation_is_believed_until_one_does() -> None:
+def test_claims_without_a_generation_count_until_a_claim_has_one() -> None:
     assert assign(2, a=sticky_user_data([T1], -1), b=sticky_user_data([], 5)) == {"a": [T0], "b": [T1]}

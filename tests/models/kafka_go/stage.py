@@ -1,4 +1,4 @@
-"""One kafka-go Reader and a coordinator that answers what the test says: no world, one request at a time."""
+"""One kafka-go Reader and a coordinator whose responses the test chooses, one request at a time."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def tp(partition: int) -> TopicPartition:
 
 
 class ReaderStage:
-    """`said` is all that the machine did; `open` the requests that nobody has answered yet."""
+    """A Reader: `said` has all its actions, `open` the requests without a response."""
 
     def __init__(self, **options: Any) -> None:
-        given = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
-        self.state = kafka_go.start(c.ModelConfig(**given))
+        settings = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
+        self.state = kafka_go.start(c.ModelConfig(**settings))
         self.now = 1_000
         self.said: list[c.ModelAction] = []
         self.open: list[c.SendRequest] = []
@@ -73,14 +73,14 @@ class ReaderStage:
         return self
 
     def join(self) -> ReaderStage:
-        """Up to the first fetches."""
+        """Answer everything up to the first fetches."""
         self.begin()
         self.settle()
         return self
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
-        """Answer everything but these requests."""
-        while found := [one for one in self.open if request_name(one) not in but]:
+        """Answer everything except these requests."""
+        while found := [action for action in self.open if request_name(action) not in but]:
             self.answer(found[0])
 
     def answer(self, sent: c.SendRequest, error: int | None = None) -> list[c.ModelAction]:
@@ -90,7 +90,7 @@ class ReaderStage:
         return self.do(c.ResponseReceived(sent.request, self.response(sent.request, code), sent.version))
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with a Tick at each deadline, and answer everything at once."""
+        """Advance the time, with an event at each deadline, and answer every request at once."""
         end = self.now + ms
         while (due := kafka_go.next_deadline(self.state)) is not None and due <= end:
             self.now = max(self.now, due)
@@ -100,30 +100,33 @@ class ReaderStage:
 
     def asked(self, kind: str) -> list[Any]:
         return [
-            one.request for one in self.said if isinstance(one, c.SendRequest) and request_name(one) == kind
+            line.request
+            for line in self.said
+            if isinstance(line, c.SendRequest) and request_name(line) == kind
         ]
 
     def names(self) -> list[str]:
-        """What was asked, in order."""
-        return [request_name(one) for one in self.said if isinstance(one, c.SendRequest)]
+        """Return the names of all requests, in order."""
+        return [request_name(line) for line in self.said if isinstance(line, c.SendRequest)]
 
     def told(self, kind: type[Any]) -> list[Any]:
-        return [one for one in self.said if isinstance(one, kind)]
+        return [line for line in self.said if isinstance(line, kind)]
 
     def fetch(self, partition: int) -> c.SendRequest:
         return next(
-            one
-            for one in self.open
-            if request_name(one) == "Fetch" and one.request.topics[0].partitions[0].partition == partition  # type: ignore[attr-defined]
+            action
+            for action in self.open
+            if request_name(action) == "Fetch"
+            and action.request.topics[0].partitions[0].partition == partition  # type: ignore[attr-defined]
         )
 
     def records(self, partition: int, *values: bytes) -> None:
-        """Answer the open fetch of a partition with these."""
+        """Answer the open fetch of a partition with these records."""
         sent = self.fetch(partition)
         self.open.remove(sent)
         start = self.logs[partition]
         self.logs[partition] += len(values)
-        rows = [Record(start + at, 0, None, value) for at, value in enumerate(values)]
+        rows = [Record(start + index, 0, None, value) for index, value in enumerate(values)]
         data = PartitionData(
             partition_index=partition,
             error_code=0,
@@ -150,7 +153,7 @@ class ReaderStage:
                     members=members if self.leads else [],
                 )
             case "SyncGroup":
-                owned = tuple(tp(one) for one in range(self.partitions))
+                owned = tuple(tp(partition) for partition in range(self.partitions))
                 return SyncGroupResponse(error_code=code, assignment=Assignment(partitions=owned).encode(1))
             case "OffsetFetch":
                 found = [
@@ -164,27 +167,31 @@ class ReaderStage:
             case "Metadata":
                 there = [
                     MetadataResponsePartition(
-                        error_code=0, partition_index=one, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                        error_code=0, partition_index=partition, leader_id=1, replica_nodes=[1], isr_nodes=[1]
                     )
-                    for one in range(self.partitions)
+                    for partition in range(self.partitions)
                 ]
                 topic = MetadataResponseTopic(error_code=code, name="t", partitions=[] if code else there)
                 return MetadataResponse(
                     brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)], topics=[topic]
                 )
             case "ListOffsets":
-                asked = request.topics[0].partitions[0]
-                offset = 0 if asked.timestamp == -2 else self.logs.get(asked.partition_index, 0)
+                partition_request = request.topics[0].partitions[0]
+                offset = (
+                    0
+                    if partition_request.timestamp == -2
+                    else self.logs.get(partition_request.partition_index, 0)
+                )
                 one = ListOffsetsPartitionResponse(
-                    partition_index=asked.partition_index, error_code=code, offset=offset
+                    partition_index=partition_request.partition_index, error_code=code, offset=offset
                 )
                 return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[one])])
             case "Heartbeat":
                 return HeartbeatResponse(error_code=code)
             case "OffsetCommit":
                 answers = [
-                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                    for one in request.topics[0].partitions
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in request.topics[0].partitions
                 ]
                 return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=answers)])
             case _:

@@ -9,7 +9,7 @@ from kproto.models import librdkafka
 from kproto.models.librdkafka import conf
 
 
-def test_what_the_machine_listens_to_is_where_it_looks_for_it() -> None:
+def test_properties_become_options_of_the_model() -> None:
     found = conf.read(
         {
             "group.id": "g",
@@ -41,7 +41,7 @@ def test_what_the_machine_listens_to_is_where_it_looks_for_it() -> None:
         ("sasl_plaintext://a:1, b", (("a", 1), ("b", 9092))),
     ],
 )
-def test_brokers_have_a_port_or_kafkas_own(text: str, addresses: object) -> None:
+def test_brokers_without_a_port_get_9092(text: str, addresses: object) -> None:
     assert conf.read({"bootstrap.servers": text}).bootstrap == addresses
     assert conf.read({"metadata.broker.list": text}).bootstrap == addresses
 
@@ -64,26 +64,26 @@ def test_brokers_have_a_port_or_kafkas_own(text: str, addresses: object) -> None
         ("debug", "all,everything"),
     ],
 )
-def test_what_is_not_allowed_is_refused_with_its_name(name: str, value: object) -> None:
+def test_errors_name_the_property_that_is_not_allowed(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
         conf.read({name: value})
 
 
 @pytest.mark.parametrize("value", [0, -1])
-def test_a_refresh_can_be_switched_off(value: int) -> None:
+def test_the_metadata_refresh_can_be_switched_off(value: int) -> None:
     assert conf.read({"topic.metadata.refresh.interval.ms": value}).config.metadata_ms == conf.NEVER_MS
 
 
-def test_options_are_what_differs_from_the_defaults() -> None:
+def test_as_options_returns_what_differs_from_the_defaults() -> None:
     found = conf.read({"group.id": "g", "client.id": "c", "heartbeat.interval.ms": 100})
     assert conf.as_options(found) == {"client_id": "c", "group_id": "g", "heartbeat_ms": 100}
 
 
-def test_a_subscription_that_is_wrong_is_an_error_and_changes_nothing() -> None:
+def test_an_invalid_subscription_is_an_error_and_changes_nothing() -> None:
     from kproto.models import contract as c
 
     state = librdkafka.start(conf.read({"group.id": "g", "client.id": "c"}).config)
     for topics in (("",), ("t", "t")):
         said = librdkafka.step(state, c.SubscribeCalled(topics), 0)
-        assert [one.name for one in said if isinstance(one, c.Notify)] == ["_INVALID_ARG"]
+        assert [line.name for line in said if isinstance(line, c.Notify)] == ["_INVALID_ARG"]
         assert state.subscription is None

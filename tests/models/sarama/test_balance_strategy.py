@@ -111,7 +111,7 @@ groups = st.dictionaries(
 def test_each_wanted_partition_has_one_owner_that_wants_it(
     name: str, members: dict[str, Subscription], counts: dict[str, int]
 ) -> None:
-    wanted = {topic for one in members.values() for topic in one.topics}
+    wanted = {topic for member in members.values() for topic in member.topics}
     counts = {topic: count for topic, count in counts.items() if topic in wanted}
     plan = balance_strategy.divide(name, members, counts)
     given_out = [partition for partitions in plan.values() for partition in partitions]

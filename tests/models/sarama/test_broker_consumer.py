@@ -25,7 +25,11 @@ def fetches(member: Member) -> list[tuple[int, list[tuple[str, int, int]]]]:
     return [
         (
             line.now,
-            [(t.topic, one.partition, one.fetch_offset) for t in line.request.topics for one in t.partitions],
+            [
+                (t.topic, partition.partition, partition.fetch_offset)
+                for t in line.request.topics
+                for partition in t.partitions
+            ],
         )
         for line in member.lines
         if line.api == "Fetch"
@@ -67,7 +71,7 @@ def test_a_partition_is_consumed_in_order_from_where_it_was_left() -> None:
     stage, a = stage_with_member(1)
     stage.produce("t", [0], 700)
     assert stage.run(until=lambda: len(a.records) == 705)
-    assert [one.offset for one in a.records] == list(range(705))
+    assert [record.offset for record in a.records] == list(range(705))
 
 
 @pytest.mark.parametrize("code", [5, 6, 3])

@@ -21,7 +21,7 @@ def cast(**config: Any) -> tuple[World, Member]:
 
 
 def errors(member: Member) -> list[str]:
-    return [one.name for one in member.reports if one.kind == "error"]
+    return [report.name for report in member.reports if report.kind == "error"]
 
 
 def test_a_partition_is_consumed_from_the_offset_that_is_asked_for() -> None:

@@ -103,7 +103,7 @@ def test_losing_the_membership_without_claims_joins_again() -> None:
     # TestConsumerGroupJoinSync: retries unknown membership when no assignment is retained
     stage, a = stage_with_member(1, **COOPERATIVE)
     b = add_second_member(stage, **COOPERATIVE)
-    empty = next(one for one in (a, b) if not one.state.group.session.claims)
+    empty = next(member for member in (a, b) if not member.state.group.session.claims)
     empty.inject("Heartbeat", 27)
     empty.inject("Join", 25)
     stage.run(10_000)

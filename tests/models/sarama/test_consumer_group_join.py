@@ -152,7 +152,7 @@ def test_s3_19_i_a_sync_without_an_answer_is_an_error_and_the_same_id_joins_agai
 def test_s3_19_k_an_empty_assignment_is_a_session_without_claims() -> None:
     stage, a = stage_with_member(partitions=1)
     b = add_second_member(stage)
-    nobody = next(one for one in (a, b) if one.printed[-1][2] in ("assigned", "assigned "))
+    nobody = next(member for member in (a, b) if member.printed[-1][2] in ("assigned", "assigned "))
     assert requests_of(nobody, "Sync")[-1].endswith("got=none")
     stage.run(2_000)
     assert (

@@ -24,7 +24,9 @@ def after(member: object, line: str) -> list[str]:
     requests: list[str] = member.requests  # type: ignore[attr-defined]
     place = next(number for number, one in enumerate(requests) if one.startswith(line))
     return [
-        one for one in requests[place + 1 :] if not (one.startswith("Heartbeat") and one.endswith("-> 0"))
+        request
+        for request in requests[place + 1 :]
+        if not (request.startswith("Heartbeat") and request.endswith("-> 0"))
     ]
 
 
@@ -138,7 +140,7 @@ def test_s1_4_without_refreshes_growth_is_never_seen() -> None:
 def test_s1_4_only_the_leader_checks() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     b = add_second_member(stage, metadata_ms=1_000)
-    watches = [one.state.group.session.watch is not None for one in (a, b)]
+    watches = [member.state.group.session.watch is not None for member in (a, b)]
     assert sorted(watches) == [False, True]
 
 
@@ -217,7 +219,7 @@ def test_close_without_any_broker_ends() -> None:
     actions += sarama.step(state, c.SubscribeCalled(("t",)), 1)
     actions += sarama.step(state, c.CloseCalled(), 2)
     for now in range(3, 5_000):
-        sends, actions = [one for one in actions if isinstance(one, c.SendRequest)], []
+        sends, actions = [action for action in actions if isinstance(action, c.SendRequest)], []
         for send in sends:
             actions += sarama.step(state, c.RequestFailed(send.request, "refused"), now)
         actions += sarama.step(state, c.DeadlineReached(), now)

@@ -126,7 +126,7 @@ def test_no_commit_starts_at_the_initial_offset() -> None:
     stage.run(2_000)
     stage.produce("t", [0], 3)
     stage.run(1_000)
-    assert [one.offset for one in a.records] == [5, 6, 7]
+    assert [record.offset for record in a.records] == [5, 6, 7]
 
 
 def test_a_commit_is_where_the_next_session_begins() -> None:
@@ -137,7 +137,7 @@ def test_a_commit_is_where_the_next_session_begins() -> None:
     stage.run(2_000)
     stage.produce("t", [0, 1], 2)
     b = add_second_member(stage)
-    assert sorted((one.partition.partition, one.offset) for one in b.records) == [
+    assert sorted((record.partition.partition, record.offset) for record in b.records) == [
         (0, 5),
         (0, 6),
         (1, 5),
