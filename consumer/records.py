@@ -70,7 +70,7 @@ class GroupChange(msgspec.Struct, frozen=True):
       automatic commit was refused: `reason`;
     * "refused": brokers have refused something for seconds that is tried again without end: `reason` says
       what, with the broker's error; again after growing gaps (30 s to 10 min) as long as it lasts;
-    * "throttled": a broker asks for a second of quiet or more, as this client is above a quota (KIP-219);
+    * "throttled": a broker asks for a second of quiet or more, as this client exceeds a quota (KIP-219);
       again after growing gaps;
     * "unreachable": no broker answers; again after growing gaps. "reachable": one does again;
     * "missing": a subscribed topic, or an assigned partition, doesn't exist;

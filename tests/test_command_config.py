@@ -50,7 +50,7 @@ def test_a_member_that_is_refused_says_why_and_not_its_password(kafka: SecuredKa
     wrong = properties(tmp_path, "wr0ng")
     member = Member("--as", "kproto", "--command-config", wrong, kafka.bootstrap, "me", "g")
     member.say("subscribe t")
-    assert "refuses user 'alice'" in member.until("error ")
+    assert "rejects user 'alice'" in member.until("error ")
     member.say("close")
     member.process.wait(60)
     assert not [line for line in member.lines if "wr0ng" in line]

@@ -135,8 +135,6 @@ class ConsumerEngine:
         until = self.ours_until()
         return self.group.has_unreported_loss or (until is not None and now >= until)
 
-    # ---- what the application wants
-
     def subscribe(self, event: ev.Subscribe) -> None:
         if self.group_status.is_manual:
             raise IllegalState("partitions were assigned by hand; unsubscribe() before subscribe()")
@@ -160,7 +158,7 @@ class ConsumerEngine:
             raise IllegalState("topics are subscribed; unsubscribe() before assign()")
         for partition, offset in event.partitions.items():
             if offset is not None:
-                _must_be_offset(partition, offset)
+                _require_offset(partition, offset)
         self.group_status.source = AssignmentSource.MANUAL if event.partitions else AssignmentSource.NONE
         positions = self.core.partitions
         self.shutdown.release_manual(
@@ -189,8 +187,6 @@ class ConsumerEngine:
         if not self.group_status.in_group:
             raise IllegalState("this consumer is in no group; subscribe() first")
         self.group.request_rejoin(event.reason)
-
-    # ---- polling
 
     def poll_began(self, event: ev.PollBegan) -> None:
         self.group_status.require_source()
@@ -314,12 +310,10 @@ class ConsumerEngine:
         if begun is not None and not begun.released and begun.has_position and begun.fetches:
             begun.rewind(begun.position)
 
-    # ---- positions
-
     def seek(self, event: ev.Seek) -> None:
-        _must_be_offset(event.partition, event.offset)
+        _require_offset(event.partition, event.offset)
         if event.leader_epoch is not None:
-            _must_be_offset(event.partition, event.leader_epoch, "leader_epoch")
+            _require_offset(event.partition, event.leader_epoch, "leader_epoch")
 
         def apply(state: PartitionState) -> None:
             state.set_position(event.offset, event.leader_epoch)
@@ -366,15 +360,13 @@ class ConsumerEngine:
             raise IllegalState(f"{', '.join(sorted(missing))}: not assigned to this consumer")
         return [states[partition] for partition in partitions]
 
-    # ---- commits, and plans
-
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
         for partition, (offset, epoch, _) in (event.offsets or {}).items():
-            _must_be_offset(partition, offset)
+            _require_offset(partition, offset)
             if epoch is not None:
-                _must_be_offset(partition, epoch, "leader_epoch")
+                _require_offset(partition, epoch, "leader_epoch")
 
         def done(error: KprotoError | None) -> None:
             self.core.actions.append(Done(event.token, None, error))
@@ -414,8 +406,6 @@ class ConsumerEngine:
         """Handle the Metadata response of a plan; topics that nobody else reads are ignored."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
-
-    # ---- settling
 
     def settle(self) -> None:
         """Let every part do what it can, until nothing changes any more."""
@@ -514,31 +504,31 @@ class ConsumerEngine:
         return actions
 
 
-def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offset") -> None:
+def _require_offset(partition: TopicPartition, offset: object, name: str = "offset") -> None:
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-        allowed = f"{partition}: a whole number, not negative"
-        if what == "offset":
+        allowed = f"{partition}: an integer of at least 0"
+        if name == "offset":
             allowed += '; seek_to() takes "earliest", "latest", "committed" or a time'
-        raise ConfigError(what, offset, allowed)
+        raise ConfigError(name, offset, allowed)
 
 
-def _network(engine: ConsumerEngine, event: NetworkEvent) -> None:
+def _on_network(engine: ConsumerEngine, event: NetworkEvent) -> None:
     engine.core.network.handle(event, engine.core.now)
 
 
-def _tick(engine: ConsumerEngine, event: ev.Tick) -> None:
+def _on_tick(engine: ConsumerEngine, event: ev.Tick) -> None:
     engine.core.network.tick(engine.core.now)
     engine.metadata.tick()
 
 
 TABLE: dict[type[Any], Callable[[ConsumerEngine, Any], None]] = {
-    Reached: _network,
-    Opened: _network,
-    Data: _network,
-    Answer: _network,
-    Broken: _network,
-    GotToken: _network,
-    ev.Tick: _tick,
+    Reached: _on_network,
+    Opened: _on_network,
+    Data: _on_network,
+    Answer: _on_network,
+    Broken: _on_network,
+    GotToken: _on_network,
+    ev.Tick: _on_tick,
     ev.Subscribe: ConsumerEngine.subscribe,
     ev.Assign: ConsumerEngine.assign,
     ev.Unsubscribe: ConsumerEngine.unsubscribe,
@@ -582,10 +572,10 @@ QUIET = (Data, ev.PollBegan, ev.PollEnded)
 
 
 def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
-    """Lets `event` happen at `now` and returns what to do, in order.
+    """Apply `event` at `now` and return the actions to perform, in order.
 
-    Raises IllegalState when the application may not do this now, and ConfigError for what nobody may ask for;
-    the event has changed nothing then.
+    Raises IllegalState for an event that is not allowed now, and ConfigError for invalid arguments. The event
+    has changed nothing then.
     """
     core = engine.core
     if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):
@@ -596,8 +586,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     core.now, engine.calm_until = now, 0
     engine.time_passes()
     TABLE[type(event)](engine, event)
-    # Bytes that complete no answer change nothing that the parts could act on. Nor does the end of a poll; a
-    # `Take` comes right behind its beginning.
+    # Bytes without a complete response change nothing for the parts. Neither does the end of a poll, nor its
+    # beginning, which a `Take` follows.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()
@@ -605,5 +595,5 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
 
 
 def next_deadline(engine: ConsumerEngine) -> int | None:
-    """When to send the next `Tick`, None when only an event can change anything."""
+    """Return when to send the next `Tick`; None if only another event can change anything."""
     return engine.due()

@@ -16,7 +16,7 @@ from kproto.group.subscription import TopicPartition
 from ..records import ColumnBatch, ConsumerRecord, GroupChange
 from .network.transport import NetworkAction, NetworkEvent
 
-# ---- what happened
+# Events: what has happened.
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -202,7 +202,7 @@ Event = (
     | Close
 )
 
-# ---- what to do
+# Actions: what the caller must do.
 
 
 class Deliver(msgspec.Struct, frozen=True):

@@ -118,7 +118,7 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
 def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAddress | tuple[int, str]:
     """Return the coordinator's address, or (error code, the broker's error message)."""
     if version >= 4 and not response.coordinators:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker answers with no coordinator at all"
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response contains no coordinator"
     first = response.coordinators[0] if version >= 4 else response
     if first.error_code:
         return first.error_code, first.error_message or ""
@@ -135,7 +135,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     return grouped
 
 
-PLACES = f"{', '.join(_SPECS)} or a time in whole milliseconds since 1970, not negative"
+PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at least 0"
 
 
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-# ---- Kafka's defaults (CommonClientConfigs), in ms
+# Kafka's defaults (CommonClientConfigs), in ms
 
 RETRY_BACKOFF_MS: Final = 100
 RETRY_BACKOFF_MAX_MS: Final = 1000
@@ -22,7 +22,7 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 # The broker's offsets.commit.timeout.ms: how long a coordinator waits for the replicas of a commit.
 OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 
-# ---- connections
+# Connections:
 
 # First timeout of a connection attempt, doubled by each attempt that times out. Two lost SYNs cost 3 s
 # (RFC 6298).
@@ -36,7 +36,7 @@ SLOW_CONNECT_MS: Final = 1_500
 # Interval of metadata requests while a broker leaves a request unanswered that may take long.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
 
-# ---- metadata
+# Metadata:
 
 # How long no bootstrap address may answer before the application gets an error; kafka-python's
 # `bootstrap_timeout_ms`.
@@ -44,13 +44,13 @@ BOOTSTRAP_REPORT_DELAY_MS: Final = 2_000
 # Longest interval between requests for a topic that does not exist: it may be created at any time.
 MISSING_TOPIC_BACKOFF_MAX_MS: Final = 10_000
 
-# ---- fetching
+# Fetching:
 
 # How long a leader gets no rack after a follower failed, so that it does not send the client there again;
 # doubled by each further failure.
 REPLICA_BACKOFF_MS: Final = 10_000
 
-# ---- producer
+# Producer:
 
 # How long no further connection to a broker is opened after one broke: each attempt may delay the partitions
 # of that connection by seconds.
@@ -63,7 +63,7 @@ STALLED_PARTITION_MS: Final = 1000
 # A blocked sender wakes within this time of a failure; a later call is a new sender.
 SENDER_WAKEUP_MS: Final = 1000
 
-# ---- reports
+# Reports:
 
 # A failure that lasts this long is reported: a broker that restarts, or an election, fails requests for a
 # moment only.

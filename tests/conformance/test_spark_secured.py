@@ -265,5 +265,5 @@ def test_who_is_refused_reads_why_and_not_the_password(
     with pytest.raises(PySparkException) as streamed:
         query.awaitTermination(120)
     told.append(str(streamed.value))
-    assert [text for text in told if "refuses user 'alice' with SCRAM-SHA-512" not in text] == []
+    assert [text for text in told if "rejects user 'alice' with SCRAM-SHA-512" not in text] == []
     tells_no_secret("\n".join([*told, kept(tmp_path), events(spark), *capfd.readouterr()]))

@@ -267,7 +267,7 @@ def test_a_request_that_a_broker_does_not_know_is_told_without_a_version(broker:
     with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
     assert (
-        str(caught.value) == f"AlterPartitionReassignments: the broker at {broker} doesn't know this request"
+        str(caught.value) == f"AlterPartitionReassignments: the broker at {broker} does not know this request"
     )
 
 

@@ -196,7 +196,7 @@ def test_a_token_is_asked_for_when_it_is_needed() -> None:
         ({"sasl_mechanism": "PLAIN", "sasl_password": "wrong"}, "'alice' with PLAIN .*are sasl_username"),
         (
             {"sasl_mechanism": "SCRAM-SHA-256", "sasl_password": "wrong"},
-            "refuses user 'alice' with SCRAM-SHA-256: are",
+            "rejects user 'alice' with SCRAM-SHA-256: are",
         ),
         (
             {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "älice"},
@@ -231,7 +231,7 @@ def test_who_is_refused_by_one_address_is_not_tried_at_the_next() -> None:
     stage = Stage(sasl_mechanism="PLAIN", sasl_password="wrong")
     call = stage.network.send(HEARTBEAT, 0)
     stage.run()
-    assert "refuses user" in stage.denied(call)
+    assert "rejects user" in stage.denied(call)
     assert [action.host for action in stage.actions if isinstance(action, Open)] == ["a"]
 
 
@@ -295,7 +295,7 @@ def test_a_renewal_that_is_refused_is_the_end() -> None:
     finally:
         SERVERS["PLAIN"] = kept
     assert call.done
-    assert "refuses user" in stage.denied(call)
+    assert "rejects user" in stage.denied(call)
 
 
 def test_a_renewal_that_comes_too_soon_begins_another_connection() -> None:
@@ -330,10 +330,10 @@ def test_sessions_that_can_t_be_or_are_short_are_no_reason_to_log_in_all_the_tim
 @pytest.mark.parametrize(
     ("mechanism", "session_ms", "words"),
     [
-        ("PLAIN", 0, "let user 'alice' in, and closed .*: its log says why"),
-        ("PLAIN", 5, r"let user 'alice' in for 5 ms only, .*: see connections\.max\.reauth\.ms"),
-        ("OAUTHBEARER", 0, "let the token in, and closed .*: has it run out by the broker's clock"),
-        ("OAUTHBEARER", 5, "let the token in for 5 ms only, .*: does it run out by the broker's clock"),
+        ("PLAIN", 0, "accepted the login of user 'alice', and closed .*: its log says why"),
+        ("PLAIN", 5, r"login of user 'alice' for 5 ms only, .*: see connections\.max\.reauth\.ms"),
+        ("OAUTHBEARER", 0, "login of the token, and closed .*: has it run out by the broker's clock"),
+        ("OAUTHBEARER", 5, "login of the token for 5 ms only, .*: does it run out by the broker's clock"),
     ],
 )
 def test_who_was_let_in_and_then_cut_hears_that(mechanism: str, session_ms: int, words: str) -> None:
@@ -353,7 +353,7 @@ def test_who_was_let_in_and_then_cut_hears_that(mechanism: str, session_ms: int,
 @pytest.mark.parametrize(
     ("answered", "words"),
     [
-        (0, "before its first answer; does this port want TLS"),
+        (0, "before its first response; does this port want TLS"),
         (1, "closed the connection on the login of user 'alice': its log says why"),
         (2, "closed the connection on the login of user 'alice': its log says why"),
     ],
@@ -462,7 +462,7 @@ def test_where_one_of_two_brokers_refuses_it_is_named_and_the_other_is_asked_as_
         refused = stage.network.send(HEARTBEAT, stage.now, node=2)
         stage.run()
         stage.tick(stage.now + 2_000)
-        assert "refuses user 'alice'" in stage.denied(refused)
+        assert "rejects user 'alice'" in stage.denied(refused)
         assert isinstance(refused.error, AuthenticationFailed)
         assert refused.error.address == "b:1"
         assert stage.ask().response is not None
@@ -476,7 +476,7 @@ def test_whoever_is_refused_by_a_bootstrap_address_finds_the_other_the_next_time
     stage.refusing = {"a"}
     first = stage.network.send(HEARTBEAT, 0)
     stage.run()
-    assert "refuses user 'alice'" in stage.denied(first)
+    assert "rejects user 'alice'" in stage.denied(first)
     second = stage.network.send(HEARTBEAT, 0)
     stage.run()
     assert second.response is not None

@@ -144,7 +144,7 @@ def test_a_call_for_one_broker_fails_at_once_when_its_connection_fails() -> None
 
 
 def test_an_unknown_broker_is_an_error_not_a_wait() -> None:
-    assert "doesn't list" in str(Stage().ask(node=5).error)
+    assert "does not list" in str(Stage().ask(node=5).error)
 
 
 def test_calls_to_a_broker_that_failed_wait_until_it_may_be_tried_again() -> None:

@@ -245,7 +245,9 @@ def test_a_create_of_what_is_there_is_an_error_unless_it_may_be() -> None:
 
 
 def test_what_is_there_with_fewer_partitions_is_told_on_a_second_look() -> None:
-    with pytest.raises(BrokerError, match=r"topic 't' has 1 partitions, and not 5; create_partitions adds"):
+    with pytest.raises(
+        BrokerError, match=r"topic 't' has 1 partitions instead of 5; create_partitions\(\) adds"
+    ):
         play(create(known(), exist_ok=True, count=5), created(THERE), CLUSTER, CLUSTER)
 
 

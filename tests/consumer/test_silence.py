@@ -86,7 +86,7 @@ def test_who_is_listed_no_more_is_waited_for_no_longer() -> None:
     stage.network.metadata_changed(6_000)
     stage.take()
     assert isinstance(call.error, ConnectionFailed)
-    assert "the cluster lists no broker here any more" in str(call.error)
+    assert "the cluster lists no broker at this address any more" in str(call.error)
     question(stage)
     assert not stage.network.closed
 

@@ -132,7 +132,7 @@ def test_who_waits_for_too_long_hears_of_the_quota() -> None:
     answer(stage, 60_000)
     call = stage.ask(node=1)
     stage.tick(30_000)
-    assert "a:1 asks for 30000 ms more without requests (a quota)" in str(call.error)
+    assert "a:1 asks for 30000 ms more (a quota)" in str(call.error)
     assert stage.shut == []
 
 
@@ -177,7 +177,7 @@ def test_it_says_who_asks_for_how_long_and_how_much_that_was() -> None:
     throttles = ThrottleReports()
     first = throttles.report("Fetch", "a:1", 1_500, 0)
     assert first == (
-        "Fetch: the broker at a:1 asks for 1.5 s without requests; this client, or its user, is above a quota"
+        "Fetch: the broker at a:1 asks for 1.5 s without requests; this client, or its user, exceeds a quota"
     )
     throttles.report("Fetch", "a:1", 500, 20_000)
     assert "asks for 2.0 s without requests; 4.0 s in the last 40 s" in throttles.report(
@@ -237,7 +237,7 @@ def test_who_is_told_to_be_quiet_for_weeks_says_so_whatever_was_told_before(befo
     assert len(told) == 1 + bool(before)
     call = stage.ask(node=1, timeout_ms=5_000)
     stage.tick(call.deadline)
-    assert "ms more without requests (a quota)" in str(call.error)
+    assert "ms more (a quota)" in str(call.error)
 
 
 # ---- whole clients

@@ -246,7 +246,7 @@ def test_a_file_says_how_to_get_into_a_broker_of_ones_own(
         result.assert_outcomes(passed=2)
     else:
         result.assert_outcomes(errors=2)
-        result.stdout.fnmatch_lines(["*lets in whom --kafka-command-config describes*refuses user 'alice'*"])
+        result.stdout.fnmatch_lines(["*lets in whom --kafka-command-config describes*rejects user 'alice'*"])
     assert password not in result.stdout.str()
 
 

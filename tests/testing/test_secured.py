@@ -106,7 +106,7 @@ def test_a_password_that_was_changed_holds_when_the_session_ends(kafka_secured: 
     with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
         kafka.set_password("alice", "another")
-        assert "refuses user 'alice'" in refusal(cluster)
+        assert "rejects user 'alice'" in refusal(cluster)
     with Cluster(kafka.bootstrap, **kafka.options("alice", "another")) as cluster:
         assert cluster.topics() == {}
 
@@ -115,7 +115,7 @@ def test_a_user_may_be_removed(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
     assert topics(kafka) == {}
     kafka.remove_user("alice")
-    with pytest.raises(AuthenticationFailed, match="refuses user 'alice'"):
+    with pytest.raises(AuthenticationFailed, match="rejects user 'alice'"):
         topics(kafka)
 
 
@@ -127,7 +127,7 @@ def test_a_token_runs_out(kafka_secured: Make) -> None:
     how["sasl_oauth_token_provider"] = lambda: Token(short, 1e11)
     with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
         assert cluster.topics() == {}
-        assert "refuses the token" in refusal(cluster)
+        assert "rejects the token" in refusal(cluster)
 
 
 def test_rules_say_who_may_do_what(kafka_secured: Make) -> None:

@@ -69,7 +69,7 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
             if action_for(METADATA, code) is ErrorAction.RAISE:
                 raise broker_error(code, "Metadata", f"topic {name!r}")
             if code == UNKNOWN and attempt >= PATIENCE:
-                raise broker_error(code, "Metadata", f"topic {name!r} doesn't exist on this cluster")
+                raise broker_error(code, "Metadata", f"topic {name!r} does not exist in this cluster")
         if attempt:
             yield Rest(f"topic {missing[0]!r} has no leader for all of its partitions")
         yield from read_metadata(view, names, clock)
@@ -125,7 +125,7 @@ def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], ke
             view.set_address(address.id, address.host, address.port)
             if address.id in view.brokers:
                 return address.id
-            yield Rest(f"broker {address.id} coordinates group {group!r}, but nobody says where it is")
+            yield Rest(f"broker {address.id} coordinates group {group!r}, but its address is unknown")
         else:
             code, message = address
             detail = f"{'group' if key_type == 0 else 'transactional id'} {group!r}"

@@ -76,7 +76,7 @@ class AdminEngine:
     def close(self, event: ev.Close) -> None:
         """Close the connections; every plan fails."""
         self.closed = True
-        self.runner.end(IllegalState("this cluster was closed meanwhile"))
+        self.runner.end(IllegalState("this cluster was closed"))
         self.network.close(self.now)
         self.network.finished.clear()
 

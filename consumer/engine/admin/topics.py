@@ -190,12 +190,12 @@ def _await_partition_counts(
         for name in late:
             topic = view.topics.get(name)
             if topic is not None and action_for(METADATA, topic.error_code) is ErrorAction.RAISE:
-                detail = f"topic {name!r}, which was made or grown and can't be looked at"
+                detail = f"topic {name!r} was created or grown, but may not be described"
                 raise broker_error(topic.error_code, "Metadata", detail)
             if not may_grow and is_complete(view, name):
                 if name in fewer:
-                    detail = f"topic {name!r} has {len(view.topics[name].partitions)} partitions, and not "
-                    detail += f"{totals[name]}; create_partitions adds some"
+                    detail = f"topic {name!r} has {len(view.topics[name].partitions)} partitions instead of "
+                    detail += f"{totals[name]}; create_partitions() adds some"
                     raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, "CreateTopics", detail)
                 fewer.add(name)
         yield Rest(f"topic {late[0]!r} has no leader for all of its partitions yet")

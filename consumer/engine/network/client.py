@@ -126,8 +126,6 @@ class NetworkClient:
         self._next_key = 0
         self.closed = False
 
-    # ---- asking
-
     def send(
         self,
         request: Message | Prepared,
@@ -219,7 +217,7 @@ class NetworkClient:
             broker = self.view.brokers.get(call.node)
             if broker is None:
                 self._fail(
-                    call, ConnectionFailed(f"node {call.node}", "the cluster doesn't list this broker")
+                    call, ConnectionFailed(f"node {call.node}", "the cluster does not list this broker")
                 )
                 return
             address = (broker.host, broker.port)
@@ -253,8 +251,6 @@ class NetworkClient:
         self._lanes[(host, port, lane)] = connection
         self.actions.append(Open(connection.key, host, port, None if security is None else security.tls))
         return connection
-
-    # ---- being told
 
     def handle(self, event: NetworkEvent, now: int) -> None:
         """Handle an event of a connection. Events of closed connections are ignored."""
@@ -322,10 +318,8 @@ class NetworkClient:
         if connection.ready:
             return f"{why} on the first request; does this listener want SASL (security_protocol)?"
         if self._security is not None and self._security.tls is not None:
-            return f"{why} before its first answer; does it trust this client's certificate (ssl_certfile)?"
-        return f"{why} before its first answer; does this port want TLS (security_protocol)?"
-
-    # ---- brokers that ask for less (KIP-219)
+            return f"{why} before its first response; does it trust this client's certificate (ssl_certfile)?"
+        return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
         """Start throttling the connection if a response asked for that; report it if it lasts."""
@@ -341,8 +335,6 @@ class NetworkClient:
             self._write(connection, connection.end_throttle())
             self._collect(connection)
             self._timeouts.update(connection, now)
-
-    # ---- sessions that end (KIP-368)
 
     def _schedule_renewal(self, connection: Connection, now: int) -> None:
         """Schedule the renewal of the SASL session (KIP-368)."""
@@ -432,11 +424,11 @@ class NetworkClient:
         for host, port, lane in list(self._lanes):
             old_nodes, nodes = before.get((host, port), set()), self._listed.get((host, port), set())
             if old_nodes and nodes and not old_nodes & nodes:
-                why = "the cluster lists another broker here now"
+                why = "the cluster lists another broker at this address"
             elif nodes or ((host, port) in self.bootstrap and not old_nodes):
                 continue
             else:
-                why = "the cluster lists no broker here any more"
+                why = "the cluster lists no broker at this address any more"
             self._disconnect(self._lanes[(host, port, lane)], why, now)
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:

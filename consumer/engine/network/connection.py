@@ -194,7 +194,7 @@ class Connection:
         ours = message.__versions__
         if key is None or key not in self.versions:
             raise UnsupportedVersion(
-                api_name(message), -1, f"the broker at {self.address} doesn't know this request"
+                api_name(message), -1, f"the broker at {self.address} does not know this request"
             )
         lowest, highest = self.versions[key]
         highest = min(highest, self.caps.get(key, highest))
@@ -291,8 +291,6 @@ class Connection:
     def _send_waiting(self) -> bytes:
         waiting, self.waiting = self.waiting, deque()
         return b"".join([self._send(call) for call in waiting])
-
-    # ---- logging in
 
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session, until `deadline` at least. New calls wait meanwhile."""
@@ -409,7 +407,7 @@ class Connection:
             self.waiting.remove(call)
             why, reason = f"no connection to {self.address} yet", "no connection yet"
             if self.is_throttled:
-                reason = f"asks for {self.throttled_until - now} ms more without requests (a quota)"
+                reason = f"asks for {self.throttled_until - now} ms more (a quota)"
                 why = f"{self.address} {reason}"
             call.error = RequestTimedOut(call.name, call.timeout_ms, why, {self.address: reason})
             self.finished.append(call)

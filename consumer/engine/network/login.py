@@ -146,12 +146,14 @@ class Login:
         who, token = self._security.user, self.needs_token
         if self._authenticated and 0 < self.session_ms < _MIN_RENEWAL_MS:
             cure = "does it run out by the broker's clock?" if token else "see connections.max.reauth.ms"
-            return f"the broker let {who} in for {self.session_ms} ms only, and closed the connection: {cure}"
+            accepted = f"the broker accepted the login of {who} for {self.session_ms} ms only"
+            return f"{accepted}, and closed the connection: {cure}"
         if heard or self.state is LoginState.NOT_STARTED:
             return ""
         if self.state is LoginState.DONE:
             cure = "has it run out by the broker's clock?" if token else "its log says why"
-            return f"the broker let {who} in, and closed the connection on the first request: {cure}"
+            accepted = f"the broker accepted the login of {who}"
+            return f"{accepted}, and closed the connection on the first request: {cure}"
         cure = "wrong password?" if self.raw else "its log says why"
         return f"the broker closed the connection on the login of {who}: {cure}"
 
@@ -195,7 +197,7 @@ class Login:
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             return f"{who}: {message}"
         broker_words = "" if _UNINFORMATIVE.match(message) else f" ({message})"
-        return f"the broker refuses {who}{broker_words}: {self._security.doubt()}"
+        return f"the broker rejects {who}{broker_words}: {self._security.doubt()}"
 
     def _rejected(self, why: str) -> AuthenticationFailed:
         return AuthenticationFailed(self._address, why)

@@ -139,8 +139,6 @@ class NodeSelector:
         unconnected = [address for address in available if (*address, call.lane) not in self._lanes]
         return (unconnected or available or rotated)[0]
 
-    # ---- connections that take long to be made
-
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
         """Return when calls for any broker leave this connection, which is being set up; None for never."""
         if connection.ready:

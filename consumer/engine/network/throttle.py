@@ -107,7 +107,7 @@ class ThrottleReports:
         so_far = f"; {self._total / 1000:.1f} s in the last {seconds} s" if seconds else ""
         days = f" ({wait / DAY_MS:.1f} days)" if wait >= DAY_MS else ""
         pause = f"the broker at {address} asks for {wait / 1000:.1f} s{days} without requests{so_far}"
-        return f"{api}: {pause}; this client, or its user, is above a quota"
+        return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
         """Return whether the throttling outlasts the next report, and what has been reported."""

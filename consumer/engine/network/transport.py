@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMING_S = 1.0
 
 
-# ---- what the owner must do
+# Actions: what the owner must do.
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class GetToken(msgspec.Struct, frozen=True):
     source: TokenSource
 
 
-# ---- what happened
+# Events: what has happened.
 
 
 class Opened(msgspec.Struct, frozen=True):

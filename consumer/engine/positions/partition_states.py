@@ -386,8 +386,8 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
+        # How many partitions were released so far; a caller that holds records compares it.
         self.losses = 0
-        """How many partitions were let go so far: whoever holds records of some looks again then."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         """How many partitions were released so far. A caller that holds records compares it."""

@@ -351,7 +351,7 @@ class RecordAccumulator:
         if oldest is None or self._clock() - oldest < STALLED_PARTITION_MS + options.linger_ms:
             return False
         self.why = (
-            f"{queue.partition} has not been delivered to for {self._clock() - oldest} ms, "
+            f"{queue.partition} has made no progress for {self._clock() - oldest} ms, "
             f"and half of the buffer of {options.buffer_memory} bytes is in use"
         )
         return True

@@ -181,8 +181,8 @@ class ProducerEngine:
         if batch in batch.queue.in_flight:
             return "the broker has not answered yet"
         if self._sequences.lacks_producer_id:
-            return "no broker has given this producer an id yet"
-        return "its turn has not come"
+            return "this producer has no id yet"
+        return "it waits for its turn"
 
     def _pump(self) -> None:
         """Send the requests that are possible now."""

@@ -117,7 +117,8 @@ class ProduceResponses:
         message = response.error_message or ""
         if self._transactional and response.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             message = (
-                message or "fenced by a newer producer, or transaction_timeout_ms was over: abort() tells"
+                message
+                or "fenced by a newer producer, or transaction_timeout_ms has passed; abort() shows which"
             )
         for record_error in response.record_errors:
             if index in (-1, record_error.batch_index):

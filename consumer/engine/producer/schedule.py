@@ -69,7 +69,7 @@ class SendSchedule:
         if leader is None:
             topic = self._core.view.topics.get(queue.partition.topic)
             if topic is not None and topic.partitions and queue.partition.partition not in topic.partitions:
-                head.why = f"the topic has {len(topic.partitions)} partitions now, and not this one"
+                head.why = f"the topic has {len(topic.partitions)} partitions now, without this one"
             head.why = head.why or "the partition has no leader"
             self._leaderless.setdefault(queue.partition.topic, {})[queue] = None
             self._metadata.look_up(queue.partition.topic)

@@ -176,7 +176,7 @@ def test_a_setting_names_the_keys_of_the_token_issuer(tmp_path: Path) -> None:
             assert cluster.topics() == {}
         provider = partial(unsecured_token, "alice", int(time.time() * 1000), 60_000)
         with (
-            pytest.raises(AuthenticationFailed, match="the broker refuses the token"),
+            pytest.raises(AuthenticationFailed, match="the broker rejects the token"),
             Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster,
         ):
             cluster.topics()

@@ -127,7 +127,7 @@ def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
     logs = Logs(how)
     with (
         caplog.at_level(logging.DEBUG),
-        pytest.raises(AuthenticationFailed, match="refuses user 'alice'") as e,
+        pytest.raises(AuthenticationFailed, match="rejects user 'alice'") as e,
     ):
         logs.view()
     logs.close()

@@ -193,7 +193,7 @@ def test_and_nothing_of_clients_for_asyncio_does(
         return told
 
     text = "\n".join([*asyncio.run(fails()), caplog.text])
-    assert "refuses user 'alice'" in text
+    assert "rejects user 'alice'" in text
     assert not [spelling for spelling in spellings(PASSWORD) if spelling in text]
 
 
