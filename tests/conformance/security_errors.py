@@ -142,7 +142,7 @@ CASES = [
     Case(
         "a token that is in by the skew only, and then cut",
         "SKEWED",
-        "accepted the login of the token, and closed the connection on the first request: has it run out by the broker's",
+        "login of the token, and closed the connection on the first request: has it run out by the broker's",
         "OAUTHBEARER",
         _named("of_the_skew"),
         final=False,
