@@ -217,7 +217,7 @@ class Purpose(Enum):
     HEARTBEAT = "heartbeat"
     OTHER = "other"
 
-    # An Enum's own __hash__ is written in Python.
+    # An Enum's own __hash__ is slow: it is written in Python.
     __hash__ = object.__hash__
 
 

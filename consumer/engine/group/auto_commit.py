@@ -58,7 +58,7 @@ class AutoCommit:
         return None if self._in_flight else self._next_at
 
     def pump(self) -> None:
-        """Commit if the interval has ended. Partitions that are being revoked have a commit of their own."""
+        """Commit if the interval has ended. Revoked partitions are committed separately."""
         core = self._core
         if self._next_at is None or self._in_flight or self._next_at > core.now:
             return

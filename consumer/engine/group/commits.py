@@ -16,12 +16,8 @@ automatic commits (`auto_commit`).
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
-
-import msgspec
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import Fenced, IllegalState, KprotoError, NoOffsetForPartition, RequestTimedOut
@@ -38,6 +34,7 @@ from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import offset_commit_codes, offset_commit_request, topic_ids_of
 from .auto_commit import AutoCommit
+from .commit_queue import Commit, CommitQueue
 from .coordinator import CoordinatorLookup
 from .initial_commits import InitialCommits, Offsets, OnCommitted
 
@@ -51,40 +48,6 @@ REBALANCING = "a rebalance is in progress"
 # The coordinator removes the offsets of a group without members offsets.retention.minutes after the commit;
 # before Kafka 2.1 also those of a group with members. So committed offsets are committed again once an hour.
 REFRESH_MS = 3_600_000
-
-
-class _Commit(msgspec.Struct, eq=False):
-    """A commit that has not completed. Without offsets it only waits for the commits before it."""
-
-    offsets: Offsets
-    deadline: int
-    timeout_ms: int
-    # Called exactly once.
-    on_committed: OnCommitted
-    # Sent only while this client is a member of the group.
-    requires_membership: bool
-    # The partition states at the time of the call. A partition that was revoked and reassigned has a new
-    # state.
-    states: Mapping[TopicPartition, PartitionState]
-    # Drop partitions that have been revoked since the call, without an error (auto commit).
-    drops_revoked: bool = False
-    # Send only with this member id and generation: the commit before a member leaves or, in Java, rejoins.
-    required_identity: Identity | None = None
-    # An initial commit. Close does not wait for its second attempt.
-    is_initial: bool = False
-    # commitAsync of Java: sent only once (M130).
-    is_single_attempt: bool = False
-    retry_at: int = 0
-    failures: int = 0
-    # Why the commit has not succeeded yet.
-    reason: str = ""
-    sent_identity: Identity | None = None
-    call: Call | None = None
-    is_completed: bool = False
-    # Topic -> the topic id that the offsets belong to. A re-created topic of the same name has another id.
-    topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Topic -> the topic id in the request: `topic_ids`, and the cached ids of the other topics.
-    sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
 
 
 class Committer:
@@ -105,11 +68,8 @@ class Committer:
         self._coordinator = coordinator
         self._on_error = on_error
         self._metadata = metadata
-        self._queue: deque[_Commit] = deque()
-        self._in_flight: _Commit | None = None
-        # (deadline, number of the call, commit), as a heap.
-        self._deadlines: list[tuple[int, int, _Commit]] = []
-        self._calls = 0
+        self._queue = CommitQueue()
+        self._in_flight: Commit | None = None
         self._refresh_at: int | None = None
         self._last_failed = False
         self.initial_commits = InitialCommits(core, self._commit_initial)
@@ -121,10 +81,11 @@ class Committer:
     def due(self) -> int | None:
         """Return when the queue has to be looked at again (ms), or None."""
         times: list[int] = []
-        if self._deadlines:
-            times.append(self._deadlines[0][0])
-        if self._queue and self._in_flight is None and self._queue[0].retry_at > self._core.now:
-            times.append(self._queue[0].retry_at)
+        if (timeout_at := self._queue.due()) is not None:
+            times.append(timeout_at)
+        commit = self._queue.first
+        if commit is not None and self._in_flight is None and commit.retry_at > self._core.now:
+            times.append(commit.retry_at)
         if (auto_commit_at := self.auto_commit.due()) is not None:
             times.append(auto_commit_at)
         if (initial_commit_at := self.initial_commits.due()) is not None:
@@ -251,7 +212,7 @@ class Committer:
             for partition in offsets
             if requires_membership and (state := positions.get(partition)) is not None
         }
-        commit = _Commit(
+        commit = Commit(
             offsets,
             deadline,
             timeout_ms,
@@ -266,20 +227,11 @@ class Committer:
         for partition in offsets:
             if (topic_id := self._topic_id(partition)) is not None:
                 commit.topic_ids[partition.topic] = topic_id
+        self._queue.add(commit)
         if required_identity is None:
-            self._queue.append(commit)
             for partition, (offset, _, _) in offsets.items():
                 if (state := positions.get(partition)) is not None:
                     state.on_commit_sent(offset, commit)
-        else:
-            # The other commits wait for the next generation.
-            self._queue.appendleft(commit)
-        self._calls += 1
-        heapq.heappush(self._deadlines, (deadline, self._calls, commit))
-        if len(self._deadlines) > 100 + 2 * len(self._queue):
-            # Most of these commits completed long before their deadlines.
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
-            heapq.heapify(self._deadlines)
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the topic id that a commit made now refers to.
@@ -294,16 +246,13 @@ class Committer:
 
     def pump(self) -> None:
         """Complete the commits that have timed out, and send the oldest one if nothing is in flight."""
-        self._expire()
+        self._queue.expire(self._core.now, self._in_flight)
         if self._in_flight is not None:
             self._move_to_new_coordinator()
         self.auto_commit.pump()
         self.initial_commits.pump()
-        while self._in_flight is None and self._queue:
-            commit = self._queue[0]
-            if commit.is_completed:
-                self._queue.popleft()
-            elif not self._send_or_complete(commit):
+        while self._in_flight is None and (commit := self._queue.first) is not None:
+            if not self._send_or_complete(commit):
                 return
 
     def _move_to_new_coordinator(self) -> None:
@@ -316,9 +265,9 @@ class Committer:
             detail = f"node {node} is the coordinator now, and the previous one has not answered"
             self._complete(commit, broker_error(ErrorCode.NOT_COORDINATOR, "OffsetCommit", detail))
         else:
-            self._queue.appendleft(commit)
+            self._queue.add_again(commit)
 
-    def _send_or_complete(self, commit: _Commit) -> bool:
+    def _send_or_complete(self, commit: Commit) -> bool:
         """Send or complete the oldest commit. Return False if it has to wait."""
         core, status = self._core, self._status
         if commit.deadline <= core.now:
@@ -352,7 +301,7 @@ class Committer:
         self._send(commit, node, identity)
         return True
 
-    def _drop_or_reject(self, commit: _Commit) -> bool:
+    def _drop_or_reject(self, commit: Commit) -> bool:
         """Drop revoked or re-created partitions, or fail. Return whether there were any."""
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
@@ -374,12 +323,12 @@ class Committer:
             return True
         return False
 
-    def _is_revoked(self, commit: _Commit, partition: TopicPartition) -> bool:
+    def _is_revoked(self, commit: Commit, partition: TopicPartition) -> bool:
         """Return whether the partition was revoked since the call, even if it was assigned again."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
-    def _is_recreated(self, commit: _Commit, topic: str) -> bool:
+    def _is_recreated(self, commit: Commit, topic: str) -> bool:
         """Return whether `topic` was deleted and re-created since `commit` was requested (KIP-516).
 
         Java's consumer does not notice: it commits by name.
@@ -387,7 +336,7 @@ class Committer:
         core, known_id = self._core, commit.topic_ids.get(topic)
         return not core.options.as_java and known_id is not None and core.topic_ids.get(topic) != known_id
 
-    def _send(self, commit: _Commit, node: int, identity: Identity | None) -> None:
+    def _send(self, commit: Commit, node: int, identity: Identity | None) -> None:
         core = self._core
         group_id = core.options.group_id
         assert group_id is not None
@@ -410,11 +359,11 @@ class Committer:
             node=node,
             max_version=None if has_all_ids and not core.options.as_java else LAST_WITH_NAMES,
         )
-        self._in_flight = self._queue.popleft()
+        self._in_flight = self._queue.pop()
 
     # ---- responses
 
-    def _on_call_finished(self, commit: _Commit, call: Call) -> None:
+    def _on_call_finished(self, commit: Commit, call: Call) -> None:
         if commit.call is not call:
             return  # the commit was sent to another coordinator meanwhile
         self._in_flight = None
@@ -427,7 +376,7 @@ class Committer:
         else:
             self._complete(commit, call.error)
 
-    def _on_response(self, commit: _Commit, call: Call, response: OffsetCommitResponse) -> None:
+    def _on_response(self, commit: Commit, call: Call, response: OffsetCommitResponse) -> None:
         """Note the committed offsets; complete the commit, or retry it if an error allows that (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         self._mark_committed(commit, codes)
@@ -450,7 +399,7 @@ class Committer:
             self._coordinator.confirm()
             self._complete(commit, None)
 
-    def _mark_committed(self, commit: _Commit, codes: Mapping[TopicPartition, int]) -> None:
+    def _mark_committed(self, commit: Commit, codes: Mapping[TopicPartition, int]) -> None:
         """Note the offsets of partitions that the member has kept since the call."""
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
@@ -460,7 +409,7 @@ class Committer:
                 if isinstance(state.error, NoOffsetForPartition):
                     state.await_committed_offset()
 
-    def _on_partition_errors(self, commit: _Commit, call: Call, errors: Mapping[TopicPartition, int]) -> None:
+    def _on_partition_errors(self, commit: Commit, call: Call, errors: Mapping[TopicPartition, int]) -> None:
         """Retry after the first error of the response, or fail with it (M61)."""
         partition, code = next(iter(errors.items()))
         reason = f"{partition} was answered with {describe(code)}"
@@ -515,11 +464,11 @@ class Committer:
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
-    def _fails_in_rebalance(self, commit: _Commit) -> bool:
+    def _fails_in_rebalance(self, commit: Commit) -> bool:
         """Return whether this is a commit of Java's application, which fails during a rebalance (M95)."""
         return self._core.options.as_java and not commit.drops_revoked
 
-    def _retry(self, commit: _Commit, reason: str, error: KprotoError | None = None) -> None:
+    def _retry(self, commit: Commit, reason: str, error: KprotoError | None = None) -> None:
         """Send the commit again after a backoff. One with a single attempt fails with `error`."""
         if commit.is_completed:
             return
@@ -529,34 +478,17 @@ class Committer:
         commit.reason = reason
         commit.retry_at = self._core.now + self._core.backoff.after(commit.failures)
         commit.failures += 1
-        self._queue.appendleft(commit)
+        self._queue.add_again(commit)
 
     # ---- completion
 
-    def _complete(self, commit: _Commit, error: KprotoError | None) -> None:
-        if commit.is_completed:
-            return
-        commit.is_completed = True
-        commit.on_committed(error)
-
-    def _expire(self) -> None:
-        """Complete the commits whose timeout has passed."""
-        while self._deadlines:
-            deadline, _, commit = self._deadlines[0]
-            if deadline > self._core.now and not commit.is_completed:
-                return
-            heapq.heappop(self._deadlines)
-            if commit is self._in_flight and commit.call is not None:
-                if commit.call.deadline <= self._core.now:
-                    continue  # the request times out at the same moment, with a better error
-                commit.reason = commit.reason or "the coordinator has not answered yet"
-            self._complete(commit, RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
+    def _complete(self, commit: Commit, error: KprotoError | None) -> None:
+        commit.complete(error)
 
     def close(self) -> None:
         """Fail all commits that have not completed: nothing is sent any more."""
         in_flight = [self._in_flight] if self._in_flight is not None else []
-        commits = [*in_flight, *self._queue]
-        self._queue.clear()
+        commits = [*in_flight, *self._queue.clear()]
         self.initial_commits.clear()
         self.auto_commit.stop()
         for commit in commits:

@@ -45,7 +45,7 @@ class InitialCommits:
         self.is_closing = False
 
     def add(self, state: PartitionState) -> None:
-        """Commit the position of this partition, which returns no records before."""
+        """Commit the position of this partition. Until that succeeds it returns no records."""
         state.start_uncommitted = True
         self._waiting[state.partition] = state
         state.mark_dirty()

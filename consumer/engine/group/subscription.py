@@ -40,7 +40,7 @@ class TopicSubscription:
         return bool(self.topics) or self.pattern is not None
 
     def replace(self, topics: frozenset[str], pattern: str | None) -> None:
-        """Set the subscription; `update_member` passes it on."""
+        """Set the subscription; `update_member` passes it to the member."""
         self.pattern = pattern
         self.topics = topics
 

@@ -45,10 +45,10 @@ def settled(
         if text(then) == text(plan):
             return plan
         plan = then
-    raise AssertionError(f"the group moves on and on: {text(plan)}")
+    raise AssertionError(f"the assignment keeps changing: {text(plan)}")
 
 
-# Any reported ownership, also wrong ones
+# Any reported ownership, valid or not
 
 
 @rule("R186", "R218", "R219", "R220")

@@ -139,7 +139,7 @@ def _subscription(member: Member, assignor: Assignor) -> Subscription:
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Continue with the assignment (M7), or handle the error (M35 to M46).
+    """Continue with the assignment (M7), or handle the error.
 
     The response to a JoinGroup that the member has given up is ignored (M8).
     """

@@ -1,10 +1,11 @@
-"""Why members join and leave, as they tell the coordinator (KIP-800): word for word what Java says."""
+"""The reasons in JoinGroup and LeaveGroup (KIP-800), in the words of Java's consumer (M116)."""
 
 from __future__ import annotations
 
 from ....error_codes import ErrorCode
 
-MAX_REASON = 255  # AbstractCoordinator.maybeTruncateReason
+# AbstractCoordinator.maybeTruncateReason.
+MAX_REASON = 255
 
 ALREADY_REBALANCING = "group is already rebalancing"
 COMMIT_WHILE_REBALANCING = "offset commit failed since group is already rebalancing"
@@ -18,9 +19,10 @@ LEFT_BY_ITSELF = "consumer pro-actively leaving the group"
 GET_MEMBER_ID = "need to re-join with the given member-id: {}"
 ENCOUNTERED = "encountered {} from {} response"
 FAILED_WITH = "rebalance failed due to {}"
-NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"  # ours: Java has no such reason
+# Java has no such reason.
+NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
-# Java names its exception classes in FAILED_WITH; for codes that it does not expect, this one.
+# FAILED_WITH contains the name of Java's exception class, this one for unexpected error codes.
 JAVA_OTHER = "KafkaException"
 JAVA_EXCEPTIONS: dict[int, str] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",
@@ -40,5 +42,5 @@ JAVA_EXCEPTIONS: dict[int, str] = {
 
 
 def java_name(code: int) -> str:
-    """The name of Java's exception class for an error code that a JoinGroup or SyncGroup got."""
+    """Return the name of Java's exception class for an error code of JoinGroup or SyncGroup."""
     return JAVA_EXCEPTIONS.get(code, JAVA_OTHER)

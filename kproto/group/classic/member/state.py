@@ -59,7 +59,7 @@ class MemberState(Enum):
     LEAVING = "leaving"
     CLOSED = "closed"
 
-    # An Enum's own __hash__ is written in Python.
+    # An Enum's own __hash__ is slow: it is written in Python.
     __hash__ = object.__hash__
 
 

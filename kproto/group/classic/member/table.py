@@ -1,7 +1,7 @@
 """One member of a classic group, without sockets and clocks: the table of what it does in which state.
 
     member = Member(MemberConfig(group_id="g"))
-    actions = step(member, Subscribe(frozenset({"t"})), now)
+    actions = step(member, SubscriptionChanged(frozenset({"t"})), now)
 
 `step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time at
 which the caller must send a `Tick`. The events and actions are those of `kproto.group.protocol`.
@@ -93,7 +93,7 @@ class MemberEventKind(Enum):
     # Follows every other event.
     PROCEED = "what the event has made possible"
 
-    # An Enum's own __hash__ is written in Python.
+    # An Enum's own __hash__ is slow: it is written in Python.
     __hash__ = object.__hash__
 
 

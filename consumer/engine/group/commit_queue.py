@@ -1,0 +1,122 @@
+"""The queue of commits that have not completed, in the order of the calls, with their timeouts."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from uuid import UUID
+
+import msgspec
+
+from kproto.errors import KprotoError, RequestTimedOut
+from kproto.group.protocol import Identity
+from kproto.group.subscription import TopicPartition
+
+from ..network.call import Call
+from ..positions.partition_states import PartitionState
+from .initial_commits import Offsets, OnCommitted
+
+
+class Commit(msgspec.Struct, eq=False):
+    """A commit that has not completed. Without offsets it only waits for the commits before it."""
+
+    offsets: Offsets
+    deadline: int
+    timeout_ms: int
+    # Called exactly once.
+    on_committed: OnCommitted
+    # Sent only while this client is a member of the group.
+    requires_membership: bool
+    # The partition states at the time of the call. A partition that was revoked and reassigned has a new
+    # state.
+    states: Mapping[TopicPartition, PartitionState]
+    # Drop partitions that have been revoked since the call, without an error (auto commit).
+    drops_revoked: bool = False
+    # Send only with this member id and generation: the commit before a member leaves or, in Java, rejoins.
+    required_identity: Identity | None = None
+    # An initial commit. Close does not wait for its second attempt.
+    is_initial: bool = False
+    # commitAsync of Java: sent only once (M130).
+    is_single_attempt: bool = False
+    retry_at: int = 0
+    failures: int = 0
+    # Why the commit has not succeeded yet.
+    reason: str = ""
+    sent_identity: Identity | None = None
+    call: Call | None = None
+    is_completed: bool = False
+    # Topic -> the topic id that the offsets belong to. A re-created topic of the same name has another id.
+    topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
+    # Topic -> the topic id in the request: `topic_ids`, and the cached ids of the other topics.
+    sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
+
+    def complete(self, error: KprotoError | None) -> None:
+        """Call `on_committed`, unless that has happened."""
+        if not self.is_completed:
+            self.is_completed = True
+            self.on_committed(error)
+
+
+class CommitQueue:
+    """The commits that wait to be sent, and the timeouts of all that have not completed."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Commit] = deque()
+        # (deadline, number of the call, commit), as a heap.
+        self._deadlines: list[tuple[int, int, Commit]] = []
+        self._calls = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def first(self) -> Commit | None:
+        """The oldest commit that waits; commits that have timed out are dropped."""
+        while self._waiting and self._waiting[0].is_completed:
+            self._waiting.popleft()
+        return self._waiting[0] if self._waiting else None
+
+    def add(self, commit: Commit) -> None:
+        """Add a new commit. One with a required identity precedes all others, which wait for a generation."""
+        if commit.required_identity is None:
+            self._waiting.append(commit)
+        else:
+            self._waiting.appendleft(commit)
+        self._calls += 1
+        heapq.heappush(self._deadlines, (commit.deadline, self._calls, commit))
+        if len(self._deadlines) > 100 + 2 * len(self._waiting):
+            # Most of these commits completed long before their deadlines.
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
+            heapq.heapify(self._deadlines)
+
+    def add_again(self, commit: Commit) -> None:
+        """Add a commit that was sent back to the front, so that it is sent before newer ones."""
+        self._waiting.appendleft(commit)
+
+    def pop(self) -> Commit:
+        """Remove and return the oldest commit, to send it."""
+        return self._waiting.popleft()
+
+    def due(self) -> int | None:
+        """Return the time of the first timeout (ms), or None."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expire(self, now: int, in_flight: Commit | None) -> None:
+        """Complete the commits whose timeout has passed."""
+        while self._deadlines:
+            deadline, _, commit = self._deadlines[0]
+            if deadline > now and not commit.is_completed:
+                return
+            heapq.heappop(self._deadlines)
+            if commit is in_flight and commit.call is not None:
+                if commit.call.deadline <= now:
+                    continue  # the request times out at the same moment, with a better error
+                commit.reason = commit.reason or "the coordinator has not answered yet"
+            commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
+
+    def clear(self) -> list[Commit]:
+        """Remove and return all commits that wait."""
+        commits = list(self._waiting)
+        self._waiting.clear()
+        return commits
