@@ -1,4 +1,4 @@
-"""`kproto broker --tls-self-signed`: what it prints is what a client needs."""
+"""`kproto broker --tls-self-signed` prints what a client needs to connect."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PASSWORD = "s3cr3t-of-alice"
 
 @contextmanager
 def started(folder: Path, *words: str, protocol: str, password: str = PASSWORD) -> Generator[list[str]]:
-    """A broker as the command starts it, until the end of the block: the lines of its help."""
-    order = [
+    """Run the command until the end of the block; yields the lines that it prints."""
+    command = [
         sys.executable,
         "-m",
         "kproto",
@@ -28,9 +28,9 @@ def started(folder: Path, *words: str, protocol: str, password: str = PASSWORD) 
         "--listen",
         f"PLAINTEXT://127.0.0.1:0,{protocol}://localhost:0",
     ]
-    order += ["--tls-self-signed", str(folder), "--topic", "flights:1", *words]
-    order += ["--user", f"alice:{password}"] if protocol.startswith("SASL") else []
-    with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as process:
+    command += ["--tls-self-signed", str(folder), "--topic", "flights:1", *words]
+    command += ["--user", f"alice:{password}"] if protocol.startswith("SASL") else []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             lines = [next(process.stdout)]
@@ -45,7 +45,7 @@ def started(folder: Path, *words: str, protocol: str, password: str = PASSWORD) 
     ("protocol", "words"),
     [("SASL_SSL", []), ("SSL", ["--set", "ssl.client.auth=required"])],
 )
-def test_the_line_for_python_gets_in(tmp_path: Path, protocol: str, words: list[str]) -> None:
+def test_the_printed_python_call_connects(tmp_path: Path, protocol: str, words: list[str]) -> None:
     with started(tmp_path / "made", *words, protocol=protocol) as lines:
         assert re.fullmatch(
             rf"listening on PLAINTEXT://127.0.0.1:\d+, {protocol}://localhost:\d+; .*\n", lines[0]

@@ -1,4 +1,4 @@
-"""Fixtures of the broker tests; a module that needs other topics or settings defines its own stage."""
+"""Fixtures of the broker tests; modules with other topics define their own stage."""
 
 from __future__ import annotations
 

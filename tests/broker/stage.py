@@ -1,4 +1,4 @@
-"""A stage for the broker: virtual time, clients without sockets, requests with all arguments defaulted."""
+"""Helpers of the broker tests: a broker in virtual time, clients, and requests."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ PATIENCE = 20.0
 
 M = TypeVar("M", bound=Message)
 
-NEWEST: dict[int, int] = {22: 5}  # the version to ask in, where it is not the last one that is declared
+NEWEST: dict[int, int] = {22: 5}  # API key -> the newest served version, if it is not the newest declared one
 
 
 class Stage:
-    """A broker, its clients, and a clock that stands still unless it is moved."""
+    """A broker with its clients, and a clock that only moves explicitly."""
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: str | int) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -97,7 +97,7 @@ class Stage:
         return client
 
     def step(self, event: Event) -> list[Action]:
-        """Give the event to the broker; its answers go to the clients, which take them at once."""
+        """Step the broker, and pass its responses to the clients, which read them immediately."""
         actions = step(self.broker, event, self.now)
         for action in actions:
             if isinstance(action, SendFrame):
@@ -112,7 +112,7 @@ class Stage:
         return actions
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with a tick wherever the broker wants one."""
+        """Advance the clock, with a tick at every deadline of the broker."""
         end = self.now + ms
         while (due := next_deadline(self.broker)) is not None and due <= end:
             self.now = max(self.now, due)
@@ -129,7 +129,7 @@ class Stage:
 
 
 class Client:
-    """One connection. `ask` expects the answer at once; `send` doesn't, and `answer` takes the next one."""
+    """One connection. `ask` returns the response; `send` and `answer` do it in two steps."""
 
     def __init__(self, stage: Stage, conn: int) -> None:
         self.stage = stage
@@ -148,13 +148,13 @@ class Client:
         if expects:
             self._asked.append((response_class(key), version, correlation))
         self.send_bytes(encode_request(request, version, correlation, "a client"))
-        self.stage.wait(0)  # what is due now, as the join of a first member without an initial delay
+        self.stage.wait(0)  # fire deadlines that are due, such as a zero initial rebalance delay
 
     def send_bytes(self, frame: bytes) -> None:
         self.stage.step(FrameReceived(self.conn, frame, self.stage.random_id()))
 
     def answer(self) -> Any:
-        """The next answer; it must be the one to the oldest open request."""
+        """Return the next response, which must be that of the oldest open request."""
         kind, version, correlation = self._asked.pop(0)
         assert self.answers, f"no {kind.__name__} yet; closed: {self.stage.closed.get(self.conn)}"
         got, response = decode_response(self.answers.pop(0), kind, version)
@@ -168,7 +168,7 @@ class Client:
     def leave(self) -> None:
         self.stage.step(ClientDisconnected(self.conn))
 
-    # Requests that many tests need.
+    # Requests of many tests.
 
     def produce(
         self,
@@ -222,7 +222,7 @@ def batch_of(
     compression: str = "none",
     **fields: Any,
 ) -> bytes:
-    """One batch with these values, at 1000, 1001, ... ms."""
+    """Return a batch with these values, with the timestamps 1000, 1001, ... by default."""
     times = timestamps or range(1000, 1000 + len(values))
     records = [
         Record(i, time, None, value) for i, (time, value) in enumerate(zip(times, values, strict=True))
@@ -240,7 +240,7 @@ def fetch_topic(
     epoch: int = -1,
     fetched_epoch: int = -1,
 ) -> FetchTopic:
-    """One partition to fetch."""
+    """Return a topic of a Fetch request with one partition."""
     asked = FetchPartition(
         partition=partition,
         fetch_offset=offset,
@@ -284,7 +284,7 @@ def join_request(member_id: str = "", *, group: str = "g", session: int = 10_000
 
 
 def partitions_of(response: FetchResponse) -> list[PartitionData]:
-    """The answers of all partitions, in order."""
+    """Return the data of all partitions, in order."""
     topics: list[FetchableTopicResponse] = response.responses
     return [data for topic in topics for data in topic.partitions]
 
@@ -294,7 +294,7 @@ def values_of(data: PartitionData) -> list[bytes | None]:
 
 
 class TwoBrokers:
-    """Two brokers of one cluster, and a connection to each."""
+    """Two brokers of one cluster, with a connection to each."""
 
     def __init__(self) -> None:
         settings = Settings.from_properties({"group.initial.rebalance.delay.ms": "0"})
@@ -317,7 +317,7 @@ class TwoBrokers:
                 _, self.answers[action.conn] = decode_response(action.frame, response_class(key), version)
 
     def ask(self, node: int, request: Message, version: int) -> Message | None:
-        """The answer; None while it is waited for."""
+        """Send a request; returns its response, or None if it is delayed."""
         conn = next(_CONNS)
         step(self.brokers[node], ClientConnected(conn, "client"), self.now)
         key = type(request).__api_key__
@@ -329,7 +329,7 @@ class TwoBrokers:
 
 
 class Socket:
-    """A client with a plain blocking socket."""
+    """A client on a blocking socket: one request, one response."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -409,7 +409,7 @@ INVALID_TOPIC_CONFIGS = (
     ("retention.ms", "soon"),
     ("retention.ms", "-2"),
     ("retention.ms", "--5"),
-    ("retention.ms", "\u00b2"),  # superscript two: Python takes it for a digit, and for no number
+    ("retention.ms", "\u00b2"),  # superscript two: a digit for Python, but not a number
     ("retention.ms", "1_000"),
     ("retention.ms", "9" * 5000),
     ("retention.ms", "9223372036854775808"),

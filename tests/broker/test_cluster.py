@@ -1,4 +1,4 @@
-"""Several brokers that share one cluster: who answers, and who says that another one does."""
+"""Brokers of one cluster: leaders, coordinators, replicas, and errors of other brokers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None
 @rule("R4", "R104")
 @pytest.mark.parametrize("version", [1, 5, 8])
 def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: int) -> None:
-    """Empty offsets would be read as "never committed"."""
+    """Clients would take missing offsets for "never committed"."""
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (
         OffsetFetchRequest(group_id="f", topics=topics),
@@ -119,16 +119,16 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     two_brokers.step(1, MoveCoordinator("f", 2))
     assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
     again = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
-    assert two_brokers.ask(2, again, 3) is None  # the one that waits is still a member
+    assert two_brokers.ask(2, again, 3) is None  # the waiting member still belongs to the group
 
 
 # Groups.
 
-FIRSTS, SECONDS = "f", "g"  # by the hashes of their names
+FIRSTS, SECONDS = "f", "g"  # coordinated by broker 1 and 2, by the hashes of their names
 
 
 def founded(two_brokers: TwoBrokers) -> None:
-    """A commit founds each of the two_brokers groups."""
+    """Create both groups by a commit."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     for node, name in ((1, FIRSTS), (2, SECONDS)):
@@ -194,7 +194,7 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
 
 # Transactions.
 
-ON_ONE, ON_TWO = "x", "y"  # by the hashes of their names
+ON_ONE, ON_TWO = "x", "y"  # coordinated by broker 1 and 2, by the hashes of their names
 
 
 def naming(name: str | None) -> InitProducerIdRequest:

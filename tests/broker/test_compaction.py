@@ -1,4 +1,4 @@
-"""Compaction: of a log only the last value of each key stays (LogCleaner)."""
+"""Compaction: of a log only the last value of each key is kept (Kafka's LogCleaner)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write(client: Client, *pairs: Pair, compression: str = "none", **fields: obj
 
 
 def held(stage: Stage) -> list[tuple[int, str, str | None]]:
-    """What a reader from the start gets."""
+    """Return the records of the log: offset, key and value."""
     log = stage.log("t")
     data = b"".join(log.read(log.start_offset, 1 << 30, at_least_one=True))
     return [
@@ -98,7 +98,7 @@ def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Cl
 
 
 def test_the_active_segment_is_not_compacted(stage: Stage, client: Client) -> None:
-    """Unless somebody asks for it."""
+    """`CleanLogs` closes the active segment first."""
     configured(stage, min_cleanable_dirty_ratio=0)
     for value in "123":
         write(client, ("a", value))
@@ -116,8 +116,8 @@ def test_the_dirty_ratio_is_checked_at_every_backoff(stage: Stage, client: Clien
         write(client, ("a", value))
     stage.now += 15_000
     stage.client()
-    assert held(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last one is in the active segment
-    write(client, ("a", "6"))  # of two segments behind it one is clean: no more than half is dirty
+    assert held(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last record is in the active segment
+    write(client, ("a", "6"))  # one of two segments is clean: not more than half is dirty
     stage.now += 15_000
     stage.client()
     assert len(held(stage)) == 3
@@ -160,7 +160,7 @@ def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Clie
 
 
 def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
-    """delete.retention.ms at its largest: their end is no time that a batch can have."""
+    """With the largest delete.retention.ms the delete horizon exceeds an int64."""
     configured(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
     write(client, ("a", None))
@@ -172,10 +172,10 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
-    """A producer's own mistake, with a right CRC: all its records say that they are the first."""
+    """The batch has a correct CRC, but all its records have the same offset."""
     batch = bytearray(keyed(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
-    batch[second - 1] = batch[first - 1] = 0  # the offset, as the distance from the batch's
+    batch[second - 1] = batch[first - 1] = 0  # the offset, relative to the batch's base offset
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     assert client.produce(bytes(batch)).error_code == 0
     for value in "234":
@@ -219,7 +219,7 @@ def test_records_without_a_key_are_removed(stage: Stage, client: Client) -> None
 
 
 def transacted(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
-    """A transaction with a batch for each value of the key a."""
+    """Write a transaction with one batch for each value of the key a."""
     for number, value in enumerate(values):
         batch = keyed(
             stage.now,
@@ -243,7 +243,7 @@ def transacted(stage: Stage, producer: TransactionalProducer, *values: str, comm
 
 
 def shape(stage: Stage) -> list[tuple[int, str]]:
-    """The batches that are there: markers, those without records, and others."""
+    """Return offset and kind of each batch: marker, empty or data."""
     return [
         (batch.base_offset, "marker" if batch.is_control else "data" if batch.count else "empty")
         for batch in stage.log("t").all_batches()
@@ -281,7 +281,7 @@ def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Clie
     write(client, ("a", "2"))
     stage.step(CleanLogs())
     assert shape(stage) == [(1, "marker"), (2, "data")]
-    transacted(stage, producer, "3", commits=True)  # so that the first marker is not its producer's last
+    transacted(stage, producer, "3", commits=True)  # the first marker is not its producer's last batch
     write(client, ("b", "1"))
     stage.step(CleanLogs())
     first = stage.log("t").all_batches()[0]
@@ -321,7 +321,7 @@ CLEANINGS = st.lists(st.integers(0, 8), max_size=3)
 def test_compaction_does_not_change_the_table_of_a_reader(
     written: list[list[Pair]], cleanings: list[int]
 ) -> None:
-    """However often it was gone over, and offsets still grow; what is there has its old offset."""
+    """Offsets still grow, and every remaining record keeps its offset."""
     check_table(written, cleanings)
 
 
@@ -401,7 +401,7 @@ def test_mutants_of_the_cleaner_are_killed(monkeypatch: pytest.MonkeyPatch, wher
     @settings(
         phases=[Phase.generate],
         database=None,
-        derandomize=True,  # who is found today is found tomorrow
+        derandomize=True,  # the same examples in every run
         report_multiple_bugs=False,
         max_examples=1000,
     )

@@ -1,4 +1,4 @@
-"""What is set on brokers while they run (KIP-226): it takes effect, is told, or is refused."""
+"""Dynamic broker configs (KIP-226)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
 
 
 def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -> None:
-    """Who sets one that does nothing here may find out."""
+    """DescribeConfigs with documentation returns it."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): less is said in both directions, and nothing is lost by it."""
+"""Fetch sessions (KIP-227): requests and responses contain changes only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def producer(stage: Stage) -> Client:
 
 
 def opened(client: Client, *partitions: int) -> int:
-    """A session that follows these partitions from offset 0; its id."""
+    """Open a session with these partitions from offset 0; returns its id."""
     response = client.fetch(
         fetch_request(*[fetch_topic(partition=p) for p in partitions], session=(0, 0), wait=0)
     )
@@ -85,7 +85,7 @@ def test_records_are_returned_again_until_the_position_moves(client: Client, pro
 def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """The log was cut (KIP-595) and is as long as before: that is all there is to say of it."""
+    """The log was truncated and is as long as before; nothing else changed (KIP-595)."""
     for _ in range(2):
         producer.produce(batch_of(b"a"))
     session = opened(client, 0)
@@ -102,7 +102,7 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 def test_a_session_remembers_the_name_of_a_deleted_topic_id(
     stage: Stage, client: Client, session: int
 ) -> None:
-    """Kafka reads a topic's name when a fetch or its session first names the id, and keeps it."""
+    """Kafka looks a topic's name up when its id is first used, and keeps it."""
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)
     if session == 0:
@@ -146,7 +146,7 @@ def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> No
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
-    """The client's connection broke, unseen by the broker, and it goes on with its session on another one."""
+    """The connection was lost unnoticed, and the client continues its session on another one."""
     session = opened(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]

@@ -1,4 +1,4 @@
-"""The broker as a machine: connections, the order of responses, and requests that are refused."""
+"""The broker's machine: connections, the order of responses, and refused requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def raw(key: int, version: int, correlation: int, rest: bytes = b"\xff\xff") -> 
 _NOT_STABLE = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
 
 
-_NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # brokers send it to each other
+_NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # sent between brokers only
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 
 
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
-    """Seen on Kafka 4.3.1: the generation has moved by then."""
+    """As Kafka 4.3.1: the generation has changed by then."""
     member = stable(client)
     other = stage.client()
     other_id = other.ask(join_request()).member_id
-    other.send(join_request(other_id))  # parked until the first member comes
+    other.send(join_request(other_id))  # delayed until the first member rejoins
     other.send(HeartbeatRequest(group_id="g", generation_id=1, member_id=other_id))
     assert other.answers == []
     client.send(join_request(member))
@@ -140,7 +140,7 @@ def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> 
 
 
 def stable(client: Client) -> str:
-    """One member in generation 1; its id."""
+    """Join as the only member; returns its id in generation 1."""
     member: str = client.ask(join_request()).member_id
     client.ask(join_request(member))
     client.ask(
@@ -159,7 +159,7 @@ def stable(client: Client) -> str:
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: API_NAMES[key])
 @given(st.data())
 def test_every_well_formed_request_is_answered_delayed_or_refused(key: int, data: st.DataObject) -> None:
-    """Nothing that a client can send makes the machine raise, and its answer can be read."""
+    """The machine never raises, and its responses can be decoded."""
     stage = Stage({"t": 1})
     client = stage.client()
     client.produce(batch_of(b"a"))
@@ -193,7 +193,7 @@ def test_a_truncated_request_closes_the_connection(key: int, data: st.DataObject
 
 
 def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(client: Client) -> None:
-    """As at Kafka: the id that it makes for a member begins with the client's own."""
+    """As in Kafka, a generated member id begins with the client id."""
     join, list_groups = join_request(), ListGroupsRequest(states_filter=[], types_filter=[])
     client.send_bytes(encode_request(join, 5, 1, "x" * 32_767))
     client.send_bytes(encode_request(list_groups, 5, 2, "me"))

@@ -1,4 +1,4 @@
-"""What waits at the broker: found by what it waits for, and let go of without a trace."""
+"""The purgatory: delayed requests are found by what they wait for, and expire."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.stage import Stage, batch_of, fetch_request, fetch_topic
 
 
 class Request:
-    """A parked request, as far as it waits."""
+    """The part of a delayed request that the purgatory uses."""
 
     def __init__(self, conn: int, deadline: int, *partitions: Partition) -> None:
         self.call = cast(Call, SimpleNamespace(conn=conn))

@@ -1,4 +1,4 @@
-"""What goes from the head of a log because it is old, or because there is too much of it (UnifiedLog)."""
+"""Retention: segments at the start of a log that are too old or too many (UnifiedLog)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 
 HOUR = 3_600_000
-LARGE = b"x" * 700_000  # of which each gets a segment of its own, with segment.bytes at its least
+LARGE = b"x" * 700_000  # with the minimum of segment.bytes each batch has its own segment
 
 
 def configured(stage: Stage, **configs: object) -> Topic:
@@ -23,13 +23,13 @@ def configured(stage: Stage, **configs: object) -> Topic:
 
 
 def write(client: Client, *ages: int, value: bytes = b"x") -> None:
-    """A batch for each, so many ms old."""
+    """Write one batch for each age in ms."""
     for age in ages:
         assert client.produce(batch_of(value, timestamps=[client.stage.now - age])).error_code == 0
 
 
 def bounds(stage: Stage) -> tuple[int, int]:
-    """Where the log starts and ends, behind a step."""
+    """Return the start and end offset of the log, after a step."""
     stage.client()
     log = stage.log("t")
     return log.start_offset, log.end_offset
@@ -63,7 +63,7 @@ def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Clie
     configured(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 1_450, 1_050, 1_000, 0)  # in segments of two, two and one
     stage.step(CleanLogs())
-    assert bounds(stage) == (2, 5)  # of the segment at 2 one record is not too old yet
+    assert bounds(stage) == (2, 5)  # one record of the segment at offset 2 is not too old yet
     stage.now += 1
     stage.step(CleanLogs())
     assert bounds(stage) == (4, 5)
@@ -71,7 +71,7 @@ def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Clie
 
 @pytest.mark.parametrize(("of_topic", "of_broker"), [("", "delete"), (" ", "delete"), (None, "")])
 def test_an_empty_cleanup_policy_deletes_nothing(of_topic: str | None, of_broker: str) -> None:
-    """Kafka 4.3 lets the list be empty (KIP-1161): who says so wants to keep all."""
+    """Kafka 4.3 accepts an empty list (KIP-1161), which keeps everything."""
     stage = Stage({"t": 1}, log_cleanup_policy=of_broker)
     if of_topic is not None:
         configured(stage, cleanup_policy=of_topic)
@@ -109,7 +109,7 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 def test_the_brokers_retention_applies_to_topics_without_their_own(
     given: dict[str, int | str], start: int, later: bool
 ) -> None:
-    """As with -1 where the topic says it; `later` is while the broker runs, where Kafka takes it."""
+    """`later`: the config is changed while the broker runs, if it is dynamic."""
     dynamic = later and given.keys() <= {*DYNAMIC}
     stage = Stage({"t": 1, "own": 1}, **({} if dynamic else given))
     stage.now = 20_000 * HOUR
@@ -158,7 +158,7 @@ def test_a_policy_without_delete_keeps_old_records(stage: Stage, client: Client)
 
 
 def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> None:
-    """30 s behind the start, and every five minutes; what is old between them stays."""
+    """Checks run 30 s after the start and then every five minutes."""
     configured(stage, retention_ms=1_000)
     write(client, 0)
     stage.now += 29_999
@@ -175,7 +175,7 @@ def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> N
 def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: Stage) -> None:
     configured(stage, retention_ms=60_000)
     write(client, 0)
-    stage.now += 100_000  # it is too old now; it was not when the broker looked
+    stage.now += 100_000  # too old now, but not at the time of the check
     assert bounds(stage) == (0, 1)
 
 
@@ -203,7 +203,7 @@ def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage:
 
 def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Client, stage: Stage) -> None:
     configured(stage, segment_ms=100, retention_ms=-1)
-    write(client, 0, 0, 500, 200)  # the last one is earlier, and so not behind the segment's end
+    write(client, 0, 0, 500, 200)  # the last batch is older than the one before
     log = stage.log("t")
     log.roll()
     write(client, 400)

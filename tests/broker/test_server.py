@@ -1,4 +1,4 @@
-"""The listener: what only shows on real sockets. Everything else is tested on the machine itself."""
+"""The server on real sockets; everything else is tested with the machine."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_failed_step_closes_only_the_connection_that_caused_it(
 
 
 def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
-    """Its requests are left in the network once enough of them wait."""
+    """The broker stops reading when enough requests are queued."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as reader:
         big = batch_of(b"x" * 900_000)
         from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -213,7 +213,7 @@ def test_five_hundred_clients_can_connect_at_once() -> None:
         async with Server() as server:
             host, port = server.bootstrap.rsplit(":", 1)
             with contextlib.ExitStack() as stack:
-                for _ in range(500):  # while the broker's loop does something else: this
+                for _ in range(500):  # the broker's loop is busy here meanwhile
                     stack.enter_context(socket.create_connection((host, int(port)), timeout=0.5))
                 while len(server.broker.connections) < 500:
                     await asyncio.sleep(0.001)
@@ -301,7 +301,7 @@ def test_ctrl_c_during_the_start_stops_the_server(
         return listen(*given, **options)
 
     monkeypatch.setattr(socket, "create_server", interrupted)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     try:
         with pytest.raises(KeyboardInterrupt), running():
             pass
@@ -334,7 +334,7 @@ def test_stop_closes_delayed_requests_and_leaves_no_task(recwarn: pytest.Warning
 def test_stop_closes_connections_that_were_just_accepted(
     loop: str, protocol: str, turns: int, tmp_path: Path
 ) -> None:
-    """asyncio tells of it some turns later: such a client was served on by a broker that had stopped."""
+    """asyncio reports such a connection some turns later; it must not outlive the broker."""
     if protocol == "SSL":
         pytest.importorskip("trustme")
     tls = certificates(tmp_path).context() if protocol == "SSL" else None
@@ -371,7 +371,7 @@ def test_a_restarted_server_keeps_its_records() -> None:
 @pytest.mark.parametrize("turns", range(5))
 @pytest.mark.parametrize("more", [[], ["SASL_PLAINTEXT://127.0.0.1:0"]])
 def test_a_cancelled_start_leaves_no_listener(more: list[str], turns: int) -> None:
-    """As by another task of its TaskGroup. The next start listened and was deaf, or was refused for ever."""
+    """The server can be started again afterwards."""
 
     async def run() -> tuple[bool, bool]:
         server = Server(listen=["PLAINTEXT://127.0.0.1:0", *more], users={"alice": "secret"})
@@ -400,7 +400,7 @@ def test_a_log_is_truncated_from_another_thread() -> None:
 
 
 def test_a_restarted_broker_has_no_fetch_sessions() -> None:
-    """They are its memory's, as Kafka's; and who had one is not on the connection that it had."""
+    """Sessions are in memory, as in Kafka, and the old connections are closed."""
     with running(topics={"t": 1}) as server:
         with connected(server.bootstrap) as client:
             session = client.ask(fetch_request(fetch_topic(), session=(0, 0), wait=0), 12).session_id

@@ -1,4 +1,4 @@
-"""Settings under Kafka's own names."""
+"""The table of broker configs."""
 
 from __future__ import annotations
 

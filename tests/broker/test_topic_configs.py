@@ -1,4 +1,4 @@
-"""Which values a topic's configs may have."""
+"""The table of topic configs: accepted and rejected values."""
 
 from __future__ import annotations
 

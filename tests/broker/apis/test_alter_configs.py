@@ -1,4 +1,4 @@
-"""AlterConfigs, the older way: what a request names is then all that a resource has of its own."""
+"""AlterConfigs: a request replaces all configs of a resource."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replaced(
 
 
 def own(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | None]:
-    """What was set for this topic or this broker."""
+    """Return the configs that are set on a topic or on a broker."""
     source = {TOPIC: 1, BROKER: 2}[kind]
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     configs = client.ask(DescribeConfigsRequest(resources=[resource])).results[0].configs

@@ -30,7 +30,7 @@ def test_exactly_the_served_apis_are_advertised(client: Client, version: int) ->
 
 def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
     ranges = {api.api_key: (api.min_version, api.max_version) for api in client.ask(hello()).api_keys}
-    # As a real Kafka 4.3.1 answers; Produce from 0 and InitProducerId up to 5 differ from what is declared.
+    # As Kafka 4.3.1 answers. Produce from v0 and InitProducerId up to v5 differ from the declared versions.
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
         12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6),

@@ -205,4 +205,4 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
 
     assert codes("y", "t") == {"t": 53}
     assert codes("x", "t", "u", "absent") == {"t": 55, "u": 29, "absent": 29}
-    assert codes("x", "t") == {"t": 49}  # it is allowed, and nobody has the id
+    assert codes("x", "t") == {"t": 49}  # permitted, but the id is unknown

@@ -80,7 +80,7 @@ def test_validate_only_creates_no_topic(stage: Stage, client: Client) -> None:
         ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
-        ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),  # and a record for the topic
+        ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),  # the topic itself counts as one more record
         ({"count": 9_999, "configs": {"retention.ms": "5"}}, ErrorCode.POLICY_VIOLATION),
         ({"count": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
         ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
@@ -127,7 +127,7 @@ def test_new_names_of_one_request_do_not_collide_with_each_other(stage: Stage, c
 
 def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: Client) -> None:
     topics = [creating("one", count=5_000), creating("..", count=5_000), creating("two", count=1)]
-    twice = [creating("twice", count=9_000)] * 2  # which count nothing, and are told of twice
+    twice = [creating("twice", count=9_000)] * 2  # duplicates do not count, and are answered twice
     response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
     assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5
     assert len(stage.broker.topics) == 2

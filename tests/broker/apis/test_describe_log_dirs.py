@@ -15,7 +15,7 @@ from tests.broker.stage import Stage, TwoBrokers, batch_of
 
 @pytest.fixture
 def led_by_the_second() -> TwoBrokers:
-    """A partition that is on both brokers, made for the first one to lead."""
+    """Return two brokers, and a partition with replicas on both whose second replica leads."""
     two = TwoBrokers()
     chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
     topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])

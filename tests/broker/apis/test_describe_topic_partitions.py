@@ -18,7 +18,7 @@ def stage() -> Stage:
 
 
 def pages(client: Client, names: list[str], limit: int) -> list[list[tuple[str, list[int]]]]:
-    """All pages of DescribeTopicPartitions: topics with their partitions."""
+    """Return all pages: the topics of each, with their partition indexes."""
     cursor, found = None, []
     while True:
         request = DescribeTopicPartitionsRequest(

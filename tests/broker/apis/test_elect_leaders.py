@@ -1,4 +1,4 @@
-"""ElectLeaders; more of its answers are compared with a real Kafka's."""
+"""ElectLeaders; tests/conformance compares more of its responses with Kafka's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_empty_request_is_not_validated(fields: dict[str, int]) -> None:
 
 @pytest.fixture
 def led_by_the_second() -> TwoBrokers:
-    """A partition that is on both brokers, made for the first one to lead."""
+    """Return two brokers, and a partition with replicas on both whose second replica leads."""
     two = TwoBrokers()
     chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
     topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])

@@ -1,4 +1,4 @@
-"""Fetch: what is sent, how much of it, and when a fetch waits."""
+"""Fetch: which batches are returned, how many, and when a fetch is delayed."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A diverging epoch of -1 would leave the client without a place to go back to."""
+    """With a diverging epoch of -1 the client would not know where to continue."""
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
@@ -259,7 +259,7 @@ def test_a_position_after_a_truncation_is_out_of_range(
 def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """Partition.readRecords looks at the epochs before it looks at the end of the log."""
+    """Partition.readRecords checks the epoch before the end of the log."""
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     stage.step(TruncateLog("t", 0, 2))
@@ -277,7 +277,7 @@ def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, pr
 def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many clients ask and don't read, or the memory of the broker would be theirs."""
+    """Otherwise clients that do not read could exhaust the memory of the broker."""
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))
     monkeypatch.setattr("kproto.broker.apis.fetch.MOST_UNSENT", 5000)

@@ -25,7 +25,7 @@ def stage() -> Stage:
 
 
 def stable(client: Client) -> str:
-    """One member in generation 1; its id."""
+    """Join as the only member; returns its id in generation 1."""
     member: str = client.ask(join_request()).member_id
     client.ask(join_request(member))
     client.ask(

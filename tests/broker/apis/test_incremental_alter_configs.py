@@ -1,4 +1,4 @@
-"""Configs of topics while they are there: IncrementalAlterConfigs sets, deletes, appends and subtracts."""
+"""IncrementalAlterConfigs of topics: set, delete, append and subtract."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "value", "after"),
     [
-        ("", APPEND, "compact", "compact"),  # the default counts only where nothing is set
+        ("", APPEND, "compact", "compact"),  # an empty value replaces the default
         ("", APPEND, "", ""),
         ("", APPEND, ",", ""),
         ("", APPEND, "compact,,", "compact"),

@@ -87,7 +87,7 @@ def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Cli
 
 @pytest.mark.parametrize(("there", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
 def test_an_invalid_topic_is_not_auto_created(there: str, name: str) -> None:
-    """Its controller refuses them, so they are unknown for ever."""
+    """Kafka's controller refuses the topic, so that it stays unknown."""
     stage = Stage({there: 1})
     [topic] = stage.client().ask(named(name)).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])

@@ -1,4 +1,4 @@
-"""Produce: what is stored, what is refused, and what a retry of an idempotent producer gets."""
+"""Produce: what is stored, what is refused, and retries of idempotent producers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 
 
 def silent(client: Client, batch: bytes, topic: str = "t") -> None:
-    """Produce with acks 0."""
+    """Produce with acks=0."""
     from kproto.messages.produce import PartitionProduceData, TopicProduceData
 
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
@@ -261,7 +261,7 @@ def test_a_truncation_outside_of_the_log_is_refused(stage: Stage, client: Client
 def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
     stage: Stage, client: Client
 ) -> None:
-    """However many were lost behind them: the log says whose they are."""
+    """The state is rebuilt from the log, however many batches were truncated."""
     for sequence in range(12):
         client.produce(from_producer(sequence))
     stage.step(TruncateLog("t", 0, 3))

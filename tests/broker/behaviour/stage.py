@@ -1,4 +1,4 @@
-"""A producer of transactions without a socket, and what readers of committed records make of a log."""
+"""A transactional producer without a socket, and a reader of committed records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_top
 
 
 class TransactionalProducer:
-    """A producer of transactions, as simple as can be."""
+    """A minimal transactional producer."""
 
     def __init__(self, stage: Stage, name: str = "x", *, timeout: int = 60_000) -> None:
         self.stage, self.client, self.name, self.timeout = stage, stage.client(), name, timeout
@@ -52,7 +52,7 @@ class TransactionalProducer:
         keeps: bool = False,
         **fields: Any,
     ) -> Any:
-        """With `keeps` the next batch has the sequence that it would have had."""
+        """Produce a batch; with `keeps` the next batch has the same sequence."""
         at = self.sequences.get((topic, partition), 0)
         given: dict[str, Any] = {
             "producer_id": self.id,
@@ -137,7 +137,7 @@ def read_partition(
 
 
 def read_committed(client: Client, **more: Any) -> list[bytes | None]:
-    """What a reader of committed records makes of one answer, as KIP-98 has it."""
+    """Return the values of one response without aborted records, as a consumer does (KIP-98)."""
     data = read_partition(client, **more)
     aborted = sorted(data.aborted_transactions, key=lambda entry: entry.first_offset)
     out: set[int] = set()

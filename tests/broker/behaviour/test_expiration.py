@@ -1,4 +1,4 @@
-"""Nothing stays for ever: what came and went is forgotten, as Kafka forgets it."""
+"""State expires as in Kafka: connections, idle producers and finished transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY = 24 * HOUR
 
 
 def write(client: Client, name: str, *, ends: bool = True) -> dict[str, int]:
-    """A transaction with a record and with the offsets of a group."""
+    """Write a transaction with a record and the offsets of a group; returns its producer."""
     named = client.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
     who: dict[str, Any] = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
     batch = batch_of(b"v", timestamps=[client.stage.now], base_sequence=0, is_transactional=True, **who)
@@ -80,7 +80,7 @@ def test_a_partition_forgets_producers_after_a_day() -> None:
     assert idempotent(client, 8, 0) == 0
     assert idempotent(client, 7, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     stage.wait(2 * HOUR)
-    assert idempotent(client, 7, 5) == 0  # whoever is not known may begin with any sequence
+    assert idempotent(client, 7, 5) == 0  # an unknown producer may start at any sequence
     assert idempotent(client, 8, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 

@@ -1,4 +1,4 @@
-"""Connections have turns: what one sends in one piece holds up no other, and nothing of it is lost."""
+"""Connections take turns: many requests of one connection do not delay another one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_requests_that_arrived_before_the_close_are_served() -> None:
 
 
 def test_requests_after_a_delayed_one_are_served() -> None:
-    """More than a turn of them, and an answer in between that nobody waits for."""
+    """There are more requests than one turn serves, and a delayed response in between."""
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         pieces = [
@@ -93,7 +93,7 @@ def test_requests_after_a_delayed_one_are_served() -> None:
 
 
 def test_a_muted_connection_continues_with_its_queued_requests() -> None:
-    """The time of a throttled client ends, and the requests that came meanwhile are all there."""
+    """When the throttle time has passed, the requests that arrived meanwhile are served."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)
         metadata = frame(encode_request(MetadataRequest(topics=[]), 12, 1, "me"))

@@ -1,4 +1,4 @@
-"""Connections on which nothing is said: whoever is behind them may be gone without a word."""
+"""Connections without traffic are closed after connections.max.idle.ms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE = {"connections.max.idle.ms": "150"}
 
 
 def left(server: Server, count: int) -> None:
-    """Wait until so many connections are left."""
+    """Wait until so many connections are open."""
     end = time.monotonic() + PATIENCE
     while len(server.broker.connections) > count:
         assert time.monotonic() < end
@@ -25,7 +25,7 @@ def left(server: Server, count: int) -> None:
 
 
 def grown_older(server: Server) -> None:
-    """All that was said was said more than ten minutes ago."""
+    """Pretend that the last traffic of every connection was ten minutes ago."""
 
     def older(shell: Shell) -> None:
         for client in shell._connections.values():
@@ -67,14 +67,14 @@ def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
 
 
 def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
-    """So much of it that others would get one batch at a time (MOST_UNSENT), were there more of these."""
+    """Unsent responses limit the fetches of other clients (MOST_UNSENT)."""
     with running({"t": 1}, {**IDLE, "message.max.bytes": "20000000"}) as server:
         with connected(server.bootstrap) as writer:
             part = [PartitionProduceData(index=0, records=batch_of(b"x" * 15_000_000))]
             data = [TopicProduceData(name="t", partition_data=part)]
             writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as gone:
-            for _ in range(2):  # what it has asked for behind that changes nothing
+            for _ in range(2):  # a request after the unread response changes nothing
                 gone.send(fetch_request(fetch_topic(), wait=0), 12)
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:

@@ -1,4 +1,4 @@
-"""A fetch of a session passes over partitions that can have nothing to say; nobody ever sees a difference."""
+"""Idle partitions of fetch sessions are skipped, and no response differs because of that."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DENIED = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:*", "*", Operation.READ
 
 
 class Reader:
-    """A client with a fetch session, who knows what it was answered."""
+    """A client with a fetch session that tracks its positions."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.client = stage, stage.client()
@@ -41,7 +41,7 @@ class Reader:
                 self.ends[data.partition_index] = max(data.high_watermark, 0)
 
     def fetch(self, random: Random) -> None:
-        if self.client._asked:  # one waits still
+        if self.client._asked:  # a fetch is still delayed
             return
         some = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
         named: list[FetchTopic] = []
@@ -63,7 +63,7 @@ class Reader:
 
 
 def told(seed: int) -> list[bytes]:
-    """All that two readers are answered while anything happens to what they read, in order."""
+    """Return all responses to two readers while random changes happen to their partitions."""
     random = Random(seed)
     stage = Stage({"t": PARTITIONS})
     acls = Acls(allow_everyone=True)
@@ -120,7 +120,7 @@ def told(seed: int) -> list[bytes]:
 
 
 def awake(*_: Any) -> None:
-    """Instead of `on_read_to_end`: every fetch looks at everything."""
+    """Replace `on_read_to_end`: no partition becomes idle."""
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))

@@ -1,6 +1,6 @@
-"""Logins that break off at any point leave nothing behind: no socket, no state, no object, no timer.
+"""Interrupted logins leave no socket, state, object or timer behind.
 
-KPROTO_HANDSHAKES says how many; `tox -e soak` tries 10,000. A run is the same again with KPROTO_SEED.
+KPROTO_HANDSHAKES is their number; `tox -e soak` runs 10,000. KPROTO_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MANY = int(os.environ.get("KPROTO_HANDSHAKES", "60"))
 SEED = int(os.environ.get("KPROTO_SEED", "13"))
 LISTENERS = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MOST_OPEN = 100
-# What a connection is made of, on the broker's side.
+# The types of objects that belong to a connection of the broker.
 PARTS = (
     "SocketConnection",
     "Connection",
@@ -62,7 +62,7 @@ def server(files: Certificates) -> Iterator[Server]:
 
 
 def parts() -> Counter[str]:
-    """How many there are of each part of a connection, in the whole process; a timer that goes off is one."""
+    """Count the objects of connections in the process, by type; cancelled timers do not count."""
     gc.collect()
     there = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
     names = Counter(type(record).__name__ for record in there)
@@ -74,7 +74,7 @@ def descriptors() -> int:
 
 
 class Guest:
-    """A client that doesn't come far: raw sockets, and `ssl` over them."""
+    """A client that does not complete its login, on a raw socket or with `ssl` over it."""
 
     def __init__(self, server: Server, files: Certificates, draw: Random) -> None:
         self.draw = draw
@@ -84,17 +84,17 @@ class Guest:
         self.trust = ssl.create_default_context(cafile=files.ca)
 
     def come(self) -> None:
-        """As far as the dice say; whatever the broker thinks of it."""
+        """Connect and take a random step of a login."""
         with contextlib.suppress(OSError, EOFError):  # the broker may have closed the connection
             self.draw.choice([self.nothing, self.garbage, self.half_a_hello, self.login])()
 
     def leave(self) -> None:
-        if self.draw.random() < 0.3:  # not even a FIN
+        if self.draw.random() < 0.3:  # without a FIN
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.socket.close()
 
     def nothing(self) -> None:
-        """Connects, and that is all."""
+        """Connect only."""
 
     def garbage(self) -> None:
         self.socket.sendall(self.draw.randbytes(self.draw.randint(1, 300)))
@@ -135,7 +135,7 @@ class Guest:
         return data
 
     def guess(self) -> None:
-        # Who is refused hears it after a while only: most don't wait for that.
+        # A failed login is answered after a delay, for which most guests do not wait.
         password = self.draw.choice(["secret", "wrong"])
         request = SaslAuthenticateRequest(auth_bytes=PlainClient("alice", password).begin())
         self.socket.sendall(frame(encode_request(request, 2, 2, "guest")))
@@ -154,7 +154,7 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
         guest = Guest(server, files, draw)
         guest.come()
         if draw.random() < 0.3 and len(there) < MOST_OPEN:
-            there.append(guest)  # half-open, while the others come and go
+            there.append(guest)  # stays half-open while others connect and leave
         else:
             guest.leave()
     for guest in there:

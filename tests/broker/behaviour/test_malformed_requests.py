@@ -234,7 +234,7 @@ def creating(partitions: int, factor: int, *configs: tuple[str, str | None]) -> 
     ("request_", "code"),
     [
         (creating(0, 0, ("no.such", "1")), E.INVALID_CONFIG),
-        # A config without a value is refused also where it is said again with one.
+        # A config without a value is refused even if it is repeated with one.
         (creating(1, 2, ("cleanup.policy", None), ("cleanup.policy", "compact")), E.INVALID_CONFIG),
         (creating(0, 0), E.INVALID_REPLICATION_FACTOR),
         (creating(0, 2), E.INVALID_PARTITIONS),

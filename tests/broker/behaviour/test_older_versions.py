@@ -1,4 +1,4 @@
-"""A broker that seems an older Kafka: it advertises less, refuses the rest, and clients follow."""
+"""A broker with `highest` looks like an older Kafka: it serves older versions only."""
 
 from __future__ import annotations
 

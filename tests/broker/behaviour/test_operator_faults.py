@@ -1,4 +1,4 @@
-"""What the operator lets happen to clients: errors, slowness, silence, another address, a pause."""
+"""Faults that an operator injects: errors, delays, another address, a restart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUSY = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def codes(part: Any) -> set[int]:
-    """Every error in an answer."""
+    """Return every error code of a response."""
     if isinstance(part, list):
         return set[int]().union(*map(codes, part))
     if isinstance(part, Struct):
@@ -209,7 +209,7 @@ def test_a_restarted_broker_keeps_its_records() -> None:
 
 @rule("R175")
 def test_a_restarted_broker_restarts_the_sessions_of_members() -> None:
-    """As a coordinator that has loaded its groups (R175), however long it was away."""
+    """The coordinator has just loaded its groups (R175), however long the broker was down."""
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:
         with connected(server.bootstrap) as client:
@@ -232,7 +232,7 @@ def test_invalid_addresses_and_delays_are_refused() -> None:
             server.advertise("SSL://127.0.0.1:9")
         with pytest.raises(ConfigError, match="at least 0"):
             server.slow(math.nan)
-        server.slow(10**400)  # as good as silent
+        server.slow(10**400)  # longer than a float: treated as infinite
         client.send(MetadataRequest(topics=[]), 12)
         server.slow(0)
         assert client.answer(MetadataResponse, 12).brokers

@@ -1,4 +1,4 @@
-"""Clients that are above a quota, as the operator has it (KIP-219)."""
+"""Clients that the operator throttles, as above a quota (KIP-219)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_throttle_refuses_unknown_apis_and_times() -> None:
 
 
 def test_a_declined_session_does_not_occupy_a_slot() -> None:
-    """Each fetch left one behind, and soon nobody else got one."""
+    """Every throttled fetch left a session, until all slots were used."""
     stage, me = throttled(FETCH, 10)
     for _ in range(5):
         me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
@@ -112,7 +112,7 @@ def test_a_declined_session_does_not_occupy_a_slot() -> None:
 
 
 def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
-    """A high watermark counted as told, and the client heard of it with the next record, or never."""
+    """The high watermark counted as returned, so that the client learned it late or never."""
     stage, me = throttled(FETCH, 0)
     first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))
     stage.client().produce(batch_of(b"c"))

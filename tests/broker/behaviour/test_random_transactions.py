@@ -1,8 +1,8 @@
-"""Any producers, careful and careless ones, against what must hold for every transaction.
+"""Random producers, correct and faulty ones, against the invariants of transactions.
 
-The moves are drawn: they take ids from each other, write, commit offsets, end, ask again, come late, and let
-time pass. The model knows only what was answered. The mutants at the end are brokers with one rule missing:
-each must be found out, or these tests would be worth nothing.
+Hypothesis draws their steps: they fence each other, write, commit offsets, end transactions, retry, write
+late and let time pass. The model knows only the responses. Each mutant at the end is a broker without one
+rule, and must fail an invariant.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ WHO = st.integers(0, 2)
 
 @dataclass
 class Fate:
-    """A transaction as its producer knows it."""
+    """A transaction, as its producer knows it."""
 
     began: int
-    offset: int = -1  # that it commits for the group
-    committed: bool | None = None  # None: it is open
+    offset: int = -1  # the offset that it commits for the group
+    committed: bool | None = None  # None while it is ongoing
 
 
 @dataclass
 class Written:
-    """A record in a log. Plain ones have no fate."""
+    """A record in a log. Non-transactional ones have no transaction."""
 
     value: bytes
     fate: Fate | None
@@ -68,7 +68,7 @@ class Written:
 
 @dataclass
 class Process:
-    """A producer, and what it has open; None: it was fenced, or has not begun."""
+    """A producer and its ongoing transaction; None without one, or after it was fenced."""
 
     name: str
     producer: Any = None
@@ -77,7 +77,7 @@ class Process:
 
 
 class Transacting(RuleBasedStateMachine):
-    """One topic, one group, three processes, of which two have the same id."""
+    """One topic, one group, and three processes, two of which share a transactional id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,11 +99,11 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def decided(self, process: Process, *, committed: bool) -> None:
-        process.last_batch = None  # of another epoch, or of a transaction that is over
+        process.last_batch = None  # it is of another epoch, or of a transaction that ended
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
-                # They grow: of two transactions the offset that was written later stays.
+                # Offsets grow here. Of two transactions the offset that was written later remains.
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 
@@ -150,7 +150,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def write_again(self, who: int) -> None:
-        """The answer was lost: the same batch comes once more."""
+        """Send the last batch again, as after a lost response."""
         process = self.begun(who)
         if process.last_batch is None or process.open is None:
             return
@@ -163,7 +163,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def write_without_taking_part(self, who: int) -> None:
-        """An older client that forgot to say so."""
+        """Write as an older client that did not add the partition first."""
         process = self.begun(who)
         if process.open is not None:
             return
@@ -203,7 +203,7 @@ class Transacting(RuleBasedStateMachine):
                 assert again == E.NONE, "who asks again is not told the same"
                 assert (process.producer.id, process.producer.epoch) == now
         elif code == E.NONE and version == 5 and not commits:
-            self.owners[process.name] = process  # it has the newest epoch, perhaps again
+            self.owners[process.name] = process  # it has the newest epoch, possibly again
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def plain(self, partition: int) -> None:
@@ -226,7 +226,7 @@ class Transacting(RuleBasedStateMachine):
         there.delete_before(offset)
         self.start[partition] = offset
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def only_what_is_committed_is_seen_each_once_in_order(self) -> None:
@@ -262,7 +262,7 @@ class Transacting(RuleBasedStateMachine):
         assert committed_offset(self.client)[1] == self.offset
 
     def teardown(self) -> None:
-        """Every transaction ends: at the latest when its time is over."""
+        """Check that every transaction ends, at the latest after its timeout."""
         self.wait(TIMEOUT + 1)
         for partition in PARTITIONS:
             data = read_partition(self.client, self.start[partition], partition=partition)
@@ -272,7 +272,7 @@ class Transacting(RuleBasedStateMachine):
 
 
 def explore(examples: int, *, mutant: bool = False) -> None:
-    """Of a mutant any example will do, and who is found today is found tomorrow."""
+    """Run the state machine; of a mutant one failing example is enough."""
     phases = [Phase.explicit, Phase.generate, *([] if mutant else [Phase.shrink])]
     run_state_machine_as_test(
         Transacting,
@@ -289,7 +289,7 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 
 @contextmanager
 def checked_cells() -> Iterator[set[Key]]:
-    """Check each step against its cell. Yields the cells that were entered."""
+    """Check each step against its cell; yields the cells that were used."""
     with pytest.MonkeyPatch.context() as patch:
         yield check_cells(patch, TABLE, codes_of)
 
@@ -306,7 +306,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     }
     with checked_cells() as entered:
         explore(60)
-        for _ in range(5):  # what is drawn may leave one out
+        for _ in range(5):  # random examples may miss a cell
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered
@@ -434,9 +434,9 @@ MUTANTS: dict[str, Change] = {
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as found:
-        # The first ones mostly do; rules that are switched off for an example may not.
+        # Most of the first examples fail; Hypothesis may disable a rule in an example.
         explore(1500, mutant=True)
     several = found.value.exceptions if isinstance(found.value, ExceptionGroup) else (found.value,)
     assert all(isinstance(error, AssertionError) for error in several), (
         several
-    )  # else the mutant is out of date
+    )  # other errors: the mutant itself is broken

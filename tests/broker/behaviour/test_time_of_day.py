@@ -1,4 +1,4 @@
-"""A machine that slept, or whose clock was set: records and tokens are of the day, waits are not."""
+"""A machine that slept: timestamps follow the wall clock, deadlines do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NIGHT = 9 * HOUR
 
 @pytest.fixture
 def stage() -> Stage:
-    """It slept for a night: the time of day went on, and what steps go by did not."""
+    """Return a broker after a night of sleep, in which only the wall clock advanced."""
     stage = Stage({"t": 1})
     stage.broker.cluster.wall_clock_offset = NIGHT
     return stage
@@ -34,7 +34,7 @@ def morning(stage: Stage) -> int:
 def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """time.monotonic doesn't count the sleep, on Linux and on macOS."""
+    """On Linux and macOS time.monotonic does not advance while the machine sleeps."""
     day = time.time_ns
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         for hours in (0, 9, -9):
@@ -76,7 +76,7 @@ def test_records_age_while_the_machine_sleeps(stage: Stage) -> None:
 
 
 def test_deadlines_do_not_pass_while_the_machine_sleeps(stage: Stage) -> None:
-    """Neither members nor transactions end because the machine slept: they slept as well."""
+    """Members and transactions do not expire: they slept as well."""
     stage.broker.cluster.wall_clock_offset = 0
     producer, member = TransactionalProducer(stage), stage.client()
     assert producer.write(b"a").error_code == 0

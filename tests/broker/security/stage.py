@@ -1,4 +1,4 @@
-"""A broker that lets in only whom it knows, one connection to it, and virtual time: no sockets."""
+"""A broker with users, and one connection to it, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANDOM = UUID(int=7)
 
 
 class LoginStage:
-    """A broker, and one connection to it."""
+    """A broker with users, and one connection to it."""
 
     def __init__(self, listener: str = "SASL_SSL", **settings: str) -> None:
         properties = {name.replace("_", "."): value for name, value in settings.items()}
@@ -49,7 +49,7 @@ class LoginStage:
         return answers
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer; None while there is none."""
+        """Send a request; returns its response, or None if there is none yet."""
         answers = self.step(FrameReceived(1, encode_request(request, version, 5, "test"), RANDOM))
         return self.read(request, version, answers)
 
@@ -60,7 +60,7 @@ class LoginStage:
         return decode_response(answers[0], response_class(key), version)[1] if answers else None
 
     def log_in(self, client: SaslClient) -> Any:
-        """The last answer."""
+        """Log in with a SASL mechanism; returns the last response."""
         response = self.ask(SaslHandshakeRequest(mechanism=client.mechanism), 1)
         data: bytes | None = client.begin()
         while data is not None and response is not None and not response.error_code:

@@ -1,4 +1,4 @@
-"""ACLs: which operations they allow and deny, and how they are filtered (StandardAuthorizer)."""
+"""ACLs: what they allow and deny, and how they are filtered (StandardAuthorizer)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets into the embedded broker, and for how long: its machine, by hand."""
+"""SASL logins and sessions of the broker's machine."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_session_expires_without_re_authentication() -> None:
 def test_a_second_re_authentication_within_a_second_is_refused() -> None:
     stage = LoginStage(connections_max_reauth_ms="5000")
     stage.alice()
-    assert stage.alice().error_code == 0  # the first renewal may come at once
+    assert stage.alice().error_code == 0  # the first re-authentication may follow immediately
     stage.now += 999
     response = stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
     assert (response.error_code, response.mechanisms) == (34, [])
@@ -139,7 +139,7 @@ def test_a_second_re_authentication_within_a_second_is_refused() -> None:
 def test_an_expired_session_is_closed_by_a_re_authentication_too_soon() -> None:
     stage = LoginStage(connections_max_reauth_ms="500")
     stage.alice()
-    stage.now += 600  # it has ended, and the first renewal may come all the same
+    stage.now += 600  # expired, but the first re-authentication is still allowed
     assert stage.alice().error_code == 0
     stage.now += 600
     assert stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1) is None

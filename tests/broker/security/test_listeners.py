@@ -1,4 +1,4 @@
-"""The embedded broker's listeners: our own client gets in at each, over sockets, or is told why not."""
+"""The listeners of the broker, as the client library connects to them."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def test_a_wrong_password_raises_immediately_and_leaves_no_connection(
     assert not server.broker.pending_closes
 
 
-@pytest.mark.thorough  # tests/testing/behaviour/test_secrets.py asks more, and sooner
+@pytest.mark.thorough  # tests/testing/behaviour/test_secrets.py covers more
 def test_no_log_or_error_contains_a_secret(
     server: Any, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After failures of each kind: wrong passwords, wrong ports, no mechanism."""
+    """Errors of each kind are covered: wrong passwords, wrong ports, no mechanism."""
     caplog.set_level(0)
     secret = "not-to-be-told-42"
     told: list[str] = []

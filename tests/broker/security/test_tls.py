@@ -1,4 +1,4 @@
-"""What a listener with TLS agrees to, as a scanner such as sslyze would ask: protocols and ciphers."""
+"""The protocols and ciphers of a TLS listener, checked as by a scanner such as sslyze."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(files: Certificates) -> Iterator[tuple[str, int]]:
 
 
 def asking(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0") -> ssl.SSLContext:
-    """A client that would take anything."""
+    """Return the context of a client that accepts every protocol and cipher."""
     made = ssl.create_default_context(cafile=files.ca)
     made.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     made.options &= ~(ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1 | ssl.OP_NO_COMPRESSION)
@@ -76,8 +76,8 @@ def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates
         shaken(place, context)
 
 
-# Nobody's key, no encryption at all, broken ciphers, keys that a thief of the certificate's can read, and
-# blocks whose padding is looked at (CBC).
+# Anonymous keys, no encryption, broken ciphers, key exchange without forward secrecy, and
+# CBC ciphers.
 @pytest.mark.parametrize(
     "ciphers",
     ["aNULL", "eNULL", "3DES", "RC4", "kRSA", "PSK", "SRP", "ARIA:CAMELLIA:SEED:IDEA", "AES:!AESGCM:!AESCCM"],
@@ -87,7 +87,7 @@ def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, c
         context = asking(files, f"{ciphers}:@SECLEVEL=0")
     except ssl.SSLError:
         pytest.skip("this OpenSSL has none of them at all")
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # whose ciphers these are
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # these are ciphers of TLS 1.2
     with pytest.raises((ssl.SSLError, OSError)):
         shaken(place, context)
 
@@ -99,7 +99,7 @@ def raw(bootstrap: str) -> socket.socket:
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certificates, version: str) -> None:
-    """Also who has sent its first request already, as it may in TLS 1.3."""
+    """In TLS 1.3 the client may have sent its first request already."""
     context = asking(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
 
@@ -132,7 +132,7 @@ def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
             mine.do_handshake()
         half.sendall(out.read())
-        assert half.recv(1 << 16)  # its certificate, and it waits for our answer now
+        assert half.recv(1 << 16)  # the broker's certificate; it now waits for the client
     with half, contextlib.suppress(ConnectionResetError):
         while half.recv(1 << 16):
             pass
