@@ -224,7 +224,8 @@ class ConsumerEngine:
     def poll(self, event: ev.Poll, now: int) -> None:
         """Return buffered records in one step, if nothing else is due: the usual poll.
 
-        Only the fetcher is told, since it may have room for more. No deadline comes earlier by such a poll.
+        Only the fetcher is updated, since it may have room for more. No deadline moves forward by such a
+        poll.
         """
         core, partitions = self.core, self.core.partitions
         if (
@@ -253,7 +254,7 @@ class ConsumerEngine:
             self.calm_until = 0
 
     def _refill(self) -> None:
-        """Tell the fetcher which buffers were emptied; settle if what is fetched changes."""
+        """Update the fetcher after buffers were emptied; settle if its targets change."""
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
         try:
@@ -403,7 +404,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(asked)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle the Metadata response of a plan; topics that nobody else reads are ignored."""
+        """Handle the Metadata response of a plan; topics that this consumer does not read are ignored."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 

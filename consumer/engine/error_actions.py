@@ -35,7 +35,7 @@ class ErrorAction(Enum):
     )
     RENUMBER = "renumber"  # the broker does not know this sequence: assign new sequence numbers
     ABORT = "abort"  # the transaction can only be aborted; the next one can succeed
-    RAISE = "raise"  # the application must know; a retry is slow, and useless until somebody intervenes
+    RAISE = "raise"  # the application must know; retries are slow, since only an operator can help
 
 
 Row = Mapping[int, ErrorAction]
@@ -51,7 +51,7 @@ _GROUP: Row = {
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Not retriable by itself, but newer metadata is on its way to the client or to the broker.
+    # Not retriable by itself, but newer metadata will reach the client or the broker soon.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,

@@ -1,4 +1,4 @@
-"""The events and actions of a client engine, except those of connections (`network.transport`).
+"""The events and actions of a client engine, without those of connections (`network.transport`).
 
 A token is any object of the caller's; it comes back in exactly one `Done`.
 """
@@ -40,7 +40,7 @@ class Assign(msgspec.Struct, frozen=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True):
-    """Revoke everything and leave the group. Done when that is over."""
+    """Revoke everything and leave the group. Done once the group is left."""
 
     token: object
 
@@ -87,7 +87,7 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Return the records from `offsets` on again: the application did not look at them.
+    """Return the records from `offsets` on again: the application has not seen them.
 
     Returned records below `held` are processed.
     """

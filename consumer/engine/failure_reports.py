@@ -8,7 +8,7 @@ Rules:
   previous attempt failed too. A request kind that stops reporting failures is considered recovered.
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions: request, reason and
   duration. It is reported again after growing intervals while it lasts.
-* There is no timer here: each retry that fails calls `add_failure` again.
+* It needs no timer: each retry that fails calls `add_failure` again.
 """
 
 from __future__ import annotations
@@ -79,4 +79,8 @@ class FailureReports:
         self._send_report(partitions, f"{request} has failed for {seconds} s: {why}; retrying")
 
     def _forget(self, now: int) -> None:
-        self._failures = {key: one for key, one in self._failures.items() if now - one.last <= self._pause_ms}
+        self._failures = {
+            key: key_failure
+            for key, key_failure in self._failures.items()
+            if now - key_failure.last <= self._pause_ms
+        }

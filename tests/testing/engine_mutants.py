@@ -205,7 +205,7 @@ def partitions_are_given_back_without_a_commit(patch: Patch) -> None:
 def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
     def again(self: OffsetLookup, states: Any) -> None:
         for state in list(states):
-            self._without_commit(state, others=False)
+            self._without_commit(state, others_committed=False)
 
     patch.setattr(OffsetLookup, "_again", again)
     patch.setattr(OffsetLookup, "_seldom", again)

@@ -86,7 +86,7 @@ def is_complete(view: ClusterView, name: str) -> bool:
 def await_partitions(
     view: ClusterView, partitions: Iterable[TopicPartition], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Wait as `know_topics` does, and until every partition exists."""
+    """Wait as `await_topics` does, and until every partition exists."""
     wanted = list(partitions)
     yield from await_topics(view, (partition.topic for partition in wanted), clock)
     for partition in wanted:

@@ -259,7 +259,9 @@ def delete_groups(view: ClusterView, names: Iterable[str], clock: Callable[[], i
                 yield Rest(str(call.error))
                 continue
             results = [
-                one for one in expect_response(DeleteGroupsResponse, call).results if one.group_id == name
+                result
+                for result in expect_response(DeleteGroupsResponse, call).results
+                if result.group_id == name
             ]
             if not results:
                 yield Rest(f"the response to DeleteGroups does not contain group {name!r}")

@@ -61,7 +61,7 @@ class CompletedFetch:
     """The records that one fetch returned for one partition.
 
     `position` is the offset of the next record to return, `end` the offset of the next fetch. Raises
-    RecordError if there is no complete batch, or none that reaches the position before an invalid one.
+    RecordError without a complete batch, or without one that reaches the position before an invalid one.
     """
 
     __slots__ = (

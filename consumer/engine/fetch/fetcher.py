@@ -6,17 +6,17 @@ Rules:
   in its buffer. While it waits at the broker, another fetch without a session may request a partition that it
   does not contain (just assigned, sought or drained) and that has records. No partition therefore waits
   fetch.max.wait.ms for the others.
-* The next records of each partition are fetched while the application works on the last ones. Those of one
-  broker are fetched together, as long as each partition has some left: a response for many partitions costs
-  little more than for one.
+* The next records of each partition are fetched while the application works on the last ones. The partitions
+  of one broker are fetched together while each has records left: a response for many partitions costs little
+  more than for one.
 * A broker gets another fetch while at most `fetch_max_bytes` of its partitions are buffered, so at most twice
   that much is buffered. Paused partitions do not block the others: the same amount is kept for them, and the
   rest is fetched again.
 * A response only counts for partitions whose epoch is unchanged: a partition that was sought, revoked or
   reset in between ignores it.
 * Errors of a partition are handled on arrival, but raised after the records before them.
-* A throttled broker gets no fetch. A broker that repeatedly responds at once without records is not waiting
-  for them, so the client backs off.
+* A throttled broker gets no fetch. If a broker repeatedly responds immediately without records, the client
+  backs off.
 * A partition whose leader has a newer epoch than its position was validated for is validated before it is
   fetched (KIP-320).
 """

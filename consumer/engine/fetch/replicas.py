@@ -5,7 +5,7 @@ Rules:
 * A leader that is given a rack names a follower in that rack and returns no records itself. The client
   fetches from that follower for `metadata_max_age_ms`, then asks the leader again.
 * If the follower fails or does not answer, the client goes back to the leader (M154) and gives it no rack for
-  a while. Otherwise the leader would name the same follower again, and nobody would read the partition.
+  a while. Otherwise the leader would name the same follower again, and the partition would not be read.
 * That time is `REPLICA_BACKOFF_MS`, doubled by each failure until a follower returns records.
 * A rack is given for all partitions of a fetch, or for none.
 """

@@ -88,7 +88,7 @@ class FetchSession:
     """The session with one broker.
 
     Call `set_target` and `forget` for changes, `plan` for each fetch, then `accepts` with the response, or
-    `failed`.
+    `on_failure`.
     """
 
     def __init__(self, *, sessionless: bool = False) -> None:
@@ -214,7 +214,7 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH
 
     def close_request(self) -> FetchRequest | None:
-        """Return a request that closes the session at the broker; None if there is none."""
+        """Return a request that closes the session at the broker; None without a session."""
         if self.id == NO_SESSION:
             return None
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], forgotten_topics_data=[])

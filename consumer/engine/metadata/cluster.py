@@ -2,15 +2,15 @@
 
 Rules:
 
-* The newest leader epoch wins: a response with an older epoch for a partition is ignored (M198), unless the
-  topic id has changed, since that is another topic of the same name. If the known leader is not in the
-  cluster, and `MAX_OLDER_RESPONSES` responses in a row have the older epoch, the newer one is given up: the
-  cluster was restored, and the partition could not be read otherwise.
+* The newest leader epoch wins: a response with an older epoch for a partition is ignored (M198). If the topic
+  id has changed, it is another topic of the same name, and its epochs start again.
+* If the known leader is not in the cluster, and `MAX_OLDER_RESPONSES` responses in a row have an older epoch,
+  that epoch is accepted: the cluster was restored, and the partition could not be read otherwise.
 * A topic that does not exist is kept with its error code, as "not requested yet" and "does not exist" differ.
 * A topic whose partitions are not numbered from 0 on is used as far as it is known, and requested again soon.
 * A topic id that a response gives to two topics is ignored: each keeps its previous id, or is addressed by
   name. Otherwise one topic would be read at the other's positions.
-* Nothing is guessed: an unknown leader is None.
+* Nothing is guessed: the leader is None while it is unknown.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartitionView(msgspec.Struct):
     older_responses: int = 0  # responses with an older epoch while the leader is not in the cluster
 
     def is_outlived(self, brokers: Container[int | None]) -> bool:
-        """Count a response with an older epoch; return whether this newer one is to be given up."""
+        """Count a response with an older epoch; return whether to drop this newer one."""
         self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
         return self.older_responses >= MAX_OLDER_RESPONSES
 
@@ -99,13 +99,13 @@ class ClusterView:
         }
         self.cluster_id = response.cluster_id
         self.controller = response.controller_id if response.controller_id >= 0 else None
-        seen: set[str] = set()
+        listed: set[str] = set()
         shared = shared_ids(response)
         for topic in response.topics:
             name = topic.name
             if name is None:
                 continue
-            seen.add(name)
+            listed.add(name)
             topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
             old = self.topics.get(name)
             if topic_id in shared:
@@ -146,7 +146,7 @@ class ClusterView:
             if topic_id is not None:
                 self.names[topic_id] = name
         if everything:
-            for name in [name for name in self.topics if name not in seen]:
+            for name in [name for name in self.topics if name not in listed]:
                 deleted, changed = self.topics.pop(name), True
                 if deleted.id is not None:
                     self.names.pop(deleted.id, None)

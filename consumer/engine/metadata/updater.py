@@ -91,7 +91,7 @@ class MetadataUpdater:
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
         """Keep the topic fresh as well, and request it alone, with a backoff between requests.
 
-        `waits`: a sender waits for it, so a delayed request comes sooner.
+        `has_waiters`: a sender waits for it, so a delayed request comes sooner.
         """
         if topic not in self.topics:
             self.topics |= {topic}

@@ -207,7 +207,7 @@ class NetworkClient:
         return any(connection.ready for connection in self._connections.values())
 
     def _dispatch(self, call: Call, now: int) -> None:
-        """Pass the call to a connection, or park it until the backoff of its address is over."""
+        """Pass the call to a connection, or park it until its address may be tried again."""
         if self.closed:
             self._fail(call, ConnectionFailed(call.address or "(none)", "the client is closed"))
             return
@@ -330,7 +330,7 @@ class NetworkClient:
                 self.on_throttled(news)
 
     def _end_throttle(self, connection: Connection, now: int) -> None:
-        """End throttling if its time is over, and send what waited."""
+        """End throttling if its time has passed, and send what waited."""
         if connection.is_throttled and connection.throttled_until <= now:
             self._write(connection, connection.end_throttle())
             self._collect(connection)
@@ -530,7 +530,9 @@ class NetworkClient:
                 self._dispatch(call, now)
             else:
                 if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
-                    reasons = {f"{host}:{port}": said for (host, port), said in sorted(call.tried.items())}
+                    reasons = {
+                        f"{host}:{port}": why_there for (host, port), why_there in sorted(call.tried.items())
+                    }
                     cause, call.error = call.error.__cause__, ConnectionFailed.everywhere(reasons)
                     call.error.__cause__ = cause
                 self.finished.append(call)

@@ -8,12 +8,12 @@ Rules:
   responds in version 0 with the range that it knows (KIP-511); ApiVersions is then sent again in that range.
 * A request waits until the versions are known, because its body may depend on its version, and while the
   connection is throttled (`throttle`).
-* A request without a response in time closes the connection, as in Java: a late response could not be told
-  apart from the next one.
+* A request without a response in time closes the connection, as in Java: a late response could be taken for
+  the next one.
 * With SASL (`login`) the versions are followed by the exchange, and that by the first request. A session that
   expires is renewed in between (KIP-368); since a broker responds in order, requests in flight are not
   affected.
-* There is no clock and no socket here: bytes come in and go out, `now` is in milliseconds.
+* Clock and sockets belong to the owner: bytes come in and go out, `now` is in milliseconds.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ API_VERSIONS = 18
 FETCH = 1
 
 # The largest response of a broker that has completed ApiVersions: Java's limit, the largest int32. A fetch
-# returns its first batch whole, however large it is, so fetch.max.bytes is no limit. Memory is only allocated
-# for bytes that have arrived.
+# returns its first batch whole, however large it is, so fetch.max.bytes does not bound it. Memory is only
+# allocated for bytes that have arrived.
 MAX_RESPONSE_SIZE = 2**31 - 1
 
 
 class ConnectionState(Enum):
-    """How far a connection is. Java's ConnectionState, with the TLS handshake as a state of its own."""
+    """How far a connection is. Java's ConnectionState, plus a state for the TLS handshake."""
 
     CONNECTING = "connecting"
     TLS_HANDSHAKE = "TLS handshake"
@@ -229,7 +229,7 @@ class Connection:
         return data
 
     def received(self, data: bytes) -> bytes:
-        """Take received bytes. Raises DecodeError if they cannot be a response: then call `broken`, and
+        """Take received bytes. Raises DecodeError if they cannot be a response: then call `fail_calls`, and
         close.
         """
         pieces: list[bytes] = []

@@ -139,7 +139,7 @@ class Login:
             return 0
         return max(_MIN_RENEWAL_MS, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))
 
-    def close_reason(self, heard: bool) -> str:
+    def close_reason(self, has_responded: bool) -> str:
         """Return why the broker may have closed the connection during the login; `heard`: it had responded to
         a call.
         """
@@ -148,7 +148,7 @@ class Login:
             cure = "does it run out by the broker's clock?" if token else "see connections.max.reauth.ms"
             accepted = f"the broker accepted the login of {who} for {self.session_ms} ms only"
             return f"{accepted}, and closed the connection: {cure}"
-        if heard or self.state is LoginState.NOT_STARTED:
+        if has_responded or self.state is LoginState.NOT_STARTED:
             return ""
         if self.state is LoginState.DONE:
             cure = "has it run out by the broker's clock?" if token else "its log says why"
@@ -161,10 +161,10 @@ class Login:
         """Handle the SaslHandshake response; return the mechanism's first message."""
         assert self._exchange is not None
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            there = _one_line(", ".join(sorted(response.mechanisms))) or "none"
+            enabled = _one_line(", ".join(sorted(response.mechanisms))) or "none"
             mechanism = self._exchange.mechanism
             raise self._rejected(
-                f"sasl_mechanism {mechanism} is not enabled on this listener; enabled: {there}"
+                f"sasl_mechanism {mechanism} is not enabled on this listener; enabled: {enabled}"
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authenticated:
             raise ConnectionFailed(self._address, "the broker renews a session at most once per second")

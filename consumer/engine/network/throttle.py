@@ -1,15 +1,15 @@
-"""Throttling by quotas (KIP-219): a broker responds at once, and asks the client to pause.
+"""Throttling by quotas (KIP-219): a broker responds without delay, and asks the client to pause.
 
 Rules:
 
-* A throttled connection carries no request until the time is over, as the broker reads nothing from it. The
-  deadlines of requests in flight are extended by the same time.
-* Fetches and produce requests check `NetworkClient.free_at` first, so that they are built when they can be
-  sent.
-* In versions below those of `FROM`, the broker delayed the response instead: the time is over already.
+* A throttled connection carries no request until that time has passed, as the broker reads nothing from it.
+  The deadlines of requests in flight are extended by the same time.
+* Fetches and produce requests check `NetworkClient.throttled_until` first, so that they are built when they
+  can be sent.
+* In versions before those in `FROM`, the broker delayed the response instead, so the time has already passed.
 * Throttling for a second or longer is reported, then after growing intervals while it lasts. A pause that
-  outlasts the interval is reported at once, since no response can come before. Java waits as long, even 24
-  days, and reports nothing.
+  outlasts the interval is reported immediately, since no response can come before. Java waits as long, even
+  24 days, and reports nothing.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ThrottleReports:
         self._total = 0
 
     def report(self, api: str, address: str, wait: int, now: int) -> str:
-        """Return the report to send now; empty if there is none."""
+        """Return the report to send now; empty if nothing is to be reported."""
         if now - self._ends_at >= 2 * FIRST_REPORT_INTERVAL_MS:
             self._intervals, self._since, self._total = ReportIntervals(), now, 0
         self._ends_at = max(now + wait, self._ends_at)

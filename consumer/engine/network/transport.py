@@ -1,4 +1,4 @@
-"""The seam to the sockets: what a network client asks of their owner, and what it is told.
+"""The seam to the sockets: the actions and events of a network client.
 
 Every action and event concerns one connection; its key is never reused.
 """
@@ -89,7 +89,7 @@ class Data(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """A whole response frame, without its size.
 
-    Records of a large one refer to `body`, so nobody may change it. Its memory is reused once no view of it
+    Records of a large one refer to `body`, so it must not be changed. Its memory is reused once no view of it
     is left.
     """
 

@@ -104,7 +104,7 @@ class OffsetLookup:
             if self._core.options.group_id is None:
                 states, self._finding = list(self._finding.values()), {}
                 for state in states:
-                    self._without_commit(state, others=False)
+                    self._without_commit(state, others_committed=False)
             else:
                 self._ask_group()
         if self._listing:
@@ -207,7 +207,7 @@ class OffsetLookup:
                 if value.leader_epoch is not None:
                     state.await_validation()
             elif value is None:
-                self._without_commit(state, others=partition.topic in committed)
+                self._without_commit(state, others_committed=partition.topic in committed)
             else:
                 self._refused([state], "OffsetFetch", describe(value))
                 self._metadata.need()
@@ -237,12 +237,12 @@ class OffsetLookup:
         for state in states:
             state.back_off_until(until)
 
-    def _without_commit(self, state: PartitionState, *, others: bool) -> None:
+    def _without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
         """Apply the policy for a partition without a committed offset; `others`: other partitions of its
         topic have one.
         """
         options = self._core.options
-        if self._is_new(state, others):
+        if self._is_new(state, others_committed):
             policy, reason = options.on_new_partition, "a new partition without a commit"
         else:
             policy, reason = options.auto_offset_reset, "no committed offset"
@@ -258,7 +258,7 @@ class OffsetLookup:
         options = self._core.options
         return self._core.group_status.in_group and options.group_id is not None and not options.as_java
 
-    def _is_new(self, state: PartitionState, others: bool) -> bool:
+    def _is_new(self, state: PartitionState, others_committed: bool) -> bool:
         """Return whether the partition was created after the group's first assignment."""
         if not self._core.group_status.in_group:
             return False
@@ -267,7 +267,7 @@ class OffsetLookup:
         known = self.existed.get(state.partition.topic)
         if known is not None:
             return state.partition.partition >= known
-        return others and not self.first
+        return others_committed and not self.first
 
     def _timestamp(self, policy: str) -> int:
         """Return the ListOffsets timestamp of a policy."""

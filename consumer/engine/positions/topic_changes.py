@@ -58,7 +58,11 @@ class TopicChanges:
     def _look_for_leaders(self, asked: frozenset[str] | None) -> None:
         """Report partitions that have no leader, or that do not exist."""
         core, view, known_leaderless = self._core, self._core.view, self._leaderless
-        leaderless = {one for one in known_leaderless if asked is not None and one.topic not in asked}
+        leaderless = {
+            partition_key
+            for partition_key in known_leaderless
+            if asked is not None and partition_key.topic not in asked
+        }
         missing: list[TopicPartition] = []
         for partition in core.partitions:
             topic = view.topics.get(partition.topic)
@@ -79,4 +83,8 @@ class TopicChanges:
         for name in sorted({partition.topic for partition in missing}):
             count = len(view.topics[name].partitions)
             reason = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
-            core.report("missing", [one for one in missing if one.topic == name], reason=reason)
+            core.report(
+                "missing",
+                [partition_key for partition_key in missing if partition_key.topic == name],
+                reason=reason,
+            )

@@ -98,7 +98,7 @@ class RecordAccumulator:
         self.owner: Any = None
         # Called with the guard held when the sender has something to do.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Set by the default of `stir`, for a caller without a thread to wake.
+        # Set by the default of `notify_sender`, for a caller without a thread to wake.
         self.sender_notified = False
         self.why = ""
         # Why no records are accepted; "" while they are.
@@ -244,7 +244,7 @@ class RecordAccumulator:
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
-            # the earlier sender gave up: one that waits tries again after each response
+            # the earlier sender has timed out: a waiting one tries again after each response
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now

@@ -41,7 +41,7 @@ class BrokerConnection(NamedTuple):
 
 
 class DeliveryFailures(msgspec.Struct):
-    """Deliveries that failed since the application was last told."""
+    """Deliveries that failed since the last report to the application."""
 
     count: int = 0
     first: KprotoError | None = None
@@ -97,8 +97,9 @@ class ProducerBatch:
         self.order = order
         self.count = 0
         # Until it is encoded: timestamp, key, value and headers of each record, one after the other, if
-        # `moment` is None. Otherwise the records have only values, and `rows` has just these; `moments` has
-        # (first index, timestamp in ms), and `moment` is the last of those timestamps.
+        # `shared_timestamp` is None. Otherwise the records have only values, and `rows` has just these;
+        # `timestamp_runs` has (first index, timestamp in ms), and `shared_timestamp` is the last of those
+        # timestamps.
         self.rows: list[Any] = []
         self.timestamp_runs: list[tuple[int, int]] = []
         self.shared_timestamp: int | None = NO_MOMENT

@@ -151,7 +151,9 @@ class ProduceResponses:
         """
         queue = later.queue
         in_log = [
-            one for one in queue.out_of_order if one.order < later.order and one.identity == later.identity
+            candidate
+            for candidate in queue.out_of_order
+            if candidate.order < later.order and candidate.identity == later.identity
         ]
         if not in_log:
             return
@@ -165,7 +167,7 @@ class ProduceResponses:
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
         """Put the batch back into its queue, which waits until nothing is in flight.
 
-        An `innocent` batch only failed because an earlier one did: it has no backoff of its own.
+        An `innocent` batch only failed because an earlier one did: it does not back off.
         """
         queue = batch.queue
         queue.halted = True

@@ -26,7 +26,7 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 
 
 class SequenceNumbers:
-    """Requests a producer id when it is needed. `refused` is called if the cluster never gives one."""
+    """Requests a producer id when it is needed. `on_rejected` is called if the cluster never gives one."""
 
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
         self._core = core

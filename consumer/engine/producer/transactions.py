@@ -88,7 +88,7 @@ class TransactionManager:
     rest.
 
     It also numbers the batches, in place of `SequenceNumbers`. `busy` returns whether a Produce request is in
-    flight, `queued` the queues that are ready to send.
+    flight, `ready_queues` the queues that are ready to send.
     """
 
     lacks_producer_id = False
@@ -323,7 +323,7 @@ class TransactionManager:
             if self.state is not S.FATAL_ERROR:
                 then(call)
 
-        # A late response counts as well: a request that was given up early might still be carried out.
+        # A late response counts as well: a request that is abandoned might still be carried out.
         self._call = self._core.send(request, answered, node=node, max_version=max_version)
 
     def _find(self) -> None:
@@ -554,5 +554,5 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            self.fail(error)  # otherwise the error belongs to an operation that was given up
+            self.fail(error)  # otherwise the error belongs to an abandoned operation
         return False
